@@ -1,0 +1,82 @@
+// A tokenised corpus and the batches drawn from it (spec 5).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/batch.h"
+#include "text/tokenizer.h"
+
+namespace some {
+
+struct DataConfig {  // [data]; the recipe reader fills it
+  std::string train = "builtin:stories";  // file, folder, or "builtin:<domain>"
+  std::string valid;                       // empty: valid_share of the training stories
+  std::string separator = "<|endoftext|>";
+  std::string field;                       // of JSON lines
+  std::int64_t train_stories = 0, valid_stories = 0;  // 0: all
+  double valid_share = 0.1;
+  std::string tokenizer = "bytelevel";     // "bytelevel", "whitespace" (trained on the training text) or a tokenizer.json
+  int vocab = 8192;
+  bool count_pads = false;
+  bool eos = true;                         // false: stories end without [EOS], as the first prototype had them
+};
+
+// Token ids of every story, one after another (uncut, with EOS where configured), with the bytes each id stands for. Memory-mapped from
+// the cache file when there is one.
+class TokenData {
+ public:
+  std::int64_t stories() const;
+  std::span<const std::int32_t> ids(std::int64_t story) const;
+  std::span<const std::uint16_t> bytes(std::int64_t story) const;  // bytes of text of each id; 0 for EOS
+  std::int64_t story_bytes(std::int64_t story) const;              // bytes of the whole story's text
+  std::int64_t tokens() const;
+  std::uint64_t hash() const;  // of ids: names the data in a checkpoint
+  struct Impl;
+  std::shared_ptr<const Impl> impl;
+};
+
+struct Corpora {
+  Tokenizer tokenizer;
+  TokenData train, valid;
+};
+// Reads, splits, trains or loads the tokenizer, tokenises (using the cache in `cache_folder`, keyed by the hash of text
+// and tokenizer; a stale or damaged cache is rebuilt), warns when a validation story also stands in the training text.
+// `progress` (may be empty) is told (what, done, total).
+using DataProgress = std::function<void(const std::string&, std::int64_t, std::int64_t)>;
+Corpora load_corpora(const DataConfig& config, std::uint64_t seed, const std::string& cache_folder, const DataProgress& progress);
+// Only tokenises one source with a given tokenizer (evaluation and adaptation on other text).
+TokenData load_tokens(const std::string& source, const DataConfig& config, const Tokenizer& tokenizer, std::int64_t limit,
+                      const std::string& cache_folder);
+
+struct BatchOptions {
+  int seq_len = 768;
+  bool count_pads = false;
+  bool padded_rows = false;  // lay out padded rows even though padding is not counted (for tests: same loss either way)
+  int pad_id = 1, eos_id = 2;
+};
+Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, const BatchOptions& options);
+
+// Order of the stories of an epoch: a permutation from the seed and the epoch alone.
+std::vector<std::int64_t> epoch_order(std::int64_t stories, std::uint64_t seed, std::int64_t epoch);
+
+// Hands out the training batches in order, prepared by a background thread. Batch number n (from 0 over all epochs) is a pure
+// function of (data, seed, n), so a resumed run only says where to start. The rest of an epoch that does not fill a batch is dropped.
+class BatchLoader {
+ public:
+  BatchLoader(TokenData data, BatchOptions options, int rows, std::uint64_t seed, std::int64_t first_batch);
+  ~BatchLoader();
+  BatchLoader(BatchLoader&&) noexcept;
+  std::int64_t batches_per_epoch() const;
+  Batch next();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace some

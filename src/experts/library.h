@@ -1,0 +1,32 @@
+// The frozen expert library (spec 3, "Expert libraries"): a pure function of (seed, method, layer, E, d, f), the same bits on every
+// device, thread count and run. It is never stored: a checkpoint records this recipe and the hash.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/context.h"
+#include "ops/experts.h"
+
+namespace some {
+
+struct LibrarySpec {
+  std::uint64_t seed = 0;
+  std::string method = "default";  // default | orthogonal | sparse
+  int experts = 64;
+  int d_model = 512;
+  int d_ffn = 1024;
+  bool has_up = true;  // false for readout = "features"
+};
+
+struct LayerLibrary {
+  ExpertWeights weights;   // compute precision: the float numbers, widened to double or rounded to bf16
+  std::uint64_t hash = 0;  // of the float numbers before that, so equal on every device and precision
+};
+
+// Draws the library of one layer on the context's device. Element j of matrix ("down" or "up") of expert e of layer l comes from
+// random_stream(seed, "experts.<l>.<matrix>") at position e*rows*cols + j.
+SOME_OP(LayerLibrary, make_layer_library, (Context& ctx, const LibrarySpec& spec, int layer),
+        (ctx, spec, layer))
+
+}  // namespace some

@@ -1,0 +1,65 @@
+// What a model is: the [model] table of a recipe and the part of [some] that is not the key update.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "keys/settings.h"
+
+namespace some {
+
+enum class Norm { post, pre };
+enum class Position { sinusoidal, rope };
+enum class Ffn { some, dense, none };
+enum class Router { linear, mlp };
+enum class RouterInit { uniform, normal };
+enum class RoutingKind { keys, random };
+enum class Readout { none, linear, features };
+enum class Temperature { fixed, learned };
+enum class ExpertTraining { frozen, lora, full };
+
+struct ModelConfig {
+  std::uint64_t seed = 0;
+  int vocab = 8192;
+  // [model]
+  int d_model = 512, layers = 10, heads = 8, seq_len = 768;
+  Norm norm = Norm::post;
+  Position position = Position::sinusoidal;
+  Ffn ffn = Ffn::some;
+  double dense_mult = 4.0;
+  bool causal = true;
+  // [some]
+  int experts = 64, d_ffn = 1024, top_k = 4;
+  std::string init = "default";
+  std::uint64_t library_seed = 0;
+  ExpertTraining training = ExpertTraining::frozen;
+  int lora_rank = 8;
+  Router router = Router::mlp;
+  double router_mult = 2.0;
+  RouterInit router_init = RouterInit::uniform;
+  RoutingKind routing = RoutingKind::keys;
+  double ground = 0.0;
+  Readout readout = Readout::none;
+  Temperature temperature = Temperature::fixed;
+  double train_temp = 0.8, eval_temp = 0.5;
+  double train_temp_end = -1;  // >= 0: train_temp goes to this in equal steps an epoch, as v3.5 did; see recipe docs
+  double topk_warmup = 0.0;
+  double balance_loss = 0.0;
+  double entropy_low = -1, entropy_high = -1;  // entropy_band = [low, high]; off when negative
+  double entropy_coefficient = 0.01;
+  KeySettings keys;
+
+  int router_hidden() const { return static_cast<int>(router_mult * d_model); }
+  int dense_hidden() const { return static_cast<int>(dense_mult * d_model); }
+};
+
+struct ParameterCounts {
+  std::int64_t total = 0;
+  std::int64_t trainable = 0;
+};
+ParameterCounts count_parameters(const ModelConfig& config);  // spec 2, "Parameter counts"
+
+// Throws bad_input naming the recipe key when a combination is impossible (heads not dividing d_model, top_k > experts, ...).
+void check_config(const ModelConfig& config);
+
+}  // namespace some

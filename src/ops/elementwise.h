@@ -1,0 +1,21 @@
+// Small helpers on whole tensors.
+#pragma once
+
+#include "ops/op.h"
+
+namespace some {
+
+SOME_OP(void, add_into, (Context& ctx, const Tensor& x, Tensor& y),
+        (ctx, x, y))        // y += x; same shape; types may differ (compute/master)
+SOME_OP(void, convert, (Context& ctx, const Tensor& x, Tensor& y),
+        (ctx, x, y))         // y = x in y's type
+SOME_OP(void, fill, (Context& ctx, double value, Tensor& x),
+        (ctx, value, x))
+// out[0] = sum of x, in a fixed order; x, out: master
+SOME_OP(void, sum_all, (Context& ctx, const Tensor& x, Tensor& out),
+        (ctx, x, out))
+// y[i] = x[rows[i]]; rows: i32 [N]
+SOME_OP(void, gather_rows, (Context& ctx, const Tensor& x, const Tensor& rows, Tensor& y),
+        (ctx, x, rows, y))
+
+}  // namespace some

@@ -1,0 +1,21 @@
+// Residual sum and LayerNorm in one pass (spec 2; eps 1e-5).
+#pragma once
+
+#include "ops/op.h"
+#include "ops/param.h"
+
+namespace some {
+
+// sum = x + addend (sum = x when addend is null; then `sum` may share x's memory), y = LN(sum) * weight + bias.
+// x, addend, sum, y: [T, d] compute. mean, rstd: [T] master, kept for the backward pass.
+SOME_OP(void, add_norm_forward, (Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight,
+          const Param& bias, Tensor& sum, Tensor& y, Tensor& mean, Tensor& rstd),
+        (ctx, x, addend, weight, bias, sum, y, mean, rstd))
+
+// dsum = gradient of LN with respect to its input, plus `extra` when not null (a gradient that reaches `sum` on another
+// way, as in pre-norm); weight.grad and bias.grad are added to. dsum may share dy's or extra's memory.
+SOME_OP(void, norm_backward, (Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& mean,
+          const Tensor& rstd, const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum),
+        (ctx, dy, sum, mean, rstd, weight, bias, extra, dsum))
+
+}  // namespace some

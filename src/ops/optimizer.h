@@ -1,0 +1,25 @@
+// AdamW over the flat parameter buffers (spec 5).
+#pragma once
+
+#include "ops/op.h"
+
+namespace some {
+
+// norm[0] = Euclidean length of the flat gradient; master [1], stays on the device. Summed in a fixed order.
+SOME_OP(void, gradient_norm, (Context& ctx, const Tensor& grad, Tensor& norm),
+        (ctx, grad, norm))
+
+struct AdamSettings {
+  double lr = 6e-4;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  double clip = 1.0;      // gradients are scaled by min(1, clip / (norm + 1e-6)); 0: never
+  std::int64_t step = 1;  // counted from 1, for the bias corrections
+};
+
+// value *= 1 - lr*weight_decay; then the bias-corrected Adam step. All flat [P], master; compute is written anew from value
+// (skipped when it shares value's memory).
+SOME_OP(void, adamw_step, (Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first,
+          Tensor& second, const Tensor& norm, const AdamSettings& settings),
+        (ctx, value, compute, grad, first, second, norm, settings))
+
+}  // namespace some

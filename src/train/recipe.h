@@ -1,0 +1,71 @@
+// Recipes: one TOML file a run (architecture.md, "Recipe keys"). Reading, dotted overrides, `base`, checks, and writing the resolved file back
+// with every key commented.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/token_data.h"
+#include "model/config.h"
+
+namespace some {
+
+struct TrainConfig {  // [train]
+  int epochs = 4;
+  std::int64_t max_steps = 0;  // 0: as many as the epochs give
+  int batch = 32;
+  int accumulate = 1;
+  double lr = 6e-4;
+  std::int64_t warmup_steps = 0;
+  std::string schedule = "cosine";  // cosine | constant
+  double weight_decay = 0.1;
+  double beta1 = 0.9, beta2 = 0.95;
+  double eps = 1e-8;
+  double clip = 1.0;
+  std::int64_t eval_every = 0;        // steps; 0: only after each epoch
+  std::int64_t measure_every = 50;    // steps between lines of cheap measures
+  std::int64_t checkpoint_every = 0;  // steps; 0: after each epoch
+  int keep_checkpoints = 2;
+  std::int64_t save_keys_every = 0;   // steps; key positions saved for drawing their movement; 0: at each evaluation
+  int patience = 0;                   // evaluations without improvement before stopping early; 0: never
+  std::string eval_average = "tokens";  // tokens | batches
+  std::string precision = "auto";       // auto | fp32 | bf16 | f64
+  std::string device = "auto";
+  int threads = 0;
+};
+
+// What a published report says of this run: per epoch, only compared, never used.
+struct PublishedEpoch {
+  int epoch = 0;
+  std::map<std::string, double> values;  // train, val, ppl, gini, entropy, gini_mass, entropy_mass, dead, ...
+};
+struct Published {
+  std::string source;  // where it was reported, in words
+  std::string note;
+  std::map<std::string, double> values;  // total_parameters_m, trainable_parameters_m, ...
+  std::vector<PublishedEpoch> epochs;
+};
+
+struct Recipe {
+  std::string name;   // file name without ending
+  std::string title;  // first comment line or `title` key
+  std::uint64_t seed = 0;
+  ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  std::optional<Published> published;
+};
+
+// Reads a recipe and applies overrides ("train.max_steps=100"). Unknown keys (naming the nearest known one), wrong types, values out of
+// range and impossible combinations throw bad_input with file and line. `vocab` of the model is data.vocab until a tokenizer is at hand.
+// A relative data path is taken as it stands (from the working folder), and, where nothing is there, from the recipe's folder.
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
+Recipe parse_recipe(const std::string& text, const std::string& origin, const std::vector<std::string>& overrides);
+// The resolved recipe as TOML, every key with a comment (meaning, range, default).
+std::string write_recipe(const Recipe& recipe);
+// Only the settings that differ between two recipes: "some.top_k = 8 (4)".
+std::vector<std::string> recipe_differences(const Recipe& recipe, const Recipe& base);
+
+}  // namespace some
