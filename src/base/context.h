@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/tensor.h"
@@ -52,7 +54,10 @@ class ArenaScope {
   std::size_t in_use_;
 };
 
-struct CudaState;  // stream, cuBLASLt handle and workspace; defined in ops/cuda_state.h (CUDA builds only)
+struct CudaState;  // stream, cuBLASLt handle and workspace; defined in base/cuda_state.h (CUDA builds only)
+namespace cuda {
+std::shared_ptr<CudaState> make_state();
+}
 
 struct Context {
   Device device = Device::cpu;

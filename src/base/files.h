@@ -14,7 +14,7 @@ void write_file_atomic(const std::string& path, std::string_view contents);
 // The same for content produced piece by piece: `produce` is given a function that appends bytes.
 using ByteSink = std::function<void(const void*, std::size_t)>;
 void write_file_atomic(const std::string& path, const std::function<void(const ByteSink&)>& produce);
-void append_line(const std::string& path, std::string_view line);  // appends line + '\n' in one write, and flushes it
+void append_line(const std::string& path, std::string_view line);  // appends line + '\n' in one write, unbuffered
 void flush_folder(const std::string& path);                        // makes renames in it durable
 std::uint64_t hash_bytes(const void* data, std::size_t size, std::uint64_t seed = 0);  // xxHash64
 std::string hex(std::uint64_t value);                                                  // 16 digits

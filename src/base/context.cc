@@ -1,0 +1,103 @@
+#include "base/context.h"
+
+#include <algorithm>
+
+#include "base/device.h"
+#include "base/error.h"
+
+namespace some {
+namespace {
+
+constexpr std::size_t alignment = 256;
+constexpr std::size_t smallest_block = std::size_t{4} << 20;
+constexpr std::size_t largest_spare = std::size_t{256} << 20;
+
+}  // namespace
+
+Arena::~Arena() {
+  for (const Block& block : blocks_) device_release(device_, block.data);
+}
+
+Tensor Arena::allocate(Shape shape, DType type) {
+  const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(type);
+  const std::size_t needed = std::max<std::size_t>(1, (bytes + alignment - 1) / alignment) * alignment;
+  // Blocks behind the current one are empty: whatever was in them has been given back.
+  std::size_t index = current_;
+  while (index < blocks_.size() && blocks_[index].size - blocks_[index].used < needed) ++index;
+  if (index == blocks_.size()) {
+    std::size_t total = 0;
+    for (const Block& block : blocks_) total += block.size;
+    // The first block holds all that was ever in use at once. Later ones double what there is, up to a limit beyond
+    // which doubling would waste a GPU's memory.
+    const std::size_t size = std::max({needed, total == 0 ? peak_ : std::min(total, largest_spare), smallest_block});
+    blocks_.push_back({static_cast<char*>(device_allocate(device_, size)), size, 0});
+  }
+  current_ = index;
+  Block& block = blocks_[index];
+  char* data = block.data + block.used;
+  block.used += needed;
+  in_use_ += needed;
+  peak_ = std::max(peak_, in_use_);
+  return Tensor::wrap(data, std::move(shape), type, device_, nullptr);
+}
+
+void Arena::reset() {
+  if (blocks_.size() > 1) {
+    // The next allocation takes one block of the peak size; until then the memory is free for others.
+    for (const Block& block : blocks_) device_release(device_, block.data);
+    blocks_.clear();
+  } else if (!blocks_.empty()) {
+    blocks_[0].used = 0;
+  }
+  current_ = 0;
+  in_use_ = 0;
+}
+
+ArenaScope::ArenaScope(Arena& arena)
+    : arena_(arena),
+      block_(arena.current_),
+      used_(arena.blocks_.empty() ? 0 : arena.blocks_[arena.current_].used),
+      in_use_(arena.in_use_) {}
+
+ArenaScope::~ArenaScope() {
+  if (in_use_ == 0) {
+    arena_.reset();
+    return;
+  }
+  for (std::size_t index = block_ + 1; index < arena_.blocks_.size(); ++index) arena_.blocks_[index].used = 0;
+  if (block_ < arena_.blocks_.size()) arena_.blocks_[block_].used = used_;
+  arena_.current_ = block_;
+  arena_.in_use_ = in_use_;
+}
+
+Device choose_device(const std::string& name) {
+  if (name == "cpu") return Device::cpu;
+  if (name == "auto") return cuda::available() ? Device::cuda : Device::cpu;
+  if (name == "cuda") {
+    if (!cuda::available()) failed("device \"cuda\" cannot be used: {}", cuda::why_unavailable());
+    return Device::cuda;
+  }
+  bad_input("unknown device \"{}\": use \"cpu\", \"cuda\" or \"auto\"", name);
+}
+
+std::unique_ptr<Context> make_context(Device device, const std::string& precision) {
+  auto context = std::make_unique<Context>();
+  context->device = device;
+  if (precision == "fp32") {
+    context->compute = context->master = DType::f32;
+  } else if (precision == "f64") {
+    if (device != Device::cpu) bad_input("precision \"f64\" works on the CPU only: use \"fp32\" or \"bf16\" on the GPU");
+    context->compute = context->master = DType::f64;
+  } else if (precision == "bf16") {
+    if (device != Device::cuda) bad_input("precision \"bf16\" works on the GPU only: use \"fp32\" on the CPU");
+    context->compute = DType::bf16;
+    context->master = DType::f32;
+  } else {
+    bad_input("unknown precision \"{}\": use \"fp32\", \"bf16\" (GPU) or \"f64\" (CPU)", precision);
+  }
+  context->arena = std::make_unique<Arena>(device);
+  if (device == Device::cuda) context->cuda = cuda::make_state();
+  return context;
+}
+
+}  // namespace some

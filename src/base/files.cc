@@ -1,0 +1,140 @@
+#include "base/files.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/error.h"
+
+namespace some {
+namespace {
+
+constexpr std::size_t buffer_size = std::size_t{1} << 20;
+
+std::string why() { return std::strerror(errno); }
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int number) : number_(number) {}
+  ~FileDescriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int number() const { return number_; }
+  int close() { return ::close(std::exchange(number_, -1)); }
+
+ private:
+  int number_;
+};
+
+void write_all(int file, const char* data, std::size_t size, const std::string& path) {
+  while (size > 0) {
+    const ssize_t written = ::write(file, data, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) failed("cannot write {}: {}", path, why());
+    data += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+// Removes the unfinished file unless it was renamed in time.
+struct Unfinished {
+  std::string path;
+  ~Unfinished() {
+    if (!path.empty()) ::unlink(path.c_str());
+  }
+};
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number() < 0) bad_input("cannot read {}: {}", path, why());
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0) bad_input("cannot read {}: {}", path, why());
+  if (S_ISDIR(status.st_mode)) bad_input("cannot read {}: it is a folder, not a file", path);
+  std::string contents(static_cast<std::size_t>(std::max<off_t>(status.st_size, 0)), '\0');
+  std::size_t filled = 0;
+  // Pipes and /proc files have no size of their own: read until there is nothing more.
+  for (;;) {
+    if (filled == contents.size()) contents.resize(contents.size() + (filled == 0 ? 4096 : 1 + filled / 4));
+    const ssize_t got = ::read(file.number(), contents.data() + filled, contents.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) bad_input("cannot read {}: {}", path, why());
+    if (got == 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  contents.resize(filled);
+  return contents;
+}
+
+void write_file_atomic(const std::string& path, std::string_view contents) {
+  write_file_atomic(path, [&](const ByteSink& sink) { sink(contents.data(), contents.size()); });
+}
+
+void write_file_atomic(const std::string& path, const std::function<void(const ByteSink&)>& produce) {
+  static std::atomic<std::uint64_t> counter{0};
+  const std::string temporary = fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++);
+  FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (file.number() < 0) failed("cannot write {}: {}", path, why());
+  Unfinished unfinished{temporary};
+
+  std::vector<char> buffer;
+  buffer.reserve(buffer_size);
+  produce([&](const void* data, std::size_t size) {
+    const char* bytes = static_cast<const char*>(data);
+    if (buffer.size() + size > buffer_size) {
+      write_all(file.number(), buffer.data(), buffer.size(), path);
+      buffer.clear();
+    }
+    if (size >= buffer_size) {
+      write_all(file.number(), bytes, size, path);
+    } else {
+      buffer.insert(buffer.end(), bytes, bytes + size);
+    }
+  });
+  write_all(file.number(), buffer.data(), buffer.size(), path);
+
+  if (::fsync(file.number()) != 0 || file.close() != 0) failed("cannot write {}: {}", path, why());
+  if (::rename(temporary.c_str(), path.c_str()) != 0) failed("cannot write {}: {}", path, why());
+  unfinished.path.clear();
+  flush_folder(folder_of(path));
+}
+
+void append_line(const std::string& path, std::string_view line) {
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (file.number() < 0) failed("cannot write {}: {}", path, why());
+  std::string text(line);
+  text.push_back('\n');
+  // Straight to the system, so that a killed program loses no line; waiting for the disk at every line would cost
+  // more than the line is worth.
+  write_all(file.number(), text.data(), text.size(), path);
+}
+
+void flush_folder(const std::string& path) {
+  const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.number() < 0) failed("cannot open the folder {}: {}", path, why());
+  // Some file systems cannot flush a folder and say so with EINVAL; there a rename is as durable as it gets.
+  if (::fsync(folder.number()) != 0 && errno != EINVAL) failed("cannot flush the folder {}: {}", path, why());
+}
+
+std::uint64_t hash_bytes(const void* data, std::size_t size, std::uint64_t seed) { return XXH64(data, size, seed); }
+
+std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
+
+}  // namespace some
