@@ -1,0 +1,98 @@
+#include "base/files.h"
+
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "temporary_folder.h"
+
+namespace some {
+namespace {
+
+TEST(Files, WritesAndReadsBack) {
+  const TemporaryFolder folder;
+  std::string contents(3 << 20, 'x');
+  contents[5] = '\0';
+  write_file_atomic(folder.file("a"), contents);
+  EXPECT_EQ(read_file(folder.file("a")), contents);
+  write_file_atomic(folder.file("a"), "");
+  EXPECT_EQ(read_file(folder.file("a")), "");
+  EXPECT_EQ(folder.entries(), 1u);
+}
+
+TEST(Files, ReadsWhatHasNoSize) { EXPECT_NE(read_file("/proc/self/status").find("Name:"), std::string::npos); }
+
+TEST(Files, PiecesOfEverySizeArriveInOrder) {
+  const TemporaryFolder folder;
+  std::string expected;
+  write_file_atomic(folder.file("a"), [&](const ByteSink& sink) {
+    for (const std::size_t size : {0u, 1u, 7u, (1u << 20) - 9u, 3u, (1u << 20), 5u, (2u << 20) + 1u, 2u}) {
+      const std::string piece(size, static_cast<char>('a' + expected.size() % 26));
+      sink(piece.data(), piece.size());
+      expected += piece;
+    }
+  });
+  EXPECT_EQ(read_file(folder.file("a")), expected);
+}
+
+TEST(Files, OldFileStaysWhenTheProducerThrows) {
+  const TemporaryFolder folder;
+  write_file_atomic(folder.file("a"), "old");
+  EXPECT_THROW(write_file_atomic(folder.file("a"),
+                                 [](const ByteSink& sink) {
+                                   const std::string part(2 << 20, 'n');
+                                   sink(part.data(), part.size());
+                                   throw std::runtime_error("stopped half way");
+                                 }),
+               std::runtime_error);
+  EXPECT_EQ(read_file(folder.file("a")), "old");
+  EXPECT_EQ(folder.entries(), 1u) << "the unfinished file was left behind";
+}
+
+TEST(Files, ErrorsNameTheFile) {
+  const TemporaryFolder folder;
+  const auto message = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_NE(message([&] { read_file(folder.file("absent")); }).find("absent"), std::string::npos);
+  EXPECT_NE(message([&] { read_file(folder.path()); }).find("folder"), std::string::npos);
+  EXPECT_NE(message([&] { write_file_atomic(folder.file("no/such"), "x"); }).find("no/such"), std::string::npos);
+  EXPECT_NE(message([&] { append_line(folder.file("no/such"), "x"); }).find("no/such"), std::string::npos);
+}
+
+TEST(Files, AppendsLines) {
+  const TemporaryFolder folder;
+  append_line(folder.file("log"), "one");
+  append_line(folder.file("log"), "two");
+  EXPECT_EQ(read_file(folder.file("log")), "one\ntwo\n");
+}
+
+TEST(Files, HashAndHex) {
+  EXPECT_EQ(hash_bytes("", 0), 0xef46db3751d8e999ull);  // xxHash64 of nothing, as published
+  EXPECT_NE(hash_bytes("a", 1), hash_bytes("b", 1));
+  EXPECT_NE(hash_bytes("a", 1, 1), hash_bytes("a", 1, 2));
+  EXPECT_EQ(hex(0xab), "00000000000000ab");
+}
+
+TEST(Log, GoesToTheSinkOnly) {
+  std::string seen;
+  log_warning("dropped");
+  set_log_sink([&](LogLevel level, const std::string& message) {
+    seen += (level == LogLevel::warning ? "W:" : "I:") + message + ";";
+  });
+  log_info("a {}", 1);
+  log_warning("b");
+  set_log_sink({});
+  log_info("dropped");
+  EXPECT_EQ(seen, "I:a 1;W:b;");
+}
+
+}  // namespace
+}  // namespace some

@@ -1,0 +1,138 @@
+#include "base/safetensors.h"
+
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "temporary_folder.h"
+
+namespace some {
+namespace {
+
+std::string file_of(const std::string& header, std::size_t data_bytes) {
+  const std::uint64_t size = header.size();
+  std::string result(8, '\0');
+  std::memcpy(result.data(), &size, 8);
+  return result + header + std::string(data_bytes, 'd');
+}
+
+void expect_refused(const std::string& contents, const std::string& reason) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("model.safetensors", contents);
+  try {
+    SafetensorsFile::open(path);
+    FAIL() << "accepted although: " << reason;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::input);
+    EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+  }
+}
+
+TEST(Safetensors, RoundTrip) {
+  const TemporaryFolder folder;
+  Tensor narrow = Tensor::empty({3}, DType::bf16);
+  for (int i = 0; i < 3; ++i) narrow.data<BFloat16>()[i] = to_bfloat16(static_cast<float>(i));
+  Tensor wide = Tensor::empty({2, 2}, DType::f64);
+  for (int i = 0; i < 4; ++i) wide.data<double>()[i] = i / 3.0;
+  Tensor count = Tensor::empty({}, DType::i64);
+  count.data<std::int64_t>()[0] = -5;
+  const Tensor none = Tensor::empty({0, 7}, DType::i32);
+  Tensor single = Tensor::empty({1}, DType::f32);
+  single.data<float>()[0] = 0.1f;
+  const std::string path = folder.file("a.safetensors");
+  write_safetensors(path, {{"narrow", narrow}, {"wide \"q\"", wide}, {"count", count}, {"none", none}, {"single", single}},
+                    {{"step", "12"}, {"naïve", "ok\n"}});
+
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  EXPECT_EQ(file.names().size(), 5u);
+  EXPECT_EQ(file.metadata().at("step"), "12");
+  EXPECT_EQ(file.metadata().at("naïve"), "ok\n");
+  EXPECT_EQ(file.load("narrow").data<BFloat16>()[2].bits, narrow.data<BFloat16>()[2].bits);
+  EXPECT_EQ(std::memcmp(file.load("wide \"q\"").raw(), wide.raw(), wide.bytes()), 0);
+  EXPECT_EQ(file.shape("wide \"q\""), (Shape{2, 2}));
+  EXPECT_EQ(file.load("count").data<std::int64_t>()[0], -5);
+  EXPECT_EQ(file.shape("count").rank(), 0);
+  EXPECT_EQ(file.load("none").elements(), 0);
+  EXPECT_EQ(file.dtype("single"), DType::f32);
+  EXPECT_EQ(file.load("single").data<float>()[0], 0.1f);
+  EXPECT_FALSE(file.has("other"));
+  EXPECT_THROW(file.load("other"), Error);
+}
+
+TEST(Safetensors, NothingInsideIsFine) {
+  const TemporaryFolder folder;
+  write_safetensors(folder.file("a"), {}, {});
+  EXPECT_TRUE(SafetensorsFile::open(folder.file("a")).names().empty());
+}
+
+TEST(Safetensors, TensorsAreAlignedForReadersThatMap) {
+  const TemporaryFolder folder;
+  write_safetensors(folder.file("a"),
+                    {{"b", Tensor::zeros({3}, DType::bf16)}, {"i", Tensor::zeros({1}, DType::i32)}, {"d", Tensor::zeros({1}, DType::f64)}}, {});
+  const std::string contents = read_file(folder.file("a"));
+  std::uint64_t header = 0;
+  std::memcpy(&header, contents.data(), 8);
+  EXPECT_EQ(header % 8, 0u);
+  EXPECT_NE(contents.find("\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}"), std::string::npos) << contents;
+}
+
+TEST(Safetensors, WriterRefusesTwoOfOneName) {
+  const TemporaryFolder folder;
+  const Tensor tensor = Tensor::zeros({1}, DType::f32);
+  EXPECT_THROW(write_safetensors(folder.file("a"), {{"x", tensor}, {"x", tensor}}, {}), Error);
+  EXPECT_THROW(write_safetensors(folder.file("a"), {{"__metadata__", tensor}}, {}), Error);
+  EXPECT_THROW(write_safetensors(folder.file("a"), {{"x", Tensor()}}, {}), Error);
+  EXPECT_EQ(folder.entries(), 0u);
+}
+
+TEST(Safetensors, AbsentFileIsNamed) {
+  EXPECT_THROW(SafetensorsFile::open("/no/such/file"), Error);
+  const TemporaryFolder folder;
+  EXPECT_THROW(SafetensorsFile::open(folder.path()), Error);
+}
+
+TEST(Safetensors, EveryDamageIsRefused) {
+  const std::string good = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  {
+    const TemporaryFolder folder;
+    EXPECT_NO_THROW(SafetensorsFile::open(folder.write("ok", file_of(good + "   ", 8))));
+  }
+  expect_refused("", "too few");
+  expect_refused("1234567", "too few");
+  expect_refused(std::string(8, '\xff'), "more than the");
+  expect_refused(file_of(good, 8).substr(0, 20), "the file has 20");
+  expect_refused(file_of(good, 7), "a lies at bytes 0 to 8");
+  expect_refused(file_of(good, 9), "bytes 8 to 9 of its data belong to no tensor");
+  expect_refused(file_of("{", 0), "not JSON");
+  expect_refused(file_of("", 0), "not JSON");
+  expect_refused(file_of("[]", 0), "not a JSON object");
+  expect_refused(file_of(R"({"a":3})", 0), "a is not described");
+  expect_refused(file_of(R"({"__metadata__":{"x":1}})", 0), "metadata x");
+  expect_refused(file_of(R"({"__metadata__":1})", 0), "__metadata__");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2]}})", 8), "must have");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1}})", 8), "must have");
+  expect_refused(file_of(R"({"a":{"dtype":"F13","shape":[2],"data_offsets":[0,8]}})", 8), "F13");
+  expect_refused(file_of(R"({"a":{"dtype":7,"shape":[2],"data_offsets":[0,8]}})", 8), "element type 7");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", 8), "not a list");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8), "not a size");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", 8), "not a size");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8), "needs 12 bytes and has 8");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0), "too large");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[18446744073709551615,0],"data_offsets":[0,0]}})", 0), "too large");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8), "not two numbers");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8), "a lies at bytes 8 to 0");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,"8"]}})", 8), "not a size");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12), "bytes 0 to 4");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"I32","shape":[1],"data_offsets":[4,8]}})", 8),
+                 "two tensors share byte 4");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"I32","shape":[1],"data_offsets":[8,12]}})", 12),
+                 "bytes 4 to 8");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8),
+                 "twice");
+}
+
+}  // namespace
+}  // namespace some
