@@ -1,0 +1,341 @@
+#include "text/bpe_train.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <queue>
+#include <set>
+#include <thread>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "text/pretokenize.h"
+#include "text/tokenizer_impl.h"
+#include "text/utf8.h"
+
+namespace some {
+namespace {
+
+using WordCounts = std::unordered_map<std::string, std::uint64_t, StringHash, std::equal_to<>>;
+
+// Texts are handed to the counting threads in parcels of this size.
+constexpr std::size_t parcel_bytes = 1u << 20;
+
+void count_text(TokenizerKind kind, std::string_view text, WordCounts& counts) {
+  for_each_word(kind, text, [&](std::string_view word) {
+    const auto found = counts.find(word);
+    if (found != counts.end()) {
+      ++found->second;
+    } else {
+      counts.emplace(word, 1);
+    }
+  });
+}
+
+// Reads in the calling thread, counts in the others. Sums of counts do not depend on who counted what.
+class Counter {
+ public:
+  Counter(TokenizerKind kind, int threads) : kind_(kind), counts_(static_cast<std::size_t>(threads)) {
+    for (WordCounts& counts : counts_) workers_.emplace_back([this, &counts] { work(counts); });
+  }
+  ~Counter() { finish(); }
+
+  void add(std::vector<std::string> parcel) {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [&] { return waiting_.size() < 2 * workers_.size(); });
+    waiting_.push_back(std::move(parcel));
+    work_.notify_one();
+  }
+
+  WordCounts take() {
+    finish();
+    if (failure_) std::rethrow_exception(failure_);
+    WordCounts all = std::move(counts_[0]);
+    for (std::size_t i = 1; i < counts_.size(); ++i) {
+      for (const auto& [word, count] : counts_[i]) all[word] += count;
+    }
+    return all;
+  }
+
+ private:
+  void finish() {
+    {
+      const std::lock_guard lock(mutex_);
+      finished_ = true;
+    }
+    work_.notify_all();
+    for (std::thread& worker : workers_) {
+      if (worker.joinable()) worker.join();
+    }
+  }
+
+  void work(WordCounts& counts) {
+    for (;;) {
+      std::vector<std::string> parcel;
+      {
+        std::unique_lock lock(mutex_);
+        work_.wait(lock, [&] { return finished_ || !waiting_.empty(); });
+        if (waiting_.empty()) return;
+        parcel = std::move(waiting_.front());
+        waiting_.pop_front();
+      }
+      room_.notify_one();
+      try {
+        for (const std::string& text : parcel) count_text(kind_, text, counts);
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        failure_ = std::current_exception();
+      }
+    }
+  }
+
+  TokenizerKind kind_;
+  std::mutex mutex_;
+  std::condition_variable work_, room_;
+  std::deque<std::vector<std::string>> waiting_;
+  bool finished_ = false;
+  std::exception_ptr failure_;
+  std::vector<WordCounts> counts_;
+  std::vector<std::thread> workers_;
+};
+
+WordCounts count_words(const BpeTrainOptions& options, const std::function<bool(std::string&)>& next) {
+  int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
+  Counter counter(options.kind, std::max(1, threads));
+  std::vector<std::string> parcel;
+  std::size_t bytes = 0;
+  std::uint64_t texts = 0;
+  for (std::string text; next(text); ++texts) {
+    // Bytes that are not UTF-8 have no spelling in a vocabulary of characters.
+    if (options.kind == TokenizerKind::whitespace) {
+      if (const auto bad = first_bad_utf8(text)) {
+        bad_input("text {} for the tokenizer is not UTF-8 at byte {}; only the bytelevel kind takes any bytes", texts + 1,
+                  *bad);
+      }
+    }
+    bytes += text.size();
+    parcel.push_back(std::move(text));
+    text.clear();
+    if (bytes >= parcel_bytes) {
+      counter.add(std::move(parcel));
+      parcel.clear();
+      bytes = 0;
+    }
+  }
+  counter.add(std::move(parcel));
+  return counter.take();
+}
+
+using Pair = std::pair<TokenId, TokenId>;
+struct PairHash {
+  std::size_t operator()(const Pair& pair) const {
+    const std::uint64_t key = (static_cast<std::uint64_t>(pair.first) << 32) | static_cast<std::uint32_t>(pair.second);
+    return static_cast<std::size_t>((key * 0x9E3779B97F4A7C15ull) >> 20);
+  }
+};
+
+struct PairState {
+  std::int64_t count = 0;
+  std::vector<std::uint32_t> words;  // where the merge under way has formed the pair
+};
+
+// A merge that may be done: the most frequent first, of equal ones the lower ids.
+struct Candidate {
+  std::int64_t count;
+  Pair pair;
+  std::vector<std::uint32_t> words;
+  bool operator<(const Candidate& other) const {
+    if (count != other.count) return count < other.count;
+    return pair > other.pair;
+  }
+};
+
+// The steps of Hugging Face's BpeTrainer, whose results published vocabularies have. Two of its habits matter where
+// two pairs make the same token ("a"+"bc", "ab"+"c"): the count of a pair is not lowered by merging it, and a pair
+// formed again later is merged again, its last rank being the one that counts.
+class Trainer {
+ public:
+  Trainer(const BpeTrainOptions& options, const WordCounts& word_counts) : options_(options) {
+    for (const std::string& special : options.specials) add_token(special);
+    specials_ = tokens_.size();
+    add_alphabet(word_counts);
+    add_words(word_counts);
+  }
+
+  TokenizerParts run() {
+    merge_pairs();
+    TokenizerParts parts;
+    parts.kind = options_.kind;
+    for (std::size_t i = 0; i < specials_; ++i) {
+      parts.added.push_back({static_cast<TokenId>(i), tokens_[i], false, true});
+    }
+    parts.model_tokens = tokens_.size();
+    parts.tokens = std::move(tokens_);
+    std::unordered_map<Pair, std::size_t, PairHash> last;
+    for (std::size_t i = 0; i < merges_.size(); ++i) last[merges_[i]] = i;
+    for (std::size_t i = 0; i < merges_.size(); ++i) {
+      if (last[merges_[i]] == i) parts.merges.push_back(merges_[i]);
+    }
+    using Json = nlohmann::ordered_json;
+    if (options_.kind == TokenizerKind::bytelevel) {
+      parts.pre_tokenizer = Json{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+      parts.decoder = Json{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+    } else {
+      parts.pre_tokenizer = Json{{"type", "Whitespace"}};
+      if (ids_.contains("[UNK]")) parts.unk_token = "[UNK]";
+    }
+    return parts;
+  }
+
+ private:
+  TokenId add_token(const std::string& token) {
+    const auto [entry, added] = ids_.emplace(token, static_cast<TokenId>(tokens_.size()));
+    if (added) tokens_.push_back(token);
+    return entry->second;
+  }
+
+  void add_alphabet(const WordCounts& word_counts) {
+    std::set<std::uint32_t> alphabet;
+    if (options_.kind == TokenizerKind::bytelevel) {
+      for (int byte = 0; byte < 256; ++byte) alphabet.insert(byte_to_char(static_cast<std::uint8_t>(byte)));
+    } else {
+      for (const auto& [word, count] : word_counts) for_each_char(word, [&](std::uint32_t c) { alphabet.insert(c); });
+    }
+    for (const std::uint32_t c : alphabet) {
+      std::string token;
+      append_utf8(token, c);
+      char_ids_[c] = add_token(token);
+    }
+    if (tokens_.size() > options_.vocab_size) {
+      log_warning("a vocabulary of {} tokens was asked for, but the special tokens and the alphabet alone are {}",
+                  options_.vocab_size, tokens_.size());
+    }
+  }
+
+  template <typename Visit>
+  void for_each_char(std::string_view word, Visit&& visit) const {
+    const char* const end = word.data() + word.size();
+    for (const char* p = word.data(); p < end;) {
+      if (options_.kind == TokenizerKind::bytelevel) {
+        visit(byte_to_char(static_cast<std::uint8_t>(*p++)));
+      } else {
+        const CodePoint point = decode_utf8(p, end);
+        visit(point.value);
+        p += point.length;
+      }
+    }
+  }
+
+  void add_words(const WordCounts& word_counts) {
+    // In a fixed order, so that nothing can depend on the order of a hash table.
+    std::vector<const WordCounts::value_type*> sorted;
+    sorted.reserve(word_counts.size());
+    for (const auto& entry : word_counts) sorted.push_back(&entry);
+    std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->first < b->first; });
+    for (const auto* entry : sorted) {
+      std::vector<TokenId>& word = words_.emplace_back();
+      for_each_char(entry->first, [&](std::uint32_t c) { word.push_back(char_ids_.find(c)->second); });
+      counts_.push_back(static_cast<std::int64_t>(entry->second));
+      for (std::size_t i = 0; i + 1 < word.size(); ++i) change({word[i], word[i + 1]}, 1, words_.size() - 1);
+    }
+    queue_formed();
+  }
+
+  void change(Pair pair, std::int64_t sign, std::size_t word) {
+    PairState& state = pairs_[pair];
+    state.count += sign * counts_[word];
+    if (sign < 0) return;
+    const auto index = static_cast<std::uint32_t>(word);
+    if (state.words.empty()) formed_.push_back(pair);
+    if (state.words.empty() || state.words.back() != index) state.words.push_back(index);
+  }
+
+  void queue_formed() {
+    for (const Pair& pair : formed_) {
+      PairState& state = pairs_[pair];
+      if (state.count > 0) queue_.push({state.count, pair, std::move(state.words)});
+      state.words = {};
+    }
+    formed_.clear();
+  }
+
+  void merge_in_word(std::size_t index, Pair pair, TokenId made) {
+    std::vector<TokenId>& word = words_[index];
+    std::size_t to = 0;
+    for (std::size_t from = 0; from < word.size(); ++from) {
+      if (word[from] == pair.first && from + 1 < word.size() && word[from + 1] == pair.second) {
+        if (to > 0) {
+          change({word[to - 1], pair.first}, -1, index);
+          change({word[to - 1], made}, 1, index);
+        }
+        if (from + 2 < word.size()) {
+          change({pair.second, word[from + 2]}, -1, index);
+          change({made, word[from + 2]}, 1, index);
+        }
+        word[to++] = made;
+        ++from;
+      } else {
+        word[to++] = word[from];
+      }
+    }
+    word.resize(to);
+  }
+
+  void merge_pairs() {
+    while (tokens_.size() < options_.vocab_size && !queue_.empty()) {
+      // The queue's top may be out of date: pairs lose occurrences to the merges of others.
+      Candidate top = std::move(const_cast<Candidate&>(queue_.top()));
+      queue_.pop();
+      const std::int64_t count = pairs_[top.pair].count;
+      if (top.count != count) {
+        top.count = count;
+        queue_.push(std::move(top));
+        continue;
+      }
+      if (count < 1 || options_.min_frequency > static_cast<std::uint64_t>(count)) break;
+      const TokenId made = add_token(tokens_[static_cast<std::size_t>(top.pair.first)] +
+                                     tokens_[static_cast<std::size_t>(top.pair.second)]);
+      merges_.push_back(top.pair);
+      for (const std::uint32_t word : top.words) merge_in_word(word, top.pair, made);
+      queue_formed();
+    }
+    if (tokens_.size() < options_.vocab_size) {
+      log_warning("a vocabulary of {} tokens was asked for, but the text has pairs for {} only", options_.vocab_size,
+                  tokens_.size());
+    }
+  }
+
+  const BpeTrainOptions& options_;
+  std::vector<std::string> tokens_;
+  Vocabulary ids_;
+  std::size_t specials_ = 0;
+  std::unordered_map<std::uint32_t, TokenId> char_ids_;
+  std::vector<std::vector<TokenId>> words_;
+  std::vector<std::int64_t> counts_;
+  std::unordered_map<Pair, PairState, PairHash> pairs_;
+  std::vector<Pair> formed_;
+  std::priority_queue<Candidate> queue_;
+  std::vector<Pair> merges_;
+};
+
+}  // namespace
+
+Tokenizer train_bpe(const BpeTrainOptions& options, const std::function<bool(std::string&)>& next) {
+  constexpr std::size_t most = std::numeric_limits<TokenId>::max();
+  if (options.vocab_size > most) bad_input("a vocabulary of {} tokens is too large; the most is {}", options.vocab_size, most);
+  for (const std::string& special : options.specials) {
+    if (special.empty() || first_bad_utf8(special)) bad_input("special tokens must be UTF-8 and not empty");
+  }
+  const WordCounts counts = count_words(options, next);
+  return Tokenizer(std::make_shared<const Tokenizer::Impl>(Trainer(options, counts).run()));
+}
+
+Tokenizer train_bpe(const BpeTrainOptions& options, CorpusReader& corpus) {
+  return train_bpe(options, [&](std::string& story) { return corpus.next(story); });
+}
+
+}  // namespace some

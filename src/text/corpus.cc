@@ -1,0 +1,244 @@
+#include "text/corpus.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "text/pretokenize.h"
+#include "text/utf8.h"
+
+namespace some {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The lines of one file, read in blocks, checked to be UTF-8.
+class LineReader {
+ public:
+  explicit LineReader(std::string path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "rb")) {
+    if (file_ == nullptr) bad_input("{}: cannot be opened ({}); expected a text file", path_, std::strerror(errno));
+    buffer_.resize(1u << 18);
+  }
+  ~LineReader() { std::fclose(file_); }
+  LineReader(const LineReader&) = delete;
+  LineReader& operator=(const LineReader&) = delete;
+
+  // Puts the next line behind what `to` holds, without its line end ("\n" or "\r\n"); false at the end of the file.
+  bool append_line(std::string& to) {
+    const std::size_t begin = to.size();
+    const std::uint64_t line_offset = offset_;
+    bool any = false, ended = false;
+    while (!ended) {
+      if (at_ == filled_ && !fill()) break;
+      any = true;
+      const char* const from = buffer_.data() + at_;
+      const auto* const newline = static_cast<const char*>(std::memchr(from, '\n', filled_ - at_));
+      ended = newline != nullptr;
+      const std::size_t length = ended ? static_cast<std::size_t>(newline - from) : filled_ - at_;
+      to.append(from, length);
+      at_ += length + (ended ? 1 : 0);
+      offset_ += length + (ended ? 1 : 0);
+    }
+    if (!any) return false;
+    ++line_;
+    if (const auto bad = first_bad_utf8(std::string_view(to).substr(begin))) {
+      bad_input("{}: byte 0x{:02X} at offset {} (line {}) is not UTF-8; convert the file to UTF-8", path_,
+                static_cast<unsigned char>(to[begin + *bad]), line_offset + *bad, line_);
+    }
+    if (to.size() > begin && to.back() == '\r') to.pop_back();
+    // A byte-order mark is not text.
+    if (line_ == 1 && to.compare(begin, 3, "\xEF\xBB\xBF") == 0) to.erase(begin, 3);
+    return true;
+  }
+
+  std::uint64_t line() const { return line_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  bool fill() {
+    at_ = 0;
+    filled_ = std::fread(buffer_.data(), 1, buffer_.size(), file_);
+    if (filled_ == 0 && std::ferror(file_) != 0) failed("{}: reading failed ({})", path_, std::strerror(errno));
+    return filled_ > 0;
+  }
+
+  std::string path_;
+  std::FILE* file_;
+  std::string buffer_;
+  std::size_t at_ = 0, filled_ = 0;
+  std::uint64_t offset_ = 0, line_ = 0;
+};
+
+bool is_json_lines(const std::string& path) {
+  std::string extension = fs::path(path).extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == ".jsonl" || extension == ".ndjson";
+}
+
+bool is_blank(std::string_view text) {
+  const char* const end = text.data() + text.size();
+  return skip_whitespace(text.data(), end, char_classes()) == end;
+}
+
+std::vector<std::string> files_of(const std::vector<std::string>& paths) {
+  if (paths.empty()) bad_input("no text was given; expected files or folders");
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (!fs::exists(status)) {
+      bad_input("{}: does not exist; expected a text file, a .jsonl file or a folder of these", path);
+    }
+    if (!fs::is_directory(status)) {
+      files.push_back(path);
+      continue;
+    }
+    std::vector<std::string> found;
+    fs::recursive_directory_iterator walk(path, error), end;
+    if (error) bad_input("{}: the folder cannot be read ({})", path, error.message());
+    while (walk != end) {
+      const bool hidden = walk->path().filename().string().starts_with('.');
+      std::error_code ignored;
+      if (hidden) {
+        walk.disable_recursion_pending();
+      } else if (walk->is_regular_file(ignored)) {
+        found.push_back(walk->path().string());
+      }
+      walk.increment(error);
+      if (error) bad_input("{}: the folder cannot be read ({})", path, error.message());
+    }
+    if (found.empty()) bad_input("{}: the folder has no files in it; expected text files or .jsonl files", path);
+    std::sort(found.begin(), found.end());
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  return files;
+}
+
+}  // namespace
+
+struct CorpusReader::Impl {
+  explicit Impl(CorpusOptions given) : options(std::move(given)), files(files_of(options.paths)) {
+    if (options.separator.empty() || is_blank(options.separator)) {
+      bad_input("the separator between stories is empty; expected a line of text such as <|endoftext|>");
+    }
+    if (options.separator.find_first_of("\r\n") != std::string::npos) {
+      bad_input("the separator between stories has a line end in it; it must be one line");
+    }
+    if (options.field.empty()) bad_input("the field of JSON lines is empty; expected a name such as text");
+    open_next();  // so that a file that cannot be opened is told at once
+  }
+
+  void open_next() {
+    reader.reset();
+    if (file < files.size()) {
+      reader = std::make_unique<LineReader>(files[file]);
+      json_lines = is_json_lines(files[file]);
+      ++file;
+    }
+  }
+
+  bool is_separator(std::string_view line) const {
+    if (line.size() < options.separator.size()) return false;
+    while (!line.empty() && (line.back() == ' ' || line.back() == '\t')) line.remove_suffix(1);
+    return line == options.separator;
+  }
+
+  // One story of a plain text, which may be empty; false at the end of the file when nothing came before it.
+  bool read_plain(std::string& story) {
+    story.clear();
+    bool any = false;
+    for (;;) {
+      const std::size_t begin = story.size();
+      if (!reader->append_line(story)) break;
+      any = true;
+      if (is_separator(std::string_view(story).substr(begin))) {
+        story.resize(begin);
+        break;
+      }
+      story.push_back('\n');
+    }
+    if (!any) return false;
+    while (!story.empty() && story.back() == '\n') story.pop_back();
+    story.erase(0, std::min(story.find_first_not_of('\n'), story.size()));
+    return true;
+  }
+
+  bool read_json_line(std::string& story) {
+    line.clear();
+    do {
+      line.clear();
+      if (!reader->append_line(line)) return false;
+    } while (is_blank(line));
+    nlohmann::json object;
+    try {
+      object = nlohmann::json::parse(line);
+    } catch (const nlohmann::json::exception& error) {
+      bad_input("{}: line {} is not JSON ({})", reader->path(), reader->line(), error.what());
+    }
+    const auto found = object.is_object() ? object.find(options.field) : object.end();
+    if (found == object.end() || !found->is_string()) {
+      bad_input("{}: line {} has no string named \"{}\"; expected an object like {{\"{}\": \"a story\"}} on every line",
+                reader->path(), reader->line(), options.field, options.field);
+    }
+    story = std::move(found->get_ref<std::string&>());
+    return true;
+  }
+
+  bool next(std::string& story) {
+    while (reader && (options.limit == 0 || stories < options.limit)) {
+      if (!(json_lines ? read_json_line(story) : read_plain(story))) {
+        open_next();
+        continue;
+      }
+      if (is_blank(story)) {
+        ++empty_stories;
+        continue;
+      }
+      // Seeded by what came before, the hash also depends on where stories begin and end.
+      hash = hash_bytes(story.data(), story.size(), hash);
+      ++stories;
+      bytes += story.size();
+      return true;
+    }
+    if (stories == 0) {
+      const std::string name = options.paths.size() == 1 ? options.paths[0] : options.paths[0] + " and others";
+      bad_input("{}: there are no stories in it ({} empty ones); expected text between lines of {}", name, empty_stories,
+                options.separator);
+    }
+    return false;
+  }
+
+  CorpusOptions options;
+  std::vector<std::string> files;
+  std::size_t file = 0;
+  std::unique_ptr<LineReader> reader;
+  bool json_lines = false;
+  std::string line;
+  std::uint64_t hash = 0;
+  std::uint64_t stories = 0, empty_stories = 0, bytes = 0;
+};
+
+CorpusReader::CorpusReader(CorpusOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+CorpusReader::~CorpusReader() = default;
+CorpusReader::CorpusReader(CorpusReader&&) noexcept = default;
+CorpusReader& CorpusReader::operator=(CorpusReader&&) noexcept = default;
+
+bool CorpusReader::next(std::string& story) { return impl_->next(story); }
+std::uint64_t CorpusReader::stories() const { return impl_->stories; }
+std::uint64_t CorpusReader::empty_stories() const { return impl_->empty_stories; }
+std::uint64_t CorpusReader::bytes() const { return impl_->bytes; }
+std::uint64_t CorpusReader::content_hash() const { return impl_->hash; }
+
+}  // namespace some
