@@ -1,6 +1,7 @@
 // What a model is: the [model] table of a recipe and the part of [some] that is not the key update.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -49,8 +50,8 @@ struct ModelConfig {
   double entropy_coefficient = 0.01;
   KeySettings keys;
 
-  int router_hidden() const { return static_cast<int>(router_mult * d_model); }
-  int dense_hidden() const { return static_cast<int>(dense_mult * d_model); }
+  int router_hidden() const { return static_cast<int>(std::lround(router_mult * d_model)); }
+  int dense_hidden() const { return static_cast<int>(std::lround(dense_mult * d_model)); }
 };
 
 struct ParameterCounts {
@@ -59,7 +60,8 @@ struct ParameterCounts {
 };
 ParameterCounts count_parameters(const ModelConfig& config);  // spec 2, "Parameter counts"
 
-// Throws bad_input naming the recipe key when a combination is impossible (heads not dividing d_model, top_k > experts, ...).
+// Throws bad_input when a combination is impossible (heads not dividing d_model, top_k > experts, ...). The message begins with the recipe key
+// at fault, so that the recipe reader can put file and line before it.
 void check_config(const ModelConfig& config);
 
 }  // namespace some

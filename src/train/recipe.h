@@ -36,7 +36,11 @@ struct TrainConfig {  // [train]
   int threads = 0;
 };
 
-// What a published report says of this run: per epoch, only compared, never used.
+// What a published report says of this run: only compared, never used. In the file, [published] holds `source` and `note`, numbers of the
+// whole run (total_parameters_m, trainable_parameters_m, steps, experts_used, final_gini, ...) and one list a measure (train, val, ppl, gini,
+// entropy, gini_mass, entropy_mass, dead, temperature), all of the same length. `epochs = [1, 4]` names the epochs the lists speak of, where only
+// the first and the last were reported; without it they are 1, 2, 3, ... A number that was not reported is `nan` and left out of `values`.
+// [published] and `title` belong to one file: they are not taken over from `base`.
 struct PublishedEpoch {
   int epoch = 0;
   std::map<std::string, double> values;  // train, val, ppl, gini, entropy, gini_mass, entropy_mass, dead, ...
@@ -50,7 +54,7 @@ struct Published {
 
 struct Recipe {
   std::string name;   // file name without ending
-  std::string title;  // first comment line or `title` key
+  std::string title;  // `title` key, or else the first comment line
   std::uint64_t seed = 0;
   ModelConfig model;
   DataConfig data;
@@ -58,7 +62,7 @@ struct Recipe {
   std::optional<Published> published;
 };
 
-// Reads a recipe and applies overrides ("train.max_steps=100"). Unknown keys (naming the nearest known one), wrong types, values out of
+// Reads a recipe, on top of the recipe its `base` names (relative to the file's folder), and applies overrides ("train.max_steps=100"). Unknown keys (naming the nearest known one), wrong types, values out of
 // range and impossible combinations throw bad_input with file and line. `vocab` of the model is data.vocab until a tokenizer is at hand.
 // A relative data path is taken as it stands (from the working folder), and, where nothing is there, from the recipe's folder.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);

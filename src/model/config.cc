@@ -1,0 +1,117 @@
+#include "model/config.h"
+
+#include <array>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace some {
+
+ParameterCounts count_parameters(const ModelConfig& config) {
+  const std::int64_t d = config.d_model, f = config.d_ffn, experts = config.experts, vocab = config.vocab;
+  // Attention (packed projection and output projection with biases) and the block's two norms.
+  std::int64_t layer_trainable = 4 * d * d + 4 * d + 4 * d;
+  std::int64_t layer_frozen = 0;
+  if (config.ffn == Ffn::dense) {
+    const std::int64_t hidden = config.dense_hidden();
+    layer_trainable += 2 * hidden * d + hidden + d;
+  } else if (config.ffn == Ffn::some) {
+    const std::int64_t hidden = config.router_hidden();
+    layer_trainable += config.router == Router::linear ? d * d + d : 2 * hidden * d + hidden + d;
+    if (config.temperature == Temperature::learned) layer_trainable += 1;
+    const bool features = config.readout == Readout::features;
+    if (config.readout == Readout::linear) layer_trainable += d * d;
+    if (features) layer_trainable += d * f;
+    // Expert biases are zero and never learn, yet the published totals count them.
+    const std::int64_t matrices = features ? 1 : 2;
+    const std::int64_t weights = experts * matrices * d * f;
+    const std::int64_t biases = experts * (features ? f : f + d);
+    if (config.training == ExpertTraining::full) {
+      layer_trainable += weights;
+      layer_frozen = biases;
+    } else {
+      layer_frozen = weights + biases;
+    }
+    if (config.training == ExpertTraining::lora) layer_trainable += experts * matrices * config.lora_rank * (d + f);
+  }
+  ParameterCounts counts;
+  counts.trainable = 2 * vocab * d + vocab + config.layers * layer_trainable + (config.norm == Norm::pre ? 2 * d : 0);
+  counts.total = counts.trainable + config.layers * layer_frozen;
+  return counts;
+}
+
+// Every message begins with the recipe key at fault, so that the recipe reader can put file and line before it.
+void check_config(const ModelConfig& config) {
+  const auto at_least_one = [](const char* key, std::int64_t value) {
+    if (value < 1) bad_input("{} = {}: wants a whole number of at least 1", key, value);
+  };
+  at_least_one("model.d_model", config.d_model);
+  at_least_one("model.layers", config.layers);
+  at_least_one("model.heads", config.heads);
+  at_least_one("model.seq_len", config.seq_len);
+  at_least_one("data.vocab", config.vocab);
+  if (config.d_model % config.heads != 0) {
+    bad_input("model.heads = {}: must divide model.d_model = {}", config.heads, config.d_model);
+  }
+  const int head_size = config.d_model / config.heads;
+  if (config.position == Position::rope && head_size % 2 != 0) {
+    bad_input("model.position = \"rope\": turns pairs, so model.d_model / model.heads = {} must be even", head_size);
+  }
+  if (config.position == Position::sinusoidal && config.d_model % 2 != 0) {
+    bad_input("model.d_model = {}: must be even, since sinusoidal positions come in pairs", config.d_model);
+  }
+  if (config.ffn == Ffn::dense && config.dense_hidden() < 1) {
+    bad_input("model.dense_mult = {}: makes a hidden layer of {}; model.dense_mult * model.d_model must be at least 1", config.dense_mult,
+              config.dense_hidden());
+  }
+  if (config.ffn != Ffn::some) return;
+
+  at_least_one("some.experts", config.experts);
+  at_least_one("some.d_ffn", config.d_ffn);
+  at_least_one("some.top_k", config.top_k);
+  if (config.top_k > config.experts) {
+    bad_input("some.top_k = {}: must not be more than some.experts = {}", config.top_k, config.experts);
+  }
+  constexpr std::array<std::string_view, 3> methods = {"default", "orthogonal", "sparse"};
+  if (config.init != methods[0] && config.init != methods[1] && config.init != methods[2]) {
+    bad_input("some.init = \"{}\": wants \"default\", \"orthogonal\" or \"sparse\"", config.init);
+  }
+  if (config.router == Router::mlp && config.router_hidden() < 1) {
+    bad_input("some.router_mult = {}: makes a hidden layer of {}; some.router_mult * model.d_model must be at least 1",
+              config.router_mult, config.router_hidden());
+  }
+  if (config.training == ExpertTraining::lora) {
+    at_least_one("some.lora_rank", config.lora_rank);
+    const int smaller = config.d_model < config.d_ffn ? config.d_model : config.d_ffn;
+    if (config.lora_rank > smaller) {
+      bad_input("some.lora_rank = {}: must not be more than the smaller side of an expert's matrix, {}", config.lora_rank, smaller);
+    }
+  }
+  const auto positive = [](const char* key, double value) {
+    if (!(value > 0)) bad_input("{} = {}: wants a number above 0", key, value);
+  };
+  positive("some.train_temp", config.train_temp);
+  positive("some.eval_temp", config.eval_temp);
+  if (config.train_temp_end == 0) bad_input("some.train_temp_end = 0: wants a number above 0, or a negative one for no change");
+  if (config.train_temp_end > 0 && config.temperature == Temperature::learned) {
+    bad_input("some.train_temp_end = {}: cannot be given with some.temperature = \"learned\"; leave one out", config.train_temp_end);
+  }
+  if (!(config.topk_warmup >= 0 && config.topk_warmup <= 1)) {
+    bad_input("some.topk_warmup = {}: wants a share of the steps from 0 to 1", config.topk_warmup);
+  }
+  if (config.entropy_high >= 0 && config.entropy_low > config.entropy_high) {
+    bad_input("some.entropy_band = [{}, {}]: wants the lower end first", config.entropy_low, config.entropy_high);
+  }
+  const KeySettings& keys = config.keys;
+  if (!keys.beta_layer_scale.empty() && keys.beta_layer_scale.size() != static_cast<std::size_t>(config.layers)) {
+    bad_input("some.beta_layer_scale has {} numbers: wants one number for all layers, or a list of model.layers = {}",
+              keys.beta_layer_scale.size(), config.layers);
+  }
+  for (const int layer : keys.frozen_layers) {
+    if (layer < 0 || layer >= config.layers) {
+      bad_input("some.frozen_layers names layer {}: model.layers = {}, so layers are 0 to {}", layer, config.layers, config.layers - 1);
+    }
+  }
+}
+
+}  // namespace some

@@ -1,0 +1,66 @@
+// The resolved recipe written back, and the differences between two.
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "train/recipe.h"
+#include "train/recipe_schema.h"
+#include "train/recipe_toml.h"
+
+namespace some {
+
+namespace {
+
+std::string write_published(const Published& published) {
+  std::string text = "\n# What was reported of this run: only compared, never used. Lists have one number an epoch, nan where nothing was reported.\n[published]\n";
+  if (!published.source.empty()) text += fmt::format("source = {}\n", toml_quote(published.source));
+  if (!published.note.empty()) text += fmt::format("note = {}\n", toml_quote(published.note));
+  for (const std::string& name : published_scalars()) {
+    const auto value = published.values.find(name);
+    if (value != published.values.end()) text += fmt::format("{} = {}\n", name, toml_number(value->second));
+  }
+  if (published.epochs.empty()) return text;
+  std::string numbers;
+  for (const PublishedEpoch& epoch : published.epochs) numbers += (numbers.empty() ? "" : ", ") + std::to_string(epoch.epoch);
+  text += fmt::format("epochs = [{}]\n", numbers);
+  for (const std::string& name : published_columns()) {
+    std::string column;
+    bool reported = false;
+    for (const PublishedEpoch& epoch : published.epochs) {
+      const auto value = epoch.values.find(name);
+      reported = reported || value != epoch.values.end();
+      column += (column.empty() ? "" : ", ") + (value == epoch.values.end() ? "nan" : toml_number(value->second));
+    }
+    if (reported) text += fmt::format("{} = [{}]\n", name, column);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string write_recipe(const Recipe& recipe) {
+  const Recipe defaults;
+  std::string text;
+  for (const RecipeTable& table : recipe_tables()) {
+    if (!table.name.empty()) text += fmt::format("\n# {}\n[{}]\n", table.meaning, table.name);
+    for (const RecipeKey& key : recipe_keys()) {
+      if (key.table != table.name) continue;
+      text += fmt::format("# {}\n#   {}; default {}\n{} = {}\n", key.meaning, key.wants(), key.write(key.get(defaults)), key.name,
+                          key.write(key.get(recipe)));
+    }
+  }
+  if (recipe.published) text += write_published(*recipe.published);
+  return text;
+}
+
+std::vector<std::string> recipe_differences(const Recipe& recipe, const Recipe& base) {
+  std::vector<std::string> differences;
+  for (const RecipeKey& key : recipe_keys()) {
+    if (key.full_name() == "title") continue;
+    const std::string here = key.write(key.get(recipe)), there = key.write(key.get(base));
+    if (here != there) differences.push_back(fmt::format("{} = {} ({})", key.full_name(), here, there));
+  }
+  return differences;
+}
+
+}  // namespace some
