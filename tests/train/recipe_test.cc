@@ -59,7 +59,6 @@ TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
   // Each key is set to a value unlike its default, written, and read again.
   for (const RecipeKey& key : recipe_keys()) {
     Recipe recipe;
-    recipe.model.layers = 2;
     const Setting before = key.get(recipe);
     Setting after = before;
     switch (key.kind) {
@@ -70,7 +69,7 @@ TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
       case SettingKind::choice: after = std::get<std::string>(before) == key.choices[0] ? key.choices[1] : key.choices[0]; break;
       case SettingKind::numbers: after = std::vector<double>{0.125, 0.5}; break;
       case SettingKind::integers: after = std::vector<double>{0, 1}; break;
-      case SettingKind::layer_scale: after = std::vector<double>{1.0, 0.5}; break;
+      case SettingKind::layer_scale: after = std::vector<double>(10, 0.5); break;
       case SettingKind::anneal: after = BetaAnneal{AnnealShape::cosine, 1.0, 0.25}; break;
     }
     key.set(recipe, after);
