@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -114,6 +115,20 @@ void write_file_atomic(const std::string& path, const std::function<void(const B
   if (::rename(temporary.c_str(), path.c_str()) != 0) failed("cannot write {}: {}", path, why());
   unfinished.path.clear();
   flush_folder(folder_of(path));
+}
+
+MappedFile map_file(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number() < 0) bad_input("cannot read {}: {}", path, why());
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0) bad_input("cannot read {}: {}", path, why());
+  if (!S_ISREG(status.st_mode)) bad_input("cannot read {}: it is not a file", path);
+  const std::size_t size = static_cast<std::size_t>(status.st_size);
+  if (size == 0) return {nullptr, "", 0};  // nothing cannot be mapped
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  if (data == MAP_FAILED) failed("cannot map {}: {}", path, why());
+  return {std::shared_ptr<const void>(data, [size](const void* memory) { ::munmap(const_cast<void*>(memory), size); }),
+          static_cast<const char*>(data), size};
 }
 
 void append_line(const std::string& path, std::string_view line) {

@@ -2,14 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <set>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -67,31 +61,22 @@ nlohmann::json parse_header(const std::string& path, std::string_view text) {
 }  // namespace
 
 SafetensorsFile SafetensorsFile::open(const std::string& path) {
-  const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (number < 0) bad_input("cannot read {}: {}", path, std::strerror(errno));
-  const std::shared_ptr<void> closer(nullptr, [number](void*) { ::close(number); });
-  struct stat status {};
-  if (::fstat(number, &status) != 0) bad_input("cannot read {}: {}", path, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) bad_input("cannot read {}: it is not a file", path);
-  const std::size_t file_size = static_cast<std::size_t>(status.st_size);
-  if (file_size < length_field) damaged(path, "it has {} bytes, too few for a header", file_size);
-
-  void* mapped = ::mmap(nullptr, file_size, PROT_READ, MAP_PRIVATE, number, 0);
-  if (mapped == MAP_FAILED) failed("cannot map {}: {}", path, std::strerror(errno));
+  const MappedFile mapped = map_file(path);
+  if (mapped.size < length_field) damaged(path, "it has {} bytes, too few for a header", mapped.size);
   SafetensorsFile file;
   file.path_ = path;
-  file.mapping_ = std::shared_ptr<void>(mapped, [file_size](void* data) { ::munmap(data, file_size); });
+  file.mapping_ = mapped.owner;
 
-  const char* bytes = static_cast<const char*>(mapped);
+  const char* bytes = mapped.data;
   std::uint64_t header_size = 0;
   std::memcpy(&header_size, bytes, length_field);
   if (header_size > longest_header)
     damaged(path, "its header would be {} bytes long, more than the {} allowed", header_size, longest_header);
-  if (header_size > file_size - length_field)
-    damaged(path, "its header would be {} bytes long, the file has {}", header_size, file_size);
+  if (header_size > mapped.size - length_field)
+    damaged(path, "its header would be {} bytes long, the file has {}", header_size, mapped.size);
   const nlohmann::json header = parse_header(path, {bytes + length_field, header_size});
   file.data_ = bytes + length_field + header_size;
-  const std::size_t data_size = file_size - length_field - header_size;
+  const std::size_t data_size = mapped.size - length_field - header_size;
 
   for (const auto& [name, value] : header.items()) {
     if (!value.is_object()) damaged(path, "{} is not described by a JSON object", name);

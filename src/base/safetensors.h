@@ -31,7 +31,7 @@ class SafetensorsFile {
     std::size_t begin, end;
   };
   std::string path_;
-  std::shared_ptr<void> mapping_;
+  std::shared_ptr<const void> mapping_;
   const char* data_ = nullptr;
   std::map<std::string, std::string> metadata_;
   std::map<std::string, Entry> entries_;
