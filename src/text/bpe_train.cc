@@ -113,8 +113,8 @@ WordCounts count_words(const BpeTrainOptions& options, const std::function<bool(
     // Bytes that are not UTF-8 have no spelling in a vocabulary of characters.
     if (options.kind == TokenizerKind::whitespace) {
       if (const auto bad = first_bad_utf8(text)) {
-        bad_input("text {} for the tokenizer is not UTF-8 at byte {}; only the bytelevel kind takes any bytes", texts + 1,
-                  *bad);
+        bad_input("text {} for the tokenizer is not UTF-8 at byte {}; only the bytelevel kind takes any bytes",
+                  texts + 1, *bad);
       }
     }
     bytes += text.size();
@@ -182,8 +182,10 @@ class Trainer {
     }
     using Json = nlohmann::ordered_json;
     if (options_.kind == TokenizerKind::bytelevel) {
-      parts.pre_tokenizer = Json{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-      parts.decoder = Json{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+      parts.pre_tokenizer =
+          Json{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+      parts.decoder =
+          Json{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
     } else {
       parts.pre_tokenizer = Json{{"type", "Whitespace"}};
       if (ids_.contains("[UNK]")) parts.unk_token = "[UNK]";
@@ -326,7 +328,8 @@ class Trainer {
 
 Tokenizer train_bpe(const BpeTrainOptions& options, const std::function<bool(std::string&)>& next) {
   constexpr std::size_t most = std::numeric_limits<TokenId>::max();
-  if (options.vocab_size > most) bad_input("a vocabulary of {} tokens is too large; the most is {}", options.vocab_size, most);
+  if (options.vocab_size > most)
+    bad_input("a vocabulary of {} tokens is too large; the most is {}", options.vocab_size, most);
   for (const std::string& special : options.specials) {
     if (special.empty() || first_bad_utf8(special)) bad_input("special tokens must be UTF-8 and not empty");
   }

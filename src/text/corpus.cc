@@ -6,12 +6,11 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -144,7 +143,7 @@ struct CorpusReader::Impl {
     reader.reset();
     if (file < files.size()) {
       reader = std::make_unique<LineReader>(files[file]);
-      json_lines = is_json_lines(files[file]);
+      json_lines = options.json_lines || is_json_lines(files[file]);
       ++file;
     }
   }
@@ -214,8 +213,8 @@ struct CorpusReader::Impl {
     }
     if (stories == 0) {
       const std::string name = options.paths.size() == 1 ? options.paths[0] : options.paths[0] + " and others";
-      bad_input("{}: there are no stories in it ({} empty ones); expected text between lines of {}", name, empty_stories,
-                options.separator);
+      bad_input("{}: there are no stories in it ({} empty ones); expected text between lines of {}", name,
+                empty_stories, options.separator);
     }
     return false;
   }

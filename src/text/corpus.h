@@ -16,6 +16,8 @@ struct CorpusOptions {
   std::string separator = "<|endoftext|>";
   // JSON lines: the name of the string that is the story.
   std::string field = "text";
+  // Every file is JSON lines, whatever its name.
+  bool json_lines = false;
   // Only the first `limit` stories; 0 for all.
   std::uint64_t limit = 0;
 };

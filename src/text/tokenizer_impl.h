@@ -5,14 +5,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "text/bpe_merge.h"
 #include "text/tokenizer.h"
@@ -44,9 +43,9 @@ struct AddedToken {
 // The parts of a tokenizer.json that matter here, checked.
 struct TokenizerParts {
   TokenizerKind kind = TokenizerKind::bytelevel;
-  std::vector<std::string> tokens;                           // by id: vocabulary, then added tokens outside of it
-  std::size_t model_tokens = 0;                              // how many of them belong to the model's vocabulary
-  std::vector<std::pair<TokenId, TokenId>> merges;           // by rank, no pair twice
+  std::vector<std::string> tokens;                  // by id: vocabulary, then added tokens outside of it
+  std::size_t model_tokens = 0;                     // how many of them belong to the model's vocabulary
+  std::vector<std::pair<TokenId, TokenId>> merges;  // by rank, no pair twice
   std::vector<AddedToken> added;
   std::optional<std::string> unk_token;
   // Kept as they were read, to be written again.

@@ -1,9 +1,8 @@
 // Reading and writing Hugging Face tokenizer.json files. What this library does not compute the same way is refused
 // by name: a tokenizer that quietly gives other ids would spoil everything trained with it.
 #include <initializer_list>
-#include <system_error>
-
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -13,7 +12,7 @@
 namespace some {
 namespace {
 
-using Json = nlohmann::json;  // for reading: its objects find a key fast
+using Json = nlohmann::json;                 // for reading: its objects find a key fast
 using OrderedJson = nlohmann::ordered_json;  // for writing: its objects keep their order
 
 constexpr const char* hugging_face = "tokenizer.json of Hugging Face's library";
@@ -40,8 +39,9 @@ class Reader {
       bad_input("{}: not valid JSON ({}); expected a {}", origin_, error.what(), hugging_face);
     }
     if (!root.is_object()) bad_input("{}: expected a {}, found {}", origin_, hugging_face, shown(root));
-    only_known(root, "", {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
-                          "post_processor", "decoder", "model"});
+    only_known(root, "",
+               {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+                "decoder", "model"});
     if (root.contains("version") && root["version"] != "1.0") {
       refuse("version", "is {}; only \"1.0\" is known", shown(root["version"]));
     }
@@ -161,10 +161,12 @@ class Reader {
     if (model.contains("type") && model["type"] != "BPE") {
       refuse("model", "of type {} is not supported; it must be BPE", shown(model["type"]));
     }
-    only_known(model, "model.", {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
-                                 "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
+    only_known(model, "model.",
+               {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+                "byte_fallback", "ignore_merges", "vocab", "merges"});
     const Json dropout = model.value("dropout", Json());
-    if (!dropout.is_null() && dropout != 0.0) refuse("model.dropout", "= {} is not supported; it must be null", shown(dropout));
+    if (!dropout.is_null() && dropout != 0.0)
+      refuse("model.dropout", "= {} is not supported; it must be null", shown(dropout));
     for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       const Json value = model.value(name, Json());
       if (!value.is_null() && value != "") {
@@ -284,7 +286,8 @@ class Reader {
       token.content = content.get<std::string>();
       for (const char* name : {"normalized", "special"}) {
         const Json value = entry.value(name, Json());
-        if (!value.is_null() && !value.is_boolean()) refuse(where + "." + name, "is {}; expected true or false", shown(value));
+        if (!value.is_null() && !value.is_boolean())
+          refuse(where + "." + name, "is {}; expected true or false", shown(value));
       }
       token.special = entry.value("special", Json()) == true;
       token.normalized = entry.value("normalized", Json()) == true;
@@ -345,21 +348,21 @@ std::string Tokenizer::to_json() const {
                      {"special", token.special}});
   }
   OrderedJson root = {{"version", "1.0"},
-               {"truncation", nullptr},
-               {"padding", nullptr},
-               {"added_tokens", std::move(added)},
-               {"normalizer", nullptr},
-               {"pre_tokenizer", parts.pre_tokenizer},
-               {"post_processor", parts.post_processor},
-               {"decoder", parts.decoder}};
+                      {"truncation", nullptr},
+                      {"padding", nullptr},
+                      {"added_tokens", std::move(added)},
+                      {"normalizer", nullptr},
+                      {"pre_tokenizer", parts.pre_tokenizer},
+                      {"post_processor", parts.post_processor},
+                      {"decoder", parts.decoder}};
   OrderedJson model = {{"type", "BPE"},
-                {"dropout", nullptr},
-                {"unk_token", parts.unk_token ? OrderedJson(*parts.unk_token) : OrderedJson()},
-                {"continuing_subword_prefix", nullptr},
-                {"end_of_word_suffix", nullptr},
-                {"fuse_unk", false},
-                {"byte_fallback", false},
-                {"ignore_merges", false}};
+                       {"dropout", nullptr},
+                       {"unk_token", parts.unk_token ? OrderedJson(*parts.unk_token) : OrderedJson()},
+                       {"continuing_subword_prefix", nullptr},
+                       {"end_of_word_suffix", nullptr},
+                       {"fuse_unk", false},
+                       {"byte_fallback", false},
+                       {"ignore_merges", false}};
   // An ordered_json object looks through all its keys to add one; its underlying container does not.
   OrderedJson::object_t vocab;
   vocab.reserve(parts.model_tokens);
@@ -370,7 +373,8 @@ std::string Tokenizer::to_json() const {
   OrderedJson::array_t merges;
   merges.reserve(parts.merges.size());
   for (const auto& [left, right] : parts.merges) {
-    merges.push_back(OrderedJson::array_t{parts.tokens[static_cast<std::size_t>(left)], parts.tokens[static_cast<std::size_t>(right)]});
+    merges.push_back(OrderedJson::array_t{parts.tokens[static_cast<std::size_t>(left)],
+                                          parts.tokens[static_cast<std::size_t>(right)]});
   }
   model["merges"] = std::move(merges);
   root["model"] = std::move(model);

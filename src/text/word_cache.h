@@ -1,14 +1,14 @@
 // Words already encoded and their tokens: texts repeat their words, and looking one up is faster than merging it.
 #pragma once
 
+#include <xxhash.h>
+
 #include <bit>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
-
-#include <xxhash.h>
 
 #include "text/bpe_merge.h"
 

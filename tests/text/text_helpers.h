@@ -1,6 +1,8 @@
 // Shared by the tests of the text module.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -9,8 +11,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -21,9 +21,9 @@ namespace some::testing {
 inline std::string shared_path(const std::string& name) { return std::string(SOME_SOURCE_DIR "/../shared/") + name; }
 
 // Use as: SOME_NEEDS_SHARED("fixtures/tokenizer").
-#define SOME_NEEDS_SHARED(name)                                             \
-  if (!std::filesystem::exists(::some::testing::shared_path(name))) {       \
-    GTEST_SKIP() << "needs ../shared/" << (name) << ": not here";           \
+#define SOME_NEEDS_SHARED(name)                                       \
+  if (!std::filesystem::exists(::some::testing::shared_path(name))) { \
+    GTEST_SKIP() << "needs ../shared/" << (name) << ": not here";     \
   }
 
 inline std::string read_whole(const std::string& path) {
@@ -82,12 +82,24 @@ inline std::string random_unicode(Dice& dice, std::size_t characters) {
   for (std::size_t i = 0; i < characters; ++i) {
     std::uint32_t c = 0;
     switch (dice.below(8)) {
-      case 0: c = dice.below(0x110000); break;
-      case 1: c = 0x80 + dice.below(0x780); break;
-      case 2: c = 0x2000 + dice.below(0x100); break;
-      case 3: c = static_cast<unsigned char>(" \t\n\r'  s"[dice.below(8)]); break;
-      case 4: c = 0x300 + dice.below(0x100); break;
-      default: c = 0x20 + dice.below(0x5F); break;
+      case 0:
+        c = dice.below(0x110000);
+        break;
+      case 1:
+        c = 0x80 + dice.below(0x780);
+        break;
+      case 2:
+        c = 0x2000 + dice.below(0x100);
+        break;
+      case 3:
+        c = static_cast<unsigned char>(" \t\n\r'  s"[dice.below(8)]);
+        break;
+      case 4:
+        c = 0x300 + dice.below(0x100);
+        break;
+      default:
+        c = 0x20 + dice.below(0x5F);
+        break;
     }
     if (c >= 0xD800 && c <= 0xDFFF) c = 0xFFFD;
     append_utf8(text, c);

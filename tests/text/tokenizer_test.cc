@@ -2,10 +2,9 @@
 
 #include <chrono>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
-
-#include <nlohmann/json.hpp>
 
 #include "text/bpe_merge.h"
 #include "text/bpe_train.h"
@@ -105,8 +104,8 @@ TEST(Tokenizer, LongestAddedTokenWins) {
   const Tokenizer tokenizer = Tokenizer::from_json(json.dump());
   EXPECT_EQ(tokenizer.vocab_size(), static_cast<std::size_t>(first) + 3);
   EXPECT_EQ(tokenizer.encode("<a>b<a>b<"), (std::vector<TokenId>{first + 1, first + 1, tokenizer.find("<").value()}));
-  EXPECT_EQ(tokenizer.encode("b<a>b<"), (std::vector<TokenId>{tokenizer.find("b").value(), first + 1,
-                                                               tokenizer.find("<").value()}));
+  EXPECT_EQ(tokenizer.encode("b<a>b<"),
+            (std::vector<TokenId>{tokenizer.find("b").value(), first + 1, tokenizer.find("<").value()}));
   EXPECT_EQ(tokenizer.encode("xb<"), (std::vector<TokenId>{tokenizer.find("x").value(), first + 2}));
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("<a>b<a>b<")), "<a>b<a>b<");
   EXPECT_EQ(Tokenizer::from_json(tokenizer.to_json()).hash(), tokenizer.hash());
@@ -115,9 +114,11 @@ TEST(Tokenizer, LongestAddedTokenWins) {
 TEST(Tokenizer, BytelevelComesBackFromAnyBytes) {
   const Tokenizer tokenizer = small_tokenizer(TokenizerKind::bytelevel);
   Dice dice("round trip");
-  std::vector<std::string> texts = {"", " ", "\n", "a", "\xFF", "\xE2\x82", "[EOS] [PAD]\xC3[UNK", std::string(1, '\0')};
+  std::vector<std::string> texts = {
+      "", " ", "\n", "a", "\xFF", "\xE2\x82", "[EOS] [PAD]\xC3[UNK", std::string(1, '\0')};
   for (int i = 0; i < 400; ++i) {
-    texts.push_back(i % 2 ? testing::random_bytes(dice, dice.below(400)) : testing::random_unicode(dice, dice.below(200)));
+    texts.push_back(i % 2 ? testing::random_bytes(dice, dice.below(400))
+                          : testing::random_unicode(dice, dice.below(200)));
   }
   std::string all;
   for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
@@ -164,7 +165,10 @@ TEST(Tokenizer, CharactersWithoutTokenAreLeftOutWhereThereIsNoUnknown) {
   const Tokenizer tokenizer = Tokenizer::from_json(json.dump());
   std::vector<TokenId> ids;
   std::vector<std::uint32_t> lengths;
-  tokenizer.encode("\u65E5" "a\u672C a", ids, lengths);
+  tokenizer.encode(
+      "\u65E5"
+      "a\u672C a",
+      ids, lengths);
   const TokenId a = tokenizer.find("a").value();
   EXPECT_EQ(ids, (std::vector<TokenId>{a, a}));
   EXPECT_EQ(lengths, (std::vector<std::uint32_t>{4, 5}));
@@ -207,10 +211,12 @@ TEST(BpeMerge, ShortAndLongWordsFollowTheDefinition) {
     std::map<std::pair<TokenId, TokenId>, MergeTable::Merge> merges;
     MergeTable table;
     for (std::size_t i = 0; i < pairs.size(); ++i) {
-      const std::uint32_t rank = round % 2 ? static_cast<std::uint32_t>(i) : static_cast<std::uint32_t>(i * 7 % pairs.size());
+      const std::uint32_t rank =
+          round % 2 ? static_cast<std::uint32_t>(i) : static_cast<std::uint32_t>(i * 7 % pairs.size());
       const auto [left, right] = pairs[i];
-      const MergeTable::Merge merge{round % 2 ? rank : rank * 100 + static_cast<std::uint32_t>(i),
-                                    ids.at(tokens[static_cast<std::size_t>(left)] + tokens[static_cast<std::size_t>(right)])};
+      const MergeTable::Merge merge{
+          round % 2 ? rank : rank * 100 + static_cast<std::uint32_t>(i),
+          ids.at(tokens[static_cast<std::size_t>(left)] + tokens[static_cast<std::size_t>(right)])};
       merges[pairs[i]] = merge;
       table.set(left, right, merge);
     }
@@ -280,8 +286,9 @@ TEST(BpeTrain, AnyBytesForBytelevelOnlyUtf8ForWhitespace) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode(bytes)), bytes);
   options.kind = TokenizerKind::whitespace;
   left = 1;
-  EXPECT_NE(error_of([&] { train_bpe(options, [&](std::string& text) { return text = bytes, left-- > 0; }); })
-                .find("not UTF-8 at byte 4"),
+  EXPECT_NE(error_of([&] {
+              train_bpe(options, [&](std::string& text) { return text = bytes, left-- > 0; });
+            }).find("not UTF-8 at byte 4"),
             std::string::npos);
 }
 

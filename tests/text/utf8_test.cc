@@ -59,21 +59,21 @@ TEST(Utf8, Classes) {
   EXPECT_TRUE(is('7', class_number | class_word));
   EXPECT_TRUE(is('_', class_word));
   EXPECT_TRUE(is('-', 0));
-  EXPECT_TRUE(is(0x00BD, class_number));                // one half: a number, not a word character
-  EXPECT_TRUE(is(0x2160, class_number | class_word));   // roman numeral one: Nl is alphabetic
-  EXPECT_TRUE(is(0x0301, class_word));                  // combining acute
-  EXPECT_TRUE(is(0x20DD, class_word));                  // enclosing circle
-  EXPECT_TRUE(is(0x203F, class_word));                  // undertie
-  EXPECT_TRUE(is(0x200C, class_word));                  // zero width non-joiner
-  EXPECT_TRUE(is(0x200B, 0));                           // zero width space is no White_Space
-  EXPECT_TRUE(is(0x24B6, class_word));                  // circled A
-  EXPECT_TRUE(is(0x24EA, class_number));                // circled zero
+  EXPECT_TRUE(is(0x00BD, class_number));               // one half: a number, not a word character
+  EXPECT_TRUE(is(0x2160, class_number | class_word));  // roman numeral one: Nl is alphabetic
+  EXPECT_TRUE(is(0x0301, class_word));                 // combining acute
+  EXPECT_TRUE(is(0x20DD, class_word));                 // enclosing circle
+  EXPECT_TRUE(is(0x203F, class_word));                 // undertie
+  EXPECT_TRUE(is(0x200C, class_word));                 // zero width non-joiner
+  EXPECT_TRUE(is(0x200B, 0));                          // zero width space is no White_Space
+  EXPECT_TRUE(is(0x24B6, class_word));                 // circled A
+  EXPECT_TRUE(is(0x24EA, class_number));               // circled zero
   EXPECT_TRUE(is(0x1F149, class_word));
   EXPECT_TRUE(is(0x1F14A, 0));
   EXPECT_TRUE(is(0x65E5, class_letter | class_word));
   EXPECT_TRUE(is(0x0660, class_number | class_word));
-  EXPECT_TRUE(is(0xE000, 0));   // private use
-  EXPECT_TRUE(is(0x0378, 0));   // not assigned
+  EXPECT_TRUE(is(0xE000, 0));  // private use
+  EXPECT_TRUE(is(0x0378, 0));  // not assigned
   std::set<std::uint32_t> spaces;
   for (std::uint32_t c = 0; c < 0x110000; ++c) {
     if (classes[c] & class_space) spaces.insert(c);
@@ -97,7 +97,9 @@ TEST(Pretokenize, Whitespace) {
   EXPECT_EQ(split(" \t\r\n\u00A0\u3000"), Words{});
   EXPECT_EQ(split("Hey, you!?  a_b-c"), (Words{"Hey", ",", "you", "!?", "a_b", "-", "c"}));
   EXPECT_EQ(split("e\u0301x\u00BD9"), (Words{"e\u0301x", "\u00BD", "9"}));
-  EXPECT_EQ(split("a\xFF\xFE" "b"), (Words{"a", "\xFF\xFE", "b"}));
+  EXPECT_EQ(split("a\xFF\xFE"
+                  "b"),
+            (Words{"a", "\xFF\xFE", "b"}));
 }
 
 TEST(Pretokenize, Bytelevel) {

@@ -1,0 +1,172 @@
+#include "text/corpus.h"
+
+#include <chrono>
+
+#include "text_helpers.h"
+
+namespace some {
+namespace {
+
+using testing::error_of;
+using Stories = std::vector<std::string>;
+
+class Corpus : public testing::TextFiles {
+ protected:
+  static Stories read(CorpusOptions options) {
+    CorpusReader reader(std::move(options));
+    Stories stories;
+    for (std::string story; reader.next(story);) stories.push_back(story);
+    return stories;
+  }
+  static Stories read_path(const std::string& path) { return read(CorpusOptions{.paths = {path}}); }
+};
+
+TEST_F(Corpus, PlainText) {
+  EXPECT_EQ(read_path(write("a.txt", "One.\nTwo.\n<|endoftext|>\n\n\nThree.\n\nFour.\n\n<|endoftext|>\nFive.")),
+            (Stories{"One.\nTwo.", "Three.\n\nFour.", "Five."}));
+  EXPECT_EQ(read_path(write("b.txt", "no separator at all")), Stories{"no separator at all"});
+  EXPECT_EQ(read_path(write("c.txt", "x")), Stories{"x"});
+  // Only a line of its own separates; blanks behind it do no harm.
+  EXPECT_EQ(read_path(write("d.txt", "a <|endoftext|> b\n<|endoftext|> \t\n <|endoftext|>\n")),
+            (Stories{"a <|endoftext|> b", " <|endoftext|>"}));
+  EXPECT_EQ(read({.paths = {write("e.txt", "a\n---\nb\n<|endoftext|>\nc\n")}, .separator = "---"}),
+            (Stories{"a", "b\n<|endoftext|>\nc"}));
+}
+
+TEST_F(Corpus, EmptyStoriesAreCountedAndLeftOut) {
+  CorpusReader reader(
+      {.paths = {write("a.txt",
+                       "<|endoftext|>\na\n<|endoftext|>\n \t\n<|endoftext|>\n\n<|endoftext|>\nb\n<|endoftext|>\n")}});
+  std::string story;
+  ASSERT_TRUE(reader.next(story));
+  EXPECT_EQ(story, "a");
+  ASSERT_TRUE(reader.next(story));
+  EXPECT_EQ(story, "b");
+  EXPECT_FALSE(reader.next(story));
+  EXPECT_FALSE(reader.next(story));
+  EXPECT_EQ(reader.stories(), 2u);
+  EXPECT_EQ(reader.empty_stories(), 3u);
+  EXPECT_EQ(reader.bytes(), 2u);
+}
+
+TEST_F(Corpus, LineEndsDoNotMatter) {
+  const std::string unix_text = "One.\nTwo.\n<|endoftext|>\nThree \u00E9.\n<|endoftext|>\n";
+  std::string dos_text = "\xEF\xBB\xBF";
+  for (const char c : unix_text) dos_text += c == '\n' ? std::string("\r\n") : std::string(1, c);
+  CorpusReader from_unix({.paths = {write("unix.txt", unix_text)}});
+  CorpusReader from_dos({.paths = {write("dos.txt", dos_text)}});
+  std::string a, b;
+  while (from_unix.next(a)) {
+    ASSERT_TRUE(from_dos.next(b));
+    EXPECT_EQ(a, b);
+  }
+  EXPECT_FALSE(from_dos.next(b));
+  EXPECT_EQ(from_unix.stories(), 2u);
+  EXPECT_EQ(from_unix.content_hash(), from_dos.content_hash());
+}
+
+TEST_F(Corpus, HashKnowsTextAndBoundaries) {
+  const auto hash = [&](std::string_view text) {
+    CorpusReader reader({.paths = {write("h.txt", text)}});
+    for (std::string story; reader.next(story);) {
+    }
+    return reader.content_hash();
+  };
+  const std::uint64_t first = hash("a\n<|endoftext|>\nb c\n");
+  EXPECT_EQ(first, hash("\na\n<|endoftext|>\n<|endoftext|>\nb c"));
+  EXPECT_NE(first, hash("b c\n<|endoftext|>\na\n"));
+  EXPECT_NE(first, hash("a\nb c\n"));
+  EXPECT_NE(first, hash("a\n<|endoftext|>\nb d\n"));
+}
+
+TEST_F(Corpus, Limit) {
+  const std::string path = write("a.txt", "1\n<|endoftext|>\n\n<|endoftext|>\n2\n<|endoftext|>\n3\n");
+  EXPECT_EQ(read({.paths = {path}, .limit = 2}), (Stories{"1", "2"}));
+  EXPECT_EQ(read({.paths = {path}, .limit = 9}), (Stories{"1", "2", "3"}));
+  // What comes behind the limit is not even read.
+  const std::string bad_end = write("b.txt", "1\n<|endoftext|>\n2\n<|endoftext|>\n\xFF\n");
+  EXPECT_EQ(read({.paths = {bad_end}, .limit = 2}), (Stories{"1", "2"}));
+}
+
+TEST_F(Corpus, JsonLines) {
+  const std::string path = write(
+      "a.jsonl", "{\"text\": \"One\\nline.\", \"n\": 1}\r\n\n{\"text\": \"\"}\n{\"n\": 2, \"text\": \"\\u00e9\"}");
+  EXPECT_EQ(read_path(path), (Stories{"One\nline.", "\u00E9"}));
+  EXPECT_EQ(read({.paths = {write("b.NDJSON", "{\"story\":\"x\"}\n")}, .field = "story"}), Stories{"x"});
+  const std::string missing = error_of([&] { read({.paths = {path}, .field = "story"}); });
+  EXPECT_NE(missing.find("a.jsonl: line 1"), std::string::npos) << missing;
+  EXPECT_NE(missing.find("\"story\""), std::string::npos) << missing;
+  for (const char* bad :
+       {"{\"text\": \"x\"}\n[1]\n", "{\"text\": \"x\"}\n{\"text\": 5}\n", "{\"text\": \"x\"}\n{\"text\": \"\n",
+        "{\"text\": \"x\"}\n{\"text\": \"\\ud800\"}\n", "{\"text\": \"x\"}\n17\n"}) {
+    const std::string said = error_of([&] { read_path(write("bad.jsonl", bad)); });
+    EXPECT_NE(said.find("bad.jsonl: line 2"), std::string::npos) << bad << ": " << said;
+  }
+}
+
+TEST_F(Corpus, Folder) {
+  write("in/b.txt", "b1\n<|endoftext|>\nb2\n");
+  write("in/a.jsonl", "{\"text\": \"a1\"}\n");
+  write("in/sub/c.txt", "c1");
+  write("in/.hidden", "\xFF");
+  write("in/.git/x", "\xFF");
+  write("in/empty.txt", "");
+  EXPECT_EQ(read_path(path("in")), (Stories{"a1", "b1", "b2", "c1"}));
+  EXPECT_EQ(read({.paths = {path("in/b.txt"), path("in/a.jsonl")}}), (Stories{"b1", "b2", "a1"}));
+}
+
+TEST_F(Corpus, BadUtf8IsReportedWithFileAndOffset) {
+  const std::string text = "fine\nalso \u00E9 fine \xE9 not\nmore\n";
+  const std::string said = error_of([&] { read_path(write("bad.txt", text)); });
+  EXPECT_NE(said.find("bad.txt"), std::string::npos) << said;
+  EXPECT_NE(said.find("0xE9 at offset 18 (line 2)"), std::string::npos) << said;
+  EXPECT_EQ(text.find('\xE9', 13), 18u);
+  // A character cut off by the end of the file, and one far into it, behind several blocks.
+  EXPECT_NE(error_of([&] { read_path(write("cut.txt", "ab\xE2\x82")); }).find("offset 2 "), std::string::npos);
+  std::string far(3000000, 'x');
+  far[2500000] = '\n';
+  far[2700000] = '\x80';
+  EXPECT_NE(error_of([&] { read_path(write("far.txt", far)); }).find("offset 2700000 (line 2)"), std::string::npos);
+}
+
+TEST_F(Corpus, NothingToRead) {
+  const auto says = [&](const std::string& given, const std::string& wanted) {
+    const std::string said = error_of([&] { read_path(given); });
+    EXPECT_NE(said.find(wanted), std::string::npos) << said;
+    EXPECT_NE(said.find(given), std::string::npos) << said;
+  };
+  says(write("separators.txt", "<|endoftext|>\n<|endoftext|>\n\n<|endoftext|>\n"), "no stories");
+  says(write("empty.txt", ""), "no stories");
+  says(write("blank.txt", "\r\n \r\n"), "no stories");
+  says(path("missing.txt"), "does not exist");
+  std::filesystem::create_directory(path("bare"));
+  says(path("bare"), "no files");
+  EXPECT_NE(error_of([&] { read(CorpusOptions{}); }), "");
+  EXPECT_NE(error_of([&] { read({.paths = {write("x.txt", "x")}, .separator = ""}); }), "");
+  EXPECT_NE(error_of([&] { read({.paths = {write("x.txt", "x")}, .separator = "a\nb"}); }), "");
+}
+
+TEST_F(Corpus, FiftyMegabytesInOneLine) {
+  std::string text;
+  while (text.size() < (50u << 20)) text += "a long line that never seems to end, na\u00EFve or not; ";
+  const auto begin = std::chrono::steady_clock::now();
+  const Stories stories = read_path(write("long.txt", "first\n<|endoftext|>\n" + text + "\n<|endoftext|>\nlast"));
+  ASSERT_EQ(stories.size(), 3u);
+  EXPECT_TRUE(stories[1] == text);
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 60.0);
+}
+
+TEST_F(Corpus, TinyStories) {
+  SOME_NEEDS_SHARED("data/tinystories/train.txt");
+  CorpusReader reader({.paths = {testing::shared_path("data/tinystories/train.txt")}});
+  for (std::string story; reader.next(story);) {
+    ASSERT_FALSE(story.empty());
+    ASSERT_NE(story.front(), '\n');
+    ASSERT_NE(story.back(), '\n');
+  }
+  EXPECT_EQ(reader.stories(), 20000u);
+  EXPECT_EQ(reader.empty_stories(), 0u);
+}
+
+}  // namespace
+}  // namespace some
