@@ -1,0 +1,170 @@
+// Here alone products and sums may be fused: a matrix kernel without fused multiply-add runs at half speed.
+#pragma GCC optimize("fp-contract=fast")
+
+#include "ops/gemm_cpu.h"
+
+#include <chrono>
+#include <cstdlib>
+
+#include <dlfcn.h>
+#include <omp.h>
+
+#include "ops/gemm_own_cpu.h"
+
+namespace some::cpu {
+namespace {
+
+using Sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t,
+                      const float*, std::int64_t, float, float*, std::int64_t);
+
+struct Onednn {
+  Sgemm sgemm = nullptr;
+  std::string description;
+};
+
+// oneDNN is opened at run time so that a program built here also runs where it is not installed.
+const Onednn& onednn() {
+  static const Onednn library = [] {
+    Onednn result;
+    // Version 2.6 stops with an illegal instruction in its AMX kernels; what the user has set goes before.
+    setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", 0);
+    for (const char* name : {"libdnnl.so.2", "libdnnl.so.3", "libdnnl.so"}) {
+      void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+      if (handle == nullptr) continue;
+      result.sgemm = reinterpret_cast<Sgemm>(dlsym(handle, "dnnl_sgemm"));
+      if (result.sgemm != nullptr) {
+        result.description = std::string("oneDNN (") + name + ")";
+        return result;
+      }
+    }
+    result.description = "own kernel (oneDNN is not installed: package libdnnl2 makes training faster)";
+    return result;
+  }();
+  return library;
+}
+
+void call_onednn(const Product<float>& p) {
+  const int status = onednn().sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, p.alpha, p.a,
+                                    p.lda, p.b, p.ldb, p.beta, p.c, p.ldc);
+  if (status != 0) failed("oneDNN refused a product of {} x {} x {} (status {})", p.m, p.n, p.k, status);
+}
+
+template <typename T>
+[[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void multiply_avx512(const Product<T>& product) {
+  multiply_blocked<T, RegisterBlock<64, 12>>(product);
+}
+
+template <typename T>
+void multiply_avx2(const Product<T>& product) {
+  multiply_blocked<T, RegisterBlock<32, 6>>(product);
+}
+
+}  // namespace
+
+template <typename T>
+void gemm_own(const Product<T>& product) {
+  static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+  if (product.k == 0) {
+    for (std::int64_t row = 0; row < product.m; ++row) {
+      T* c = product.c + row * product.ldc;
+      for (std::int64_t j = 0; j < product.n; ++j) c[j] = product.beta == T(0) ? T(0) : product.beta * c[j];
+    }
+  } else if (wide) {
+    multiply_avx512(product);
+  } else {
+    multiply_avx2(product);
+  }
+}
+
+template <>
+void gemm_serial(const Product<float>& product) {
+  if (product.m == 0 || product.n == 0) return;
+  if (product.k == 0 || onednn().sgemm == nullptr) return gemm_own(product);
+  // oneDNN must not start threads of its own, whatever thread this is: that would change how it cuts its sums.
+  thread_local bool alone = false;
+  if (!alone && !omp_in_parallel()) {
+    omp_set_num_threads(1);
+    alone = true;
+  }
+  call_onednn(product);
+}
+
+template <>
+void gemm_serial(const Product<double>& product) {
+  gemm_own(product);
+}
+
+std::vector<Tile> make_tiles(std::int64_t m, std::int64_t n, std::int64_t wanted) {
+  if (m <= 0 || n <= 0) return {};
+  constexpr std::int64_t largest_tile = 512, smallest_tile = 96, multiple = 16;
+  std::int64_t across = (n + largest_tile - 1) / largest_tile, down = (m + largest_tile - 1) / largest_tile;
+  while (across * down < wanted) {
+    const std::int64_t width = n / across, height = m / down;
+    if (std::max(width, height) < 2 * smallest_tile) break;
+    ++(height >= width ? down : across);
+  }
+  const auto side = [&](std::int64_t size, std::int64_t parts) {
+    return ((size + parts - 1) / parts + multiple - 1) / multiple * multiple;
+  };
+  const std::int64_t height = side(m, down), width = side(n, across);
+  std::vector<Tile> tiles;
+  for (std::int64_t row = 0; row < m; row += height) {
+    for (std::int64_t column = 0; column < n; column += width) {
+      tiles.push_back({row, std::min(m, row + height), column, std::min(n, column + width)});
+    }
+  }
+  return tiles;
+}
+
+template <typename T>
+void gemm_batch(const std::vector<Product<T>>& products) {
+  if (products.empty()) return;
+  const std::int64_t count = static_cast<std::int64_t>(products.size());
+  std::vector<Product<T>> work;
+  for (const Product<T>& product : products) {
+    for (const Tile& tile : make_tiles(product.m, product.n, (tiles_wanted + count - 1) / count)) {
+      work.push_back(part_of(product, tile));
+    }
+  }
+  parallel_for(static_cast<std::int64_t>(work.size()),
+               [&](std::int64_t i) { gemm_serial(work[static_cast<std::size_t>(i)]); });
+}
+
+bool gemm_is_onednn() { return onednn().sgemm != nullptr; }
+std::string gemm_description() { return onednn().description; }
+
+double machine_gemm_rate(std::int64_t m, std::int64_t n, std::int64_t k, double seconds) {
+  std::vector<float> a(static_cast<std::size_t>(m * k), 0.5f), b(static_cast<std::size_t>(k * n), 0.25f);
+  std::vector<float> c(static_cast<std::size_t>(m * n));
+  const Product<float> product{false, false, m, n, k, 1.0f, a.data(), k, b.data(), n, 0.0f, c.data(), n};
+  const auto now = [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+  const int before = omp_get_max_threads();
+  double best = 0, spent = 0;
+  const auto run_all = [&](auto&& multiply) {
+    multiply();  // the first call makes the kernel
+    for (int runs = 0; runs < 3 || spent < seconds; ++runs) {
+      const double start = now();
+      multiply();
+      const double took = now() - start;
+      spent += took;
+      best = std::max(best, 2.0 * static_cast<double>(m * n * k) / took);
+    }
+  };
+  if (gemm_is_onednn()) {
+    const int wanted = threads();
+    omp_set_num_threads(wanted);
+    run_all([&] { call_onednn(product); });
+    omp_set_num_threads(before);
+  } else {
+    run_all([&] { gemm(product); });
+  }
+  return best;
+}
+
+template void gemm_own(const Product<float>&);
+template void gemm_own(const Product<double>&);
+template void gemm_batch(const std::vector<Product<float>>&);
+template void gemm_batch(const std::vector<Product<double>>&);
+
+}  // namespace some::cpu

@@ -1,0 +1,80 @@
+#include "ops/linear.h"
+
+#include "ops/gemm_cpu.h"
+#include "ops/math_cpu.h"
+#include "ops/support_cpu.h"
+
+namespace some::cpu {
+namespace {
+
+// y = x W^T + b, and finish(row, column_begin, column_end) for each row of a tile while it is in the cache.
+template <typename T, typename Finish>
+void affine(const Tensor& x, const Param& weight, const Param& bias, Tensor& y, Finish&& finish) {
+  const std::int64_t rows = x.dim(0), in = weight.compute.dim(1), out = weight.compute.dim(0);
+  const T* b = bias ? bias.value.data<T>() : nullptr;
+  T* result = y.data<T>();
+  const Product<T> product{false, true, rows, out, in, T(1), x.data<T>(), in, weight.compute.data<T>(), in, T(0), result, out};
+  gemm_then(product, [&](const Tile& tile) {
+    for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
+      T* line = result + row * out;
+      if (b != nullptr) {
+#pragma omp simd
+        for (std::int64_t c = tile.column_begin; c < tile.column_end; ++c) line[c] += b[c];
+      }
+      finish(row, tile.column_begin, tile.column_end);
+    }
+  });
+}
+
+template <typename T>
+void backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias, Tensor* dx,
+              Into into) {
+  const std::int64_t rows = x.dim(0), in = weight.compute.dim(1), out = weight.compute.dim(0);
+  const T* gradient = dy.data<T>();
+  if (weight.grad) {
+    gemm(true, false, out, in, rows, T(1), gradient, out, x.data<T>(), in, T(1), weight.grad.data<T>(), in);
+  }
+  if (bias && bias.grad) add_column_sums(ctx, gradient, rows, out, bias.grad.data<T>());
+  if (dx != nullptr) {
+    gemm(false, false, rows, in, out, T(1), gradient, out, weight.compute.data<T>(), in,
+         into == Into::add ? T(1) : T(0), dx->data<T>(), in);
+  }
+}
+
+}  // namespace
+
+void linear_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& y) {
+  with_precision(ctx, [&](auto zero) {
+    affine<decltype(zero)>(x, weight, bias, y, [](std::int64_t, std::int64_t, std::int64_t) {});
+  });
+}
+
+void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& pre, Tensor& y) {
+  with_precision(ctx, [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t out = pre.dim(1);
+    const T* before = pre.data<T>();
+    T* after = y.data<T>();
+    affine<T>(x, weight, bias, pre, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+      gelu(before + row * out + begin, after + row * out + begin, end - begin);
+    });
+  });
+}
+
+void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias, Tensor* dx,
+                     Into into) {
+  with_precision(ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weight, bias, dx, into); });
+}
+
+void gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy) {
+  with_precision(ctx, [&](auto zero) {
+    using T = decltype(zero);
+    const T* x = pre.data<T>();
+    T* gradient = dy.data<T>();
+    parallel_chunks(pre.elements(), 16384, [&](std::int64_t begin, std::int64_t end) {
+      gelu_gradient(x + begin, gradient + begin, end - begin);
+    });
+  });
+}
+
+}  // namespace some::cpu

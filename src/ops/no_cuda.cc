@@ -1,0 +1,87 @@
+// Stands in for the CUDA operations in a build without a CUDA compiler: every one fails with the same clear error, so
+// that callers have no conditionals.
+#include "base/device.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/embed.h"
+#include "ops/experts.h"
+#include "ops/head_loss.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "ops/optimizer.h"
+#include "ops/route.h"
+
+namespace some::cuda {
+namespace {
+[[noreturn]] void refuse() { failed("{}", why_unavailable()); }
+}  // namespace
+
+void linear_forward(Context&, const Tensor&, const Param&, const Param&, Tensor&) { refuse(); }
+void linear_gelu_forward(Context&, const Tensor&, const Param&, const Param&, Tensor&, Tensor&) { refuse(); }
+void linear_backward(Context&, const Tensor&, const Tensor&, const Param&, const Param&, Tensor*, Into) { refuse(); }
+void gelu_backward(Context&, const Tensor&, Tensor&) { refuse(); }
+
+void add_norm_forward(Context&, const Tensor&, const Tensor*, const Param&, const Param&, Tensor&, Tensor&, Tensor&,
+                      Tensor&) {
+  refuse();
+}
+void norm_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Param&, const Param&,
+                   const Tensor*, Tensor&) {
+  refuse();
+}
+
+void attention_forward(Context&, const Tensor&, const Sequences&, int, bool, Tensor&, Tensor&) { refuse(); }
+void attention_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Sequences&, int, bool,
+                        Tensor&) {
+  refuse();
+}
+void rope(Context&, Tensor&, const Tensor&, int, bool) { refuse(); }
+void attention_cached(Context&, const Tensor&, const Tensor&, const Tensor&, int, Tensor&, Tensor&) { refuse(); }
+
+void embed_forward(Context&, const Tensor&, const Tensor&, const Param&, bool, Tensor&) { refuse(); }
+void embed_backward(Context&, const Tensor&, const Tensor&, const Param&) { refuse(); }
+
+void query_forward(Context&, const Tensor&, const Tensor*, double, Tensor&, Tensor&) { refuse(); }
+void query_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, Tensor&, Tensor*) {
+  refuse();
+}
+void route_forward(Context&, const Tensor&, const Tensor&, const Tensor&, bool, Routing&) { refuse(); }
+void random_choice(Context&, const Tensor&, int, std::uint64_t, int, Tensor&) { refuse(); }
+void route_backward(Context&, const Tensor&, const Routing&, const Tensor&, const Tensor&, Tensor&, Tensor*) {
+  refuse();
+}
+void balance_loss(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor*, double, Tensor&,
+                  Tensor&) {
+  refuse();
+}
+void entropy_band_loss(Context&, const Tensor&, const Tensor*, double, double, double, Tensor&, Tensor&) { refuse(); }
+
+DispatchPlan make_dispatch(Context&, const Tensor&, int) { refuse(); }
+void experts_forward(Context&, const Tensor&, const ExpertWeights&, const DispatchPlan&, const Tensor&, Tensor&,
+                     Tensor&) {
+  refuse();
+}
+void experts_backward(Context&, const Tensor&, const Tensor&, const ExpertWeights&, const DispatchPlan&, const Tensor&,
+                      Tensor&, Tensor&, Tensor&, ExpertGrads*) {
+  refuse();
+}
+void lora_merge(Context&, const Tensor&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
+void lora_project(Context&, const Tensor&, const Param&, const Param&) { refuse(); }
+
+void head_loss(Context&, const Tensor&, const Param&, const Param&, const Tensor&, double, Tensor&, Tensor*) { refuse(); }
+
+void gradient_norm(Context&, const Tensor&, Tensor&) { refuse(); }
+void adamw_step(Context&, Tensor&, Tensor&, const Tensor&, Tensor&, Tensor&, const Tensor&, const AdamSettings&) {
+  refuse();
+}
+
+void add_into(Context&, const Tensor&, Tensor&) { refuse(); }
+void convert(Context&, const Tensor&, Tensor&) { refuse(); }
+void fill(Context&, double, Tensor&) { refuse(); }
+void sum_all(Context&, const Tensor&, Tensor&) { refuse(); }
+void gather_rows(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
+void exponential(Context&, const Tensor&, Tensor&) { refuse(); }
+void multiply_add(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
+void add_counts(Context&, const Tensor&, Tensor&) { refuse(); }
+
+}  // namespace some::cuda
