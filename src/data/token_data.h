@@ -26,6 +26,10 @@ struct DataConfig {  // [data]; the recipe reader fills it
   bool eos = true;                         // false: stories end without [EOS], as the first prototype had them
 };
 
+// How many stories of the built-in generator are used when a recipe does not say.
+inline constexpr std::int64_t builtin_train_stories = 20000;
+inline constexpr std::int64_t builtin_valid_stories = 1000;
+
 // Token ids of every story, one after another (uncut, with EOS where configured), with the bytes each id stands for. Memory-mapped from
 // the cache file when there is one.
 class TokenData {
@@ -52,6 +56,10 @@ Corpora load_corpora(const DataConfig& config, std::uint64_t seed, const std::st
 // Only tokenises one source with a given tokenizer (evaluation and adaptation on other text).
 TokenData load_tokens(const std::string& source, const DataConfig& config, const Tokenizer& tokenizer, std::int64_t limit,
                       const std::string& cache_folder);
+
+// Token data from ids at hand (whole stories, EOS included where wanted). Without byte lengths every id counts one byte.
+TokenData make_token_data(const std::vector<std::vector<std::int32_t>>& ids,
+                          const std::vector<std::vector<std::uint32_t>>& byte_lengths = {});
 
 struct BatchOptions {
   int seq_len = 768;

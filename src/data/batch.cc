@@ -1,0 +1,75 @@
+#include "data/batch.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "data/token_data.h"
+
+namespace some {
+
+Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, const BatchOptions& options) {
+  if (options.seq_len < 1) bad_input("model.seq_len is {}; it must be at least 1", options.seq_len);
+  const std::int64_t width = options.seq_len;
+  const bool padded = options.count_pads || options.padded_rows;
+  const auto rows = static_cast<std::int64_t>(stories.size());
+  if (rows > std::numeric_limits<std::int32_t>::max() / width)
+    bad_input("a batch of {} rows of {} tokens is too large", rows, width);
+
+  Batch batch;
+  batch.slots = rows * width;
+  batch.stories.assign(stories.begin(), stories.end());
+  batch.offsets.reserve(stories.size() + 1);
+  batch.offsets.push_back(0);
+  std::int64_t size = 0;
+  for (const std::int64_t story : stories) {
+    size += padded ? width : std::min<std::int64_t>(width, static_cast<std::int64_t>(data.ids(story).size()));
+  }
+  batch.tokens.reserve(static_cast<std::size_t>(size));
+  batch.targets.reserve(static_cast<std::size_t>(size));
+  batch.positions.reserve(static_cast<std::size_t>(size));
+
+  for (const std::int64_t story : stories) {
+    const std::span<const std::int32_t> ids = data.ids(story);
+    const std::span<const std::uint16_t> bytes = data.bytes(story);
+    const std::int64_t real = std::min<std::int64_t>(width, static_cast<std::int64_t>(ids.size()));
+    const std::int64_t length = padded ? width : real;
+    for (std::int64_t i = 0; i < length; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      batch.tokens.push_back(i < real ? ids[at] : options.pad_id);
+      batch.positions.push_back(static_cast<std::int32_t>(i));
+      // Spec 5: the last position of a row has no target; padding is predicted only where it is counted, and nothing is
+      // predicted from EOS where it is not.
+      std::int32_t target = -1;
+      if (i + 1 < real && (options.count_pads || ids[at] != options.eos_id)) {
+        target = ids[at + 1];
+        batch.predicted_real += 1;
+        batch.real_bytes += bytes[at + 1];
+      } else if (i + 1 >= real && i + 1 < length && options.count_pads) {
+        target = options.pad_id;
+      }
+      batch.targets.push_back(target);
+      if (target >= 0) batch.predicted += 1;
+    }
+    batch.real_tokens += real;
+    batch.longest = std::max(batch.longest, length);
+    batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+  }
+  return batch;
+}
+
+std::vector<std::int64_t> epoch_order(std::int64_t stories, std::uint64_t seed, std::int64_t epoch) {
+  if (stories > std::numeric_limits<std::uint32_t>::max()) failed("{} stories are more than can be shuffled", stories);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(stories));
+  for (std::int64_t i = 0; i < stories; ++i) order[static_cast<std::size_t>(i)] = i;
+  const RandomStream stream = random_stream(seed, fmt::format("order.{}", epoch));
+  for (std::int64_t i = stories - 1; i > 0; --i) {  // Fisher-Yates
+    const std::uint32_t other = stream.below(static_cast<std::uint64_t>(i), static_cast<std::uint32_t>(i + 1));
+    std::swap(order[static_cast<std::size_t>(i)], order[other]);
+  }
+  return order;
+}
+
+}  // namespace some

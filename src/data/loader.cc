@@ -1,0 +1,99 @@
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "data/token_data.h"
+
+namespace some {
+namespace {
+
+// Enough that a slow batch is not felt, little enough that memory is not.
+constexpr std::size_t ready_batches = 4;
+
+}  // namespace
+
+struct BatchLoader::Impl {
+  Impl(TokenData given, BatchOptions wanted, int row_count, std::uint64_t run_seed, std::int64_t first)
+      : data(std::move(given)), options(wanted), rows(row_count), seed(run_seed), number(first) {
+    if (rows < 1) bad_input("train.batch is {}; it must be at least 1", rows);
+    if (number < 0) failed("there is no batch number {}", number);
+    per_epoch = data.stories() / rows;
+    if (per_epoch == 0)
+      bad_input("the training text has {} stories, too few for one batch of {}: make train.batch smaller", data.stories(), rows);
+    thread = std::thread([this] { work(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    changed.notify_all();
+    thread.join();
+  }
+
+  void work() {
+    try {
+      std::vector<std::int64_t> order;
+      std::int64_t order_epoch = -1;
+      for (;; ++number) {
+        const std::int64_t epoch = number / per_epoch;
+        if (epoch != order_epoch) {
+          order = epoch_order(data.stories(), seed, epoch);
+          order_epoch = epoch;
+        }
+        const auto begin = static_cast<std::size_t>(number % per_epoch * rows);
+        Batch batch = make_batch(data, std::span(order).subspan(begin, static_cast<std::size_t>(rows)), options);
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [this] { return stopping || ready.size() < ready_batches; });
+        if (stopping) return;
+        ready.push_back(std::move(batch));
+        lock.unlock();
+        changed.notify_all();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      error = std::current_exception();
+      changed.notify_all();
+    }
+  }
+
+  Batch next() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return !ready.empty() || error; });
+    if (ready.empty()) std::rethrow_exception(error);
+    Batch batch = std::move(ready.front());
+    ready.pop_front();
+    lock.unlock();
+    changed.notify_all();
+    return batch;
+  }
+
+  const TokenData data;
+  const BatchOptions options;
+  const int rows;
+  const std::uint64_t seed;
+  std::int64_t per_epoch = 0;
+  std::int64_t number;  // of the batch being made; the thread's own
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Batch> ready;
+  std::exception_ptr error;
+  bool stopping = false;
+  std::thread thread;
+};
+
+BatchLoader::BatchLoader(TokenData data, BatchOptions options, int rows, std::uint64_t seed, std::int64_t first_batch)
+    : impl_(std::make_unique<Impl>(std::move(data), options, rows, seed, first_batch)) {}
+BatchLoader::~BatchLoader() = default;
+BatchLoader::BatchLoader(BatchLoader&&) noexcept = default;
+
+std::int64_t BatchLoader::batches_per_epoch() const { return impl_->per_epoch; }
+Batch BatchLoader::next() { return impl_->next(); }
+
+}  // namespace some

@@ -1,0 +1,193 @@
+#include "data/token_file.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace some {
+namespace {
+
+constexpr char magic[8] = {'S', 'o', 'M', 'E', 't', 'o', 'k', 's'};
+constexpr std::uint64_t version = 1;
+constexpr std::size_t alignment = 8;  // of stories and of the table
+
+struct Head {
+  char magic[8];
+  std::uint64_t version;
+};
+
+struct Tail {
+  std::uint64_t table, stories, tokens;
+  TokenKey key;
+  std::uint64_t ids_hash;
+  std::uint64_t checksum;  // of all bytes before this one
+};
+
+static_assert(sizeof(Head) == 16 && sizeof(Tail) == 64 && sizeof(StoryEntry) == 24);
+
+std::shared_ptr<XXH3_state_t> new_hash() {
+  std::shared_ptr<XXH3_state_t> state(XXH3_createState(), [](XXH3_state_t* memory) { XXH3_freeState(memory); });
+  XXH3_64bits_reset(state.get());
+  return state;
+}
+
+std::uint64_t padding_of(std::uint64_t size) { return (alignment - size % alignment) % alignment; }
+
+// The ids and the byte lengths, without padding.
+std::uint64_t record_size(std::uint64_t tokens) { return tokens * (sizeof(std::int32_t) + sizeof(std::uint16_t)); }
+
+}  // namespace
+
+TokenWriter::TokenWriter(ByteSink sink, const TokenKey& key)
+    : sink_(std::move(sink)), key_(key), checksum_(new_hash()), ids_hash_(new_hash()) {
+  Head head{};
+  std::memcpy(head.magic, magic, sizeof magic);
+  head.version = version;
+  write(&head, sizeof head);
+}
+
+void TokenWriter::write(const void* data, std::size_t size) {
+  if (size == 0) return;
+  XXH3_64bits_update(checksum_.get(), data, size);
+  sink_(data, size);
+  position_ += size;
+}
+
+void TokenWriter::add(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths, std::int64_t text_bytes) {
+  if (ids.size() != byte_lengths.size()) failed("a story has {} ids and {} byte lengths", ids.size(), byte_lengths.size());
+  table_.push_back({position_, ids.size(), static_cast<std::uint64_t>(text_bytes)});
+  // A token may follow more blank space than 16 bits can count: the rest goes to the tokens after it, so that the sum
+  // stays right.
+  lengths_.clear();
+  std::uint64_t carried = 0;
+  for (const std::uint32_t length : byte_lengths) {
+    carried += length;
+    const std::uint64_t now = std::min<std::uint64_t>(carried, std::numeric_limits<std::uint16_t>::max());
+    lengths_.push_back(static_cast<std::uint16_t>(now));
+    carried -= now;
+  }
+  const std::uint64_t count = ids.size();
+  XXH3_64bits_update(ids_hash_.get(), &count, sizeof count);
+  if (count > 0) XXH3_64bits_update(ids_hash_.get(), ids.data(), ids.size_bytes());
+  write(ids.data(), ids.size_bytes());
+  write(lengths_.data(), lengths_.size() * sizeof(std::uint16_t));
+  constexpr char zeros[alignment] = {};
+  write(zeros, padding_of(position_));
+  tokens_ += count;
+}
+
+void TokenWriter::finish() {
+  Tail tail{};
+  tail.table = position_;
+  tail.stories = table_.size();
+  tail.tokens = tokens_;
+  tail.key = key_;
+  tail.ids_hash = XXH3_64bits_digest(ids_hash_.get());
+  write(table_.data(), table_.size() * sizeof(StoryEntry));
+  write(&tail, offsetof(Tail, checksum));
+  const std::uint64_t checksum = XXH3_64bits_digest(checksum_.get());
+  sink_(&checksum, sizeof checksum);
+}
+
+std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image, const TokenKey& key, std::string* problem) {
+  const auto refuse = [&](const char* why) -> std::shared_ptr<const TokenData::Impl> {
+    *problem = why;
+    return nullptr;
+  };
+  if (image.size < sizeof(Head) + sizeof(Tail)) return refuse("it is too short");
+  Head head;
+  Tail tail;
+  std::memcpy(&head, image.data, sizeof head);
+  std::memcpy(&tail, image.data + image.size - sizeof tail, sizeof tail);
+  if (std::memcmp(head.magic, magic, sizeof magic) != 0) return refuse("it is not a token file");
+  if (head.version != version) return refuse("it is of another version");
+  if (XXH3_64bits(image.data, image.size - sizeof tail.checksum) != tail.checksum) return refuse("its checksum is wrong");
+  if (std::memcmp(&tail.key, &key, sizeof key) != 0) return refuse("it was made from other text or with another tokenizer");
+
+  // A right checksum means nobody damaged it by accident; nothing is read outside the file even so.
+  const std::uint64_t end = image.size - sizeof tail;
+  if (tail.table > end || tail.table % alignment != 0 || (end - tail.table) / sizeof(StoryEntry) != tail.stories ||
+      (end - tail.table) % sizeof(StoryEntry) != 0)
+    return refuse("its table of stories is out of place");
+  auto impl = std::make_shared<TokenData::Impl>();
+  impl->owner = image.owner;
+  impl->data = image.data;
+  impl->table = reinterpret_cast<const StoryEntry*>(image.data + tail.table);
+  impl->stories = static_cast<std::int64_t>(tail.stories);
+  impl->hash = tail.ids_hash;
+  std::uint64_t position = sizeof(Head), tokens = 0;
+  for (std::uint64_t i = 0; i < tail.stories; ++i) {
+    const StoryEntry& entry = impl->table[i];
+    if (entry.position != position || entry.tokens > tail.table / sizeof(std::int32_t)) return refuse("a story is out of place");
+    const std::uint64_t size = record_size(entry.tokens);
+    position += size + padding_of(size);
+    tokens += entry.tokens;
+    if (position > tail.table) return refuse("a story is out of place");
+  }
+  if (position != tail.table || tokens != tail.tokens) return refuse("its counts are wrong");
+  impl->tokens = static_cast<std::int64_t>(tokens);
+  return impl;
+}
+
+TokenData tokens_in_memory(const TokenKey& key, const std::function<void(TokenWriter&)>& produce) {
+  const auto memory = std::make_shared<std::vector<char>>();
+  TokenWriter writer(
+      [&](const void* bytes, std::size_t size) {
+        const char* begin = static_cast<const char*>(bytes);
+        memory->insert(memory->end(), begin, begin + size);
+      },
+      key);
+  produce(writer);
+  writer.finish();
+  std::string problem;
+  TokenData data;
+  data.impl = open_token_image({memory, memory->data(), memory->size()}, key, &problem);
+  if (!data.impl) failed("token data did not come out whole: {}", problem);
+  return data;
+}
+
+TokenData make_token_data(const std::vector<std::vector<std::int32_t>>& ids,
+                          const std::vector<std::vector<std::uint32_t>>& byte_lengths) {
+  return tokens_in_memory({}, [&](TokenWriter& writer) {
+    for (std::size_t story = 0; story < ids.size(); ++story) {
+      const std::vector<std::uint32_t> lengths =
+          byte_lengths.empty() ? std::vector<std::uint32_t>(ids[story].size(), 1) : byte_lengths.at(story);
+      writer.add(ids[story], lengths, std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}));
+    }
+  });
+}
+
+namespace {
+
+const StoryEntry& entry_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t story) {
+  if (!impl || story < 0 || story >= impl->stories)
+    failed("there is no story number {}: the data has {}", story, impl ? impl->stories : 0);
+  return impl->table[story];
+}
+
+}  // namespace
+
+std::int64_t TokenData::stories() const { return impl ? impl->stories : 0; }
+std::int64_t TokenData::tokens() const { return impl ? impl->tokens : 0; }
+std::uint64_t TokenData::hash() const { return impl ? impl->hash : 0; }
+
+std::span<const std::int32_t> TokenData::ids(std::int64_t story) const {
+  const StoryEntry& entry = entry_of(impl, story);
+  return {reinterpret_cast<const std::int32_t*>(impl->data + entry.position), entry.tokens};
+}
+
+std::span<const std::uint16_t> TokenData::bytes(std::int64_t story) const {
+  const StoryEntry& entry = entry_of(impl, story);
+  const char* begin = impl->data + entry.position + entry.tokens * sizeof(std::int32_t);
+  return {reinterpret_cast<const std::uint16_t*>(begin), entry.tokens};
+}
+
+std::int64_t TokenData::story_bytes(std::int64_t story) const {
+  return static_cast<std::int64_t>(entry_of(impl, story).text_bytes);
+}
+
+}  // namespace some

@@ -1,0 +1,203 @@
+#include "data/batch.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "data/token_data.h"
+
+namespace some {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+constexpr std::int32_t pad = 1, eos = 2, none = -1;
+
+// Three stories: of three tokens, of one, and of six; EOS behind each.
+TokenData three_stories() {
+  return make_token_data({{10, 11, 12, eos}, {20, eos}, {30, 31, 32, 33, 34, 35, eos}},
+                         {{3, 4, 5, 0}, {7, 0}, {1, 2, 3, 4, 5, 6, 0}});
+}
+
+Batch batch_of(const TokenData& data, const std::vector<std::int64_t>& stories, int seq_len, bool count_pads,
+               bool padded_rows = false) {
+  BatchOptions options;
+  options.seq_len = seq_len;
+  options.count_pads = count_pads;
+  options.padded_rows = padded_rows;
+  return make_batch(data, stories, options);
+}
+
+TEST(MakeBatch, RealTokensOnly) {
+  const Batch batch = batch_of(three_stories(), {2, 0, 1}, 5, false);
+  EXPECT_EQ(batch.tokens, (Ids{30, 31, 32, 33, 34, 10, 11, 12, eos, 20, eos}));
+  EXPECT_EQ(batch.targets, (Ids{31, 32, 33, 34, none, 11, 12, eos, none, eos, none}));
+  EXPECT_EQ(batch.positions, (Ids{0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1}));
+  EXPECT_EQ(batch.offsets, (Ids{0, 5, 9, 11}));
+  EXPECT_EQ(batch.rows(), 3);
+  EXPECT_EQ(batch.size(), 11);
+  EXPECT_EQ(batch.longest, 5);
+  EXPECT_EQ(batch.predicted, 8);
+  EXPECT_EQ(batch.predicted_real, 8);
+  EXPECT_EQ(batch.real_tokens, 11);
+  EXPECT_EQ(batch.real_bytes, (2 + 3 + 4 + 5) + (4 + 5) + 0);
+  EXPECT_EQ(batch.slots, 15);
+  EXPECT_EQ(batch.stories, (std::vector<std::int64_t>{2, 0, 1}));
+}
+
+TEST(MakeBatch, PaddedRowsWithPadsCounted) {
+  const Batch batch = batch_of(three_stories(), {0, 2, 1}, 5, true);
+  EXPECT_EQ(batch.tokens, (Ids{10, 11, 12, eos, pad, 30, 31, 32, 33, 34, 20, eos, pad, pad, pad}));
+  EXPECT_EQ(batch.targets, (Ids{11, 12, eos, pad, none, 31, 32, 33, 34, none, eos, pad, pad, pad, none}));
+  EXPECT_EQ(batch.positions, (Ids{0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4}));
+  EXPECT_EQ(batch.offsets, (Ids{0, 5, 10, 15}));
+  EXPECT_EQ(batch.predicted, 12);
+  EXPECT_EQ(batch.predicted_real, 8);
+  EXPECT_EQ(batch.real_tokens, 11);
+  EXPECT_EQ(batch.real_bytes, 23);
+  EXPECT_EQ(batch.slots, 15);
+  EXPECT_EQ(batch.longest, 5);
+}
+
+TEST(MakeBatch, PaddedRowsWithPadsNotCounted) {
+  const TokenData data = three_stories();
+  const Batch packed = batch_of(data, {0, 2, 1}, 5, false);
+  const Batch padded = batch_of(data, {0, 2, 1}, 5, false, true);
+  EXPECT_EQ(padded.tokens, (Ids{10, 11, 12, eos, pad, 30, 31, 32, 33, 34, 20, eos, pad, pad, pad}));
+  EXPECT_EQ(padded.targets, (Ids{11, 12, eos, none, none, 31, 32, 33, 34, none, eos, none, none, none, none}));
+  EXPECT_EQ(padded.predicted, packed.predicted);
+  EXPECT_EQ(padded.predicted_real, packed.predicted_real);
+  EXPECT_EQ(padded.real_tokens, packed.real_tokens);
+  EXPECT_EQ(padded.real_bytes, packed.real_bytes);
+}
+
+TEST(MakeBatch, StoryOfExactlyTheLengthKeepsItsEos) {
+  for (const bool count_pads : {false, true}) {
+    const Batch batch = batch_of(three_stories(), {0}, 4, count_pads);
+    EXPECT_EQ(batch.tokens, (Ids{10, 11, 12, eos}));
+    EXPECT_EQ(batch.targets, (Ids{11, 12, eos, none}));
+  }
+}
+
+TEST(MakeBatch, AllStoriesCut) {
+  const Batch batch = batch_of(three_stories(), {0, 2}, 2, false);
+  EXPECT_EQ(batch.tokens, (Ids{10, 11, 30, 31}));
+  EXPECT_EQ(batch.targets, (Ids{11, none, 31, none}));
+  EXPECT_EQ(batch.real_bytes, 4 + 2);
+}
+
+TEST(MakeBatch, RowsWithNothingToPredict) {
+  for (const bool count_pads : {false, true}) {
+    const Batch batch = batch_of(three_stories(), {0, 1}, 1, count_pads);
+    EXPECT_EQ(batch.tokens, (Ids{10, 20}));
+    EXPECT_EQ(batch.targets, (Ids{none, none}));
+    EXPECT_EQ(batch.predicted, 0);
+    EXPECT_EQ(batch.real_bytes, 0);
+    EXPECT_EQ(batch.real_tokens, 2);
+  }
+}
+
+TEST(MakeBatch, WithoutEos) {
+  const TokenData data = make_token_data({{10, 11}, {20}});
+  const Batch packed = batch_of(data, {0, 1}, 4, false);
+  EXPECT_EQ(packed.targets, (Ids{11, none, none}));
+  const Batch padded = batch_of(data, {0, 1}, 4, true);
+  EXPECT_EQ(padded.targets, (Ids{11, pad, pad, none, pad, pad, pad, none}));
+  EXPECT_EQ(padded.predicted, 6);
+  EXPECT_EQ(padded.predicted_real, 1);
+}
+
+TEST(MakeBatch, NoRowsAndWrongRows) {
+  const Batch batch = batch_of(three_stories(), {}, 4, false);
+  EXPECT_EQ(batch.rows(), 0);
+  EXPECT_EQ(batch.size(), 0);
+  EXPECT_THROW(batch_of(three_stories(), {3}, 4, false), Error);
+  EXPECT_THROW(batch_of(three_stories(), {-1}, 4, false), Error);
+  EXPECT_THROW(batch_of(three_stories(), {0}, 0, false), Error);
+  EXPECT_THROW(batch_of(TokenData(), {0}, 4, false), Error);
+}
+
+TEST(EpochOrder, IsAPermutationOfSeedAndEpoch) {
+  const auto order = epoch_order(1000, 7, 3);
+  EXPECT_EQ(order, epoch_order(1000, 7, 3));
+  EXPECT_NE(order, epoch_order(1000, 7, 4));
+  EXPECT_NE(order, epoch_order(1000, 8, 3));
+  auto sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  for (std::int64_t i = 0; i < 1000; ++i) EXPECT_EQ(sorted[static_cast<std::size_t>(i)], i);
+  EXPECT_EQ(epoch_order(0, 1, 0).size(), 0u);
+  EXPECT_EQ(epoch_order(1, 1, 0), (std::vector<std::int64_t>{0}));
+}
+
+TEST(EpochOrder, EveryPlaceIsReachedEquallyOften) {
+  std::vector<std::vector<int>> counts(5, std::vector<int>(5));
+  for (std::int64_t epoch = 0; epoch < 5000; ++epoch) {
+    const auto order = epoch_order(5, 1, epoch);
+    for (std::size_t place = 0; place < 5; ++place) counts[place][static_cast<std::size_t>(order[place])] += 1;
+  }
+  for (const auto& row : counts)
+    for (const int count : row) EXPECT_NEAR(count, 1000, 130);
+}
+
+TokenData numbered_stories(int count) {
+  std::vector<std::vector<std::int32_t>> ids;
+  for (int i = 0; i < count; ++i) ids.push_back({100 + i, 200 + i, eos});
+  return make_token_data(ids);
+}
+
+TEST(BatchLoader, OrderIsTheSameFromAnyStart) {
+  const TokenData data = numbered_stories(23);
+  BatchOptions options;
+  options.seq_len = 8;
+  std::vector<std::vector<std::int64_t>> all;
+  {
+    BatchLoader loader(data, options, 4, 42, 0);
+    EXPECT_EQ(loader.batches_per_epoch(), 5);
+    for (int n = 0; n < 20; ++n) all.push_back(loader.next().stories);
+  }
+  for (const int first : {1, 4, 5, 6, 13}) {
+    BatchLoader loader(data, options, 4, 42, first);
+    for (std::size_t n = static_cast<std::size_t>(first); n < 20; ++n) EXPECT_EQ(loader.next().stories, all[n]) << first;
+  }
+  // Within an epoch no story comes twice, and the order is the one epoch_order gives.
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    const auto order = epoch_order(23, 42, epoch);
+    std::vector<std::int64_t> seen;
+    for (std::size_t n = 0; n < 5; ++n) {
+      const auto& stories = all[static_cast<std::size_t>(epoch) * 5 + n];
+      seen.insert(seen.end(), stories.begin(), stories.end());
+    }
+    EXPECT_TRUE(std::equal(seen.begin(), seen.end(), order.begin()));
+  }
+}
+
+TEST(BatchLoader, MovesAndStopsCleanly) {
+  BatchOptions options;
+  options.seq_len = 8;
+  for (int i = 0; i < 50; ++i) {
+    BatchLoader loader(numbered_stories(9), options, 2, 1, 0);
+    if (i % 2 == 0) loader.next();
+    BatchLoader moved(std::move(loader));
+    if (i % 3 == 0) {
+      EXPECT_EQ(moved.next().rows(), 2);
+    }
+  }
+}
+
+TEST(BatchLoader, FaultsInTheThreadComeOut) {
+  BatchOptions options;
+  options.seq_len = 0;  // make_batch refuses it
+  BatchLoader loader(numbered_stories(9), options, 2, 1, 0);
+  EXPECT_THROW(loader.next(), Error);
+  EXPECT_THROW(loader.next(), Error);
+}
+
+TEST(BatchLoader, TooFewStoriesAreToldAtOnce) {
+  EXPECT_THROW(BatchLoader(numbered_stories(3), {}, 4, 1, 0), Error);
+  EXPECT_THROW(BatchLoader(numbered_stories(3), {}, 0, 1, 0), Error);
+  EXPECT_THROW(BatchLoader(TokenData(), {}, 1, 1, 0), Error);
+}
+
+}  // namespace
+}  // namespace some

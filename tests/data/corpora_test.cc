@@ -1,0 +1,466 @@
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/threads.h"
+#include "data/token_data.h"
+#include "data/token_file.h"
+#include "temporary_folder.h"
+#include "text/stories.h"
+
+namespace some {
+namespace {
+
+// Collects what the library says while a test runs.
+class Listener {
+ public:
+  Listener() {
+    set_log_sink([this](LogLevel level, const std::string& message) {
+      (level == LogLevel::warning ? warnings : infos).push_back(message);
+    });
+  }
+  ~Listener() { set_log_sink({}); }
+  std::vector<std::string> warnings, infos;
+};
+
+bool any_contains(const std::vector<std::string>& messages, const std::string& part) {
+  return std::any_of(messages.begin(), messages.end(), [&](const auto& m) { return m.find(part) != std::string::npos; });
+}
+
+std::string story_number(int i) { return "Story " + std::to_string(i) + " tells of a cat that had " + std::to_string(i * i) + " friends."; }
+
+std::string text_of(int first, int count, const std::string& line_end = "\n") {
+  std::string text;
+  for (int i = first; i < first + count; ++i) text += story_number(i) + line_end + "<|endoftext|>" + line_end;
+  return text;
+}
+
+DataConfig small_config(const std::string& train, const std::string& valid = "") {
+  DataConfig config;
+  config.train = train;
+  config.valid = valid;
+  config.vocab = 300;
+  return config;
+}
+
+Corpora load(const DataConfig& config, const std::string& cache = "", std::uint64_t seed = 1) {
+  return load_corpora(config, seed, cache, {});
+}
+
+std::string decode(const Corpora& corpora, const TokenData& data, std::int64_t story) {
+  return corpora.tokenizer.decode(data.ids(story), {.skip_specials = true});
+}
+
+std::vector<std::string> all_texts(const Corpora& corpora, const TokenData& data) {
+  std::vector<std::string> texts;
+  for (std::int64_t i = 0; i < data.stories(); ++i) texts.push_back(decode(corpora, data, i));
+  return texts;
+}
+
+bool same_tokens(const TokenData& a, const TokenData& b) {
+  if (a.stories() != b.stories() || a.tokens() != b.tokens() || a.hash() != b.hash()) return false;
+  for (std::int64_t i = 0; i < a.stories(); ++i) {
+    if (!std::ranges::equal(a.ids(i), b.ids(i)) || !std::ranges::equal(a.bytes(i), b.bytes(i))) return false;
+    if (a.story_bytes(i) != b.story_bytes(i)) return false;
+  }
+  return true;
+}
+
+template <typename Call>
+std::string fault(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Corpora, TrainAndValidFiles) {
+  const TemporaryFolder folder;
+  const Listener listener;
+  DataConfig config = small_config(folder.write("train.txt", text_of(0, 20)), folder.write("valid.txt", text_of(50, 8)));
+  const Corpora corpora = load(config);
+  ASSERT_EQ(corpora.train.stories(), 20);
+  ASSERT_EQ(corpora.valid.stories(), 8);
+  EXPECT_EQ(decode(corpora, corpora.train, 7), story_number(7));
+  EXPECT_EQ(decode(corpora, corpora.valid, 2), story_number(52));
+  EXPECT_EQ(corpora.train.ids(3).back(), corpora.tokenizer.eos_id());
+  EXPECT_FALSE(any_contains(listener.warnings, "validation"));
+  std::int64_t tokens = 0;
+  for (std::int64_t i = 0; i < 20; ++i) tokens += static_cast<std::int64_t>(corpora.train.ids(i).size());
+  EXPECT_EQ(corpora.train.tokens(), tokens);
+
+  config.train_stories = 5;
+  config.valid_stories = 3;
+  const Corpora subset = load(config);
+  ASSERT_EQ(subset.train.stories(), 5);
+  ASSERT_EQ(subset.valid.stories(), 3);
+  EXPECT_EQ(decode(subset, subset.train, 4), story_number(4));
+  EXPECT_EQ(decode(subset, subset.valid, 0), story_number(50));
+  config.eos = false;
+  const Corpora bare = load(config);
+  EXPECT_EQ(bare.train.ids(0).size() + 1, subset.train.ids(0).size());
+  EXPECT_NE(bare.train.hash(), subset.train.hash());
+}
+
+TEST(Corpora, BytesAddUpToTheStory) {
+  const TemporaryFolder folder;
+  const std::string odd = "Zoë said: \"日本語!\"\n\n   twice,\ttabbed  and  spaced ";
+  const DataConfig config = small_config(folder.write("t.txt", text_of(0, 5) + odd + "\n<|endoftext|>\nx\n"),
+                                         folder.write("v.txt", text_of(90, 2)));
+  const Corpora corpora = load(config);
+  ASSERT_EQ(corpora.train.stories(), 7);
+  EXPECT_EQ(decode(corpora, corpora.train, 5), odd);
+  BatchOptions options;
+  options.seq_len = 4096;
+  options.pad_id = corpora.tokenizer.pad_id();
+  options.eos_id = corpora.tokenizer.eos_id();
+  for (std::int64_t i = 0; i < corpora.train.stories(); ++i) {
+    const auto bytes = corpora.train.bytes(i);
+    EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}), corpora.train.story_bytes(i));
+    EXPECT_EQ(bytes.back(), 0) << "EOS stands for no text";
+    // Every byte but those of the first token, which nothing predicts, is paid for.
+    const Batch batch = make_batch(corpora.train, std::vector<std::int64_t>{i}, options);
+    EXPECT_EQ(batch.real_bytes + bytes.front(), corpora.train.story_bytes(i));
+  }
+  EXPECT_EQ(corpora.train.story_bytes(5), static_cast<std::int64_t>(odd.size()));
+  EXPECT_EQ(corpora.train.story_bytes(6), 1);
+}
+
+TEST(Corpora, MoreBlankSpaceThanSixteenBitsKeepsItsBytes) {
+  const TemporaryFolder folder;
+  DataConfig config = small_config(folder.write("t.txt", "a" + std::string(150000, ' ') + "b c d e f"), folder.write("v.txt", "a b"));
+  config.tokenizer = "whitespace";
+  const Corpora corpora = load(config);
+  const auto bytes = corpora.train.bytes(0);
+  EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}), 150010);
+}
+
+TEST(Corpora, SpecialTokensInTheTextAreText) {
+  const TemporaryFolder folder;
+  const Corpora corpora = load(small_config(folder.write("t.txt", "He wrote [EOS] and [PAD] on it."), folder.write("v.txt", "x")));
+  const auto ids = corpora.train.ids(0);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), corpora.tokenizer.eos_id()), 1);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), corpora.tokenizer.pad_id()), 0);
+  EXPECT_EQ(decode(corpora, corpora.train, 0), "He wrote [EOS] and [PAD] on it.");
+}
+
+TEST(Corpora, ValidationShareIsExactDisjointAndFromTheSeed) {
+  const TemporaryFolder folder;
+  DataConfig config = small_config(folder.write("t.txt", text_of(0, 50)));
+  config.valid_share = 0.2;
+  const Corpora corpora = load(config);
+  EXPECT_EQ(corpora.train.stories(), 40);
+  EXPECT_EQ(corpora.valid.stories(), 10);
+  std::set<std::string> texts;
+  for (const auto& text : all_texts(corpora, corpora.train)) texts.insert(text);
+  for (const auto& text : all_texts(corpora, corpora.valid)) texts.insert(text);
+  EXPECT_EQ(texts.size(), 50u);
+  const Corpora again = load(config);
+  EXPECT_EQ(all_texts(again, again.valid), all_texts(corpora, corpora.valid));
+  const Corpora other = load(config, "", 2);
+  EXPECT_NE(all_texts(other, other.valid), all_texts(corpora, corpora.valid));
+
+  config.train_stories = 6;
+  config.valid_stories = 4;
+  const Corpora subset = load(config);
+  auto expected = all_texts(corpora, corpora.train);
+  expected.resize(6);
+  EXPECT_EQ(all_texts(subset, subset.train), expected);
+  expected = all_texts(corpora, corpora.valid);
+  expected.resize(4);
+  EXPECT_EQ(all_texts(subset, subset.valid), expected);
+}
+
+TEST(Corpora, ValidationShareLeavesSomethingOnBothSides) {
+  const TemporaryFolder folder;
+  DataConfig config = small_config(folder.write("t.txt", text_of(0, 2)));
+  for (const double share : {0.001, 0.999}) {
+    config.valid_share = share;
+    EXPECT_EQ(load(config).train.stories(), 1);
+    EXPECT_EQ(load(config).valid.stories(), 1);
+  }
+  for (const double share : {0.0, 1.0, -0.1, std::nan("")}) {
+    config.valid_share = share;
+    EXPECT_NE(fault([&] { load(config); }).find("valid_share"), std::string::npos);
+  }
+  config.valid_share = 0.5;
+  config.train = folder.write("one.txt", "Only one.");
+  EXPECT_NE(fault([&] { load(config); }).find("one story"), std::string::npos);
+}
+
+TEST(Corpora, OverlapIsToldWithItsCount) {
+  const TemporaryFolder folder;
+  Listener listener;
+  load(small_config(folder.write("t.txt", text_of(0, 20)), folder.write("v.txt", text_of(17, 10))));
+  EXPECT_TRUE(any_contains(listener.warnings, "3 of 10 validation stories")) << listener.warnings.size();
+  listener.warnings.clear();
+  DataConfig twice = small_config(folder.write("d.txt", text_of(0, 10) + text_of(0, 10)));
+  twice.valid_share = 0.5;
+  load(twice);
+  EXPECT_TRUE(any_contains(listener.warnings, "of 10 validation stories"));
+}
+
+TEST(Corpora, CrlfJsonLinesAndFoldersGiveTheSameStories) {
+  const TemporaryFolder folder;
+  const std::string valid = folder.write("v.txt", text_of(90, 2));
+  const Corpora plain = load(small_config(folder.write("t.txt", text_of(0, 6)), valid));
+
+  const Corpora crlf = load(small_config(folder.write("crlf.txt", text_of(0, 6, "\r\n")), valid));
+  EXPECT_TRUE(same_tokens(plain.train, crlf.train));
+
+  std::string lines, named;
+  for (int i = 0; i < 6; ++i) lines += "{\"id\": 1, \"text\": \"" + story_number(i) + "\"}\n";
+  for (int i = 0; i < 6; ++i) named += "{\"text\": \"no\", \"tale\": \"" + story_number(i) + "\"}\n";
+  const Corpora json = load(small_config(folder.write("t.jsonl", lines), valid));
+  EXPECT_TRUE(same_tokens(plain.train, json.train));
+  const Corpora ending = load(small_config(folder.write("t.json", lines), valid));
+  EXPECT_TRUE(same_tokens(plain.train, ending.train));
+  DataConfig field = small_config(folder.write("train.data", named));
+  field.field = "tale";
+  field.valid_share = 0.34;
+  EXPECT_EQ(load(field).train.stories(), 4);
+  EXPECT_EQ(load(field).valid.stories(), 2);
+
+  folder.write("many/a.txt", text_of(0, 2));
+  folder.write("many/b/c.txt", text_of(2, 3));
+  folder.write("many/d.jsonl", "{\"text\": \"" + story_number(5) + "\"}\n");
+  const Corpora many = load(small_config(folder.file("many"), valid));
+  EXPECT_TRUE(same_tokens(plain.train, many.train));
+
+  DataConfig line = small_config(folder.write("dash.txt", "One.\n---\nTwo.\n---\n"), folder.write("dash-v.txt", "Three."));
+  line.separator = "---";
+  EXPECT_EQ(load(line).train.stories(), 2);
+}
+
+TEST(Corpora, BadInputIsNamed) {
+  const TemporaryFolder folder;
+  const std::string good = folder.write("t.txt", text_of(0, 3));
+  EXPECT_NE(fault([&] { load(small_config(folder.file("absent.txt"), good)); }).find("absent.txt"), std::string::npos);
+  EXPECT_NE(fault([&] { load(small_config(good, folder.file("absent.txt"))); }).find("absent.txt"), std::string::npos);
+  EXPECT_NE(fault([&] { load(small_config(folder.write("bad.txt", "ab\xff"), good)); }).find("bad.txt"), std::string::npos);
+  EXPECT_NE(fault([&] { load(small_config(folder.write("only.txt", "<|endoftext|>\n<|endoftext|>\n"), good)); }).find("only.txt"),
+            std::string::npos);
+  EXPECT_NE(fault([&] { load(small_config("", good)); }).find("data.train"), std::string::npos);
+  EXPECT_NE(fault([&] { load(small_config("builtin:poems", good)); }).find("builtin:stories"), std::string::npos);
+  DataConfig config = small_config(good, good);
+  config.tokenizer = folder.file("none.json");
+  EXPECT_NE(fault([&] { load(config); }).find("none.json"), std::string::npos);
+  config = small_config(good, good);
+  config.train_stories = -1;
+  EXPECT_NE(fault([&] { load(config); }).find("-1"), std::string::npos);
+  config.valid.clear();
+  EXPECT_NE(fault([&] { load(config); }).find("train_stories"), std::string::npos);
+}
+
+TEST(Corpora, BuiltinTrainsOnTheFirstAndValidatesOnTheNext) {
+  DataConfig config = small_config("builtin:stories");
+  config.train_stories = 30;
+  config.valid_stories = 10;
+  const Corpora corpora = load(config, "", 5);
+  ASSERT_EQ(corpora.train.stories(), 30);
+  ASSERT_EQ(corpora.valid.stories(), 10);
+  EXPECT_EQ(decode(corpora, corpora.train, 0), make_story({}, 0));
+  EXPECT_EQ(decode(corpora, corpora.train, 29), make_story({}, 29));
+  EXPECT_EQ(decode(corpora, corpora.valid, 0), make_story({}, 30));
+  EXPECT_EQ(decode(corpora, corpora.valid, 9), make_story({}, 39));
+  EXPECT_TRUE(same_tokens(corpora.train, load(config, "", 6).train)) << "the text must not depend on the run's seed";
+
+  const TokenData same = load_tokens("builtin:stories", config, corpora.tokenizer, 10, "");
+  EXPECT_TRUE(same_tokens(same, corpora.valid));
+  const TokenData other = load_tokens("builtin:recipes", config, corpora.tokenizer, 4, "");
+  ASSERT_EQ(other.stories(), 4);
+  EXPECT_EQ(decode(corpora, other, 1), make_story({.seed = 0, .domain = "recipes"}, 31));
+}
+
+TEST(Corpora, TokenizerFileAndOtherText) {
+  const TemporaryFolder folder;
+  DataConfig config = small_config(folder.write("t.txt", text_of(0, 20)), folder.write("v.txt", text_of(50, 5)));
+  config.tokenizer = "whitespace";
+  const Corpora trained = load(config);
+  trained.tokenizer.save(folder.file("tokenizer.json"));
+  config.tokenizer = folder.file("tokenizer.json");
+  const Corpora loaded = load(config);
+  EXPECT_TRUE(same_tokens(trained.train, loaded.train));
+  const TokenData other = load_tokens(config.valid, config, loaded.tokenizer, 3, "");
+  ASSERT_EQ(other.stories(), 3);
+  EXPECT_TRUE(std::ranges::equal(other.ids(2), loaded.valid.ids(2)));
+}
+
+TEST(Corpora, ThreadsDoNotChangeTheTokens) {
+  const TemporaryFolder folder;
+  const DataConfig config = small_config(folder.write("t.txt", text_of(0, 300)));
+  set_threads(1);
+  const Corpora one = load(config);
+  set_threads(4);
+  const Corpora four = load(config);
+  set_threads(0);
+  EXPECT_TRUE(same_tokens(one.train, four.train));
+  EXPECT_TRUE(same_tokens(one.valid, four.valid));
+}
+
+TEST(Corpora, ProgressReachesItsEnd) {
+  const TemporaryFolder folder;
+  const DataConfig config = small_config(folder.write("t.txt", text_of(0, 1500)), folder.write("v.txt", text_of(2000, 5)));
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> last;
+  load_corpora(config, 1, "", [&](const std::string& what, std::int64_t done, std::int64_t total) { last[what] = {done, total}; });
+  EXPECT_EQ(last.at("tokenising the training text"), (std::pair<std::int64_t, std::int64_t>{1500, 1500}));
+  EXPECT_EQ(last.at("training the tokenizer"), (std::pair<std::int64_t, std::int64_t>{1500, 1500}));
+  EXPECT_EQ(last.at("reading the validation text"), (std::pair<std::int64_t, std::int64_t>{5, 5}));
+}
+
+class Cache : public testing::Test {
+ protected:
+  void SetUp() override {
+    config_ = small_config(folder_.write("t.txt", text_of(0, 20)), folder_.write("v.txt", text_of(50, 5)));
+    cache_ = folder_.file("cache");
+    plain_ = load(config_).train;
+  }
+  std::string train_file() {  // the larger of the two
+    std::string largest;
+    for (const auto& entry : std::filesystem::directory_iterator(cache_))
+      if (largest.empty() || entry.file_size() > std::filesystem::file_size(largest)) largest = entry.path().string();
+    return largest;
+  }
+  std::size_t cached_files() {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(cache_), std::filesystem::directory_iterator()));
+  }
+  void expect_rebuilt(const std::string& damaged) {
+    const std::string path = train_file();
+    const std::string sound = read_file(path);
+    write_file_atomic(path, damaged);
+    Listener listener;
+    const Corpora corpora = load(config_, cache_);
+    EXPECT_TRUE(same_tokens(corpora.train, plain_));
+    EXPECT_TRUE(any_contains(listener.infos, path)) << "damage was not noticed";
+    EXPECT_TRUE(listener.warnings.empty());
+    EXPECT_EQ(read_file(path), sound) << "the cache was not made anew";
+  }
+  TemporaryFolder folder_;
+  DataConfig config_;
+  std::string cache_;
+  TokenData plain_;
+};
+
+TEST_F(Cache, IsUsedAndGivesTheSame) {
+  const Corpora first = load(config_, cache_);
+  EXPECT_TRUE(same_tokens(first.train, plain_));
+  EXPECT_EQ(cached_files(), 2u);
+  const auto written = std::filesystem::last_write_time(train_file());
+  Listener listener;
+  bool tokenised = false;
+  const Corpora second = load_corpora(config_, 1, cache_, [&](const std::string& what, std::int64_t, std::int64_t) {
+    tokenised = tokenised || what.starts_with("tokenising");
+  });
+  EXPECT_FALSE(tokenised);
+  EXPECT_TRUE(listener.infos.empty());
+  EXPECT_EQ(std::filesystem::last_write_time(train_file()), written);
+  EXPECT_TRUE(same_tokens(second.train, plain_));
+}
+
+TEST_F(Cache, OtherTextTokenizerOrEosIsNotMistaken) {
+  load(config_, cache_);
+  config_.eos = false;
+  EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));
+  config_.vocab = 290;
+  EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));
+  config_.train_stories = 19;
+  EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));
+  folder_.write("t.txt", text_of(1, 20));
+  EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));
+}
+
+TEST_F(Cache, FlippedBitsAreNoticed) {
+  load(config_, cache_);
+  const std::string sound = read_file(train_file());
+  std::set<std::size_t> places = {0, 8, 15, 16, 17, sound.size() / 2, sound.size() - 1, sound.size() - 8, sound.size() - 9};
+  for (std::size_t field = 1; field <= 8; ++field) places.insert(sound.size() - 8 * field);
+  const RandomStream stream = random_stream(1, "damage");
+  for (std::uint64_t i = 0; i < 12; ++i) places.insert(stream.below(i, static_cast<std::uint32_t>(sound.size())));
+  for (const std::size_t place : places) {
+    SCOPED_TRACE(place);
+    std::string damaged = sound;
+    damaged[place] = static_cast<char>(damaged[place] ^ (1 << (place % 8)));
+    expect_rebuilt(damaged);
+  }
+}
+
+TEST_F(Cache, TruncatedEmptyAndLengthenedAreNoticed) {
+  load(config_, cache_);
+  const std::string sound = read_file(train_file());
+  for (const std::size_t size : {std::size_t{1}, std::size_t{16}, std::size_t{79}, std::size_t{80}, sound.size() / 2, sound.size() - 64,
+                                 sound.size() - 8, sound.size() - 1}) {
+    SCOPED_TRACE(size);
+    expect_rebuilt(sound.substr(0, size));
+  }
+  expect_rebuilt(sound + "x");
+  expect_rebuilt(sound + std::string(8, '\0'));
+  expect_rebuilt("This is no token file at all, but it is long enough to be one: it has many more than eighty bytes in it.");
+}
+
+TEST_F(Cache, EmptyFileIsNoticed) {
+  load(config_, cache_);
+  const std::string path = train_file();
+  write_file_atomic(path, "");
+  EXPECT_TRUE(same_tokens(load(config_, cache_).train, plain_));
+}
+
+TEST_F(Cache, OfAnotherKeyIsNoticed) {
+  load(config_, cache_);
+  const std::string path = train_file();
+  DataConfig other = config_;
+  other.train = folder_.write("other.txt", text_of(7, 30));
+  load(other, folder_.file("cache2"));
+  std::string stranger;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.file("cache2")))
+    if (stranger.size() < entry.file_size()) stranger = read_file(entry.path().string());
+  expect_rebuilt(stranger);
+}
+
+TEST_F(Cache, NothingHalfDoneIsLeftWhenTheTextIsBad) {
+  folder_.write("t.txt", text_of(0, 3) + "\xff");
+  EXPECT_THROW(load(config_, cache_), Error);
+  EXPECT_TRUE(!std::filesystem::exists(cache_) || cached_files() == 0);
+}
+
+// Images whose checksum is right but whose contents make no sense are refused without reading outside of them.
+TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
+  std::string sound;
+  TokenWriter writer([&](const void* data, std::size_t size) { sound.append(static_cast<const char*>(data), size); }, {});
+  const std::vector<std::int32_t> ids = {5, 6, 7};
+  const std::vector<std::uint32_t> lengths = {1, 2, 3};
+  for (int i = 0; i < 4; ++i) writer.add(ids, lengths, 6);
+  writer.finish();
+  const auto opens = [](std::string image) {
+    const std::uint64_t checksum = XXH3_64bits(image.data(), image.size() - 8);
+    std::memcpy(image.data() + image.size() - 8, &checksum, 8);
+    std::string problem;
+    const auto impl = open_token_image({nullptr, image.data(), image.size()}, {}, &problem);
+    return impl != nullptr;
+  };
+  EXPECT_TRUE(opens(sound));
+  const std::size_t tail = sound.size() - 64, table = tail - 4 * sizeof(StoryEntry);
+  for (std::size_t place = table; place < tail + 24; place += 8) {
+    if (place < tail && (place - table) % 24 == 16) continue;  // bytes of text: any number is possible
+    for (const std::uint64_t value : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{40}, ~std::uint64_t{0}, std::uint64_t{1} << 61}) {
+      std::string image = sound;
+      std::uint64_t before = 0;
+      std::memcpy(&before, image.data() + place, 8);
+      if (before == value) continue;
+      std::memcpy(image.data() + place, &value, 8);
+      EXPECT_FALSE(opens(image)) << place << " " << value;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace some
