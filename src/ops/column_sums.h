@@ -1,0 +1,20 @@
+// Sums over the rows of a matrix, in two stages and a fixed order: the gradients of biases and norms. CUDA only.
+#pragma once
+
+#include "ops/cuda_kernels.h"
+
+namespace some::cuda {
+
+// target[c] += sum over the chunks of partials[chunk, c], in the order of the chunks' numbers modulo 8; columns from `split` on go
+// to second[c - split].
+void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t columns, float* target, std::int64_t split = -1,
+                  float* second = nullptr);
+
+// target[c] += sum over t of x[t, c]; x: [rows, columns] f32 or bf16. With `copy` not null, x is also written there in bf16.
+void add_column_sums(Context& ctx, const void* x, DType type, std::int64_t rows, std::int64_t columns, float* target,
+                     __nv_bfloat16* copy = nullptr);
+
+// y = x in bf16.
+void convert_to_bf16(Context& ctx, const float* x, __nv_bfloat16* y, std::int64_t count);
+
+}  // namespace some::cuda

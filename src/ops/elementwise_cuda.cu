@@ -1,0 +1,172 @@
+// Helpers on whole tensors: each reads and writes its elements once.
+#include "ops/elementwise.h"
+
+#include <algorithm>
+
+#include "ops/cuda_kernels.h"
+
+namespace some::cuda {
+namespace {
+
+constexpr int threads = 256;
+
+// target[i] = function(i): one element or, where everything is aligned, one group of WIDTH a thread.
+template <typename Function>
+__global__ void __launch_bounds__(threads) for_each_kernel(std::int64_t count, Function function) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (i < count) function(i);
+}
+
+template <typename Function>
+void for_each(Context& ctx, std::int64_t count, Function function) {
+  if (count == 0) return;
+  for_each_kernel<<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(count, function);
+  SOME_CUDA_LAUNCHED();
+}
+
+template <typename From, typename To, int WIDTH, bool ADD>
+struct Transfer {
+  const From* source;
+  To* target;
+  __device__ void operator()(std::int64_t i) const {
+    float values[WIDTH];
+    load_elements<WIDTH>(source + i * WIDTH, values);
+    if constexpr (ADD) {
+      float old[WIDTH];
+      load_elements<WIDTH>(target + i * WIDTH, old);
+#pragma unroll
+      for (int j = 0; j < WIDTH; ++j) values[j] += old[j];
+    }
+    store_elements<WIDTH>(target + i * WIDTH, values);
+  }
+};
+
+template <bool ADD>
+void transfer(Context& ctx, const Tensor& x, Tensor& y, const char* what) {
+  const std::int64_t count = x.elements();
+  if (y.elements() != count) failed("{}: {} elements into {}", what, count, y.elements());
+  with_real_type(x.dtype(), what, [&](auto from) {
+    with_real_type(y.dtype(), what, [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      const From* source = elements_of<From>(x);
+      To* target = elements_of<To>(y);
+      if (count % 8 == 0 && all_aligned16(source, target)) {
+        for_each(ctx, count / 8, Transfer<From, To, 8, ADD>{source, target});
+      } else {
+        for_each(ctx, count, Transfer<From, To, 1, ADD>{source, target});
+      }
+    });
+  });
+}
+
+template <typename T>
+struct Fill {
+  T value;
+  T* target;
+  __device__ void operator()(std::int64_t i) const { target[i] = value; }
+};
+
+struct Exponential {
+  const float* x;
+  float* y;
+  __device__ void operator()(std::int64_t i) const { y[i] = expf(x[i]); }
+};
+
+struct MultiplyAdd {
+  const float *a, *b;
+  float* y;
+  __device__ void operator()(std::int64_t i) const { y[i] += a[i] * b[i]; }
+};
+
+struct AddCounts {
+  const std::int32_t* counts;
+  int columns;
+  long long* total;
+  __device__ void operator()(std::int64_t e) const {
+    long long sum = 0;
+    for (int i = 0; i < columns; ++i) sum += counts[e * columns + i];
+    total[e] += sum;
+  }
+};
+
+constexpr int sum_threads = 512;
+constexpr int most_sum_blocks = 256;
+
+__global__ void __launch_bounds__(sum_threads) sum_kernel(const float* x, std::int64_t count, double* partials) {
+  __shared__ double shared[warp_size];
+  double sum = 0.0;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * sum_threads + threadIdx.x; i < count; i += static_cast<std::int64_t>(gridDim.x) * sum_threads)
+    sum += x[i];
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(most_sum_blocks) sum_partials_kernel(const double* partials, int count, float* out) {
+  __shared__ double shared[warp_size];
+  const double sum = block_sum(threadIdx.x < count ? partials[threadIdx.x] : 0.0, shared);
+  if (threadIdx.x == 0) out[0] = static_cast<float>(sum);
+}
+
+// Rows of whole 16-byte words, whatever the element type.
+template <typename Word>
+__global__ void __launch_bounds__(threads) gather_kernel(const Word* x, const std::int32_t* rows, Word* y, std::int64_t count, std::int64_t words) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (i < count * words) y[i] = x[rows[i / words] * words + i % words];
+}
+
+}  // namespace
+
+void add_into(Context& ctx, const Tensor& x, Tensor& y) { transfer<true>(ctx, x, y, "add_into"); }
+void convert(Context& ctx, const Tensor& x, Tensor& y) { transfer<false>(ctx, x, y, "convert"); }
+
+void fill(Context& ctx, double value, Tensor& x) {
+  switch (x.dtype()) {
+    case DType::f32: return for_each(ctx, x.elements(), Fill<float>{static_cast<float>(value), floats(x)});
+    case DType::bf16:
+      return for_each(ctx, x.elements(), Fill<__nv_bfloat16>{__float2bfloat16_rn(static_cast<float>(value)), elements_of<__nv_bfloat16>(x)});
+    case DType::i32: return for_each(ctx, x.elements(), Fill<std::int32_t>{static_cast<std::int32_t>(value), ints(x)});
+    case DType::i64: return for_each(ctx, x.elements(), Fill<long long>{static_cast<long long>(value), longs(x)});
+    case DType::f64: break;
+  }
+  failed("fill does not take {} on the GPU", name_of(x.dtype()));
+}
+
+void sum_all(Context& ctx, const Tensor& x, Tensor& out) {
+  const std::int64_t count = x.elements();
+  const ArenaScope scope(*ctx.arena);
+  const int blocks = static_cast<int>(std::clamp<std::int64_t>((count + 8 * sum_threads - 1) / (8 * sum_threads), 1, most_sum_blocks));
+  double* partials = ctx.scratch({blocks}, DType::f64).data<double>();
+  sum_kernel<<<blocks, sum_threads, 0, ctx.cuda->stream>>>(floats(x), count, partials);
+  SOME_CUDA_LAUNCHED();
+  sum_partials_kernel<<<1, most_sum_blocks, 0, ctx.cuda->stream>>>(partials, blocks, floats(out));
+  SOME_CUDA_LAUNCHED();
+}
+
+void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, Tensor& y) {
+  const std::int64_t count = rows.elements();
+  if (count == 0 || x.elements() == 0) return;
+  const std::size_t row_bytes = x.bytes() / static_cast<std::size_t>(x.dim(0));
+  const auto launch = [&](auto word) {
+    using Word = decltype(word);
+    const std::int64_t words = static_cast<std::int64_t>(row_bytes / sizeof(Word));
+    gather_kernel<<<grid_for(count * words, threads), threads, 0, ctx.cuda->stream>>>(static_cast<const Word*>(x.raw()), ints(rows),
+                                                                                     static_cast<Word*>(y.raw()), count, words);
+    SOME_CUDA_LAUNCHED();
+  };
+  if (row_bytes % 16 == 0 && all_aligned16(x.raw(), y.raw())) launch(uint4{});
+  else if (row_bytes % 4 == 0 && reinterpret_cast<std::uintptr_t>(x.raw()) % 4 == 0 && reinterpret_cast<std::uintptr_t>(y.raw()) % 4 == 0) launch(std::uint32_t{});
+  else launch(std::uint16_t{});
+}
+
+void exponential(Context& ctx, const Tensor& x, Tensor& y) { for_each(ctx, x.elements(), Exponential{floats(x), floats(y)}); }
+
+void multiply_add(Context& ctx, const Tensor& a, const Tensor& b, Tensor& y) {
+  for_each(ctx, y.elements(), MultiplyAdd{floats(a), floats(b), floats(y)});
+}
+
+void add_counts(Context& ctx, const Tensor& counts, Tensor& total) {
+  for_each(ctx, total.elements(), AddCounts{ints(counts), static_cast<int>(counts.dim(1)), longs(total)});
+}
+
+}  // namespace some::cuda

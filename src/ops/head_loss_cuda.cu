@@ -1,0 +1,213 @@
+// Head and cross entropy by chunks of rows: logits of a chunk in compute precision, then one kernel that reads each logit once,
+// writes the gradient over it, and sums the bias gradient on the way; then two products. Bytes a logit (bf16): 2 written by the
+// product, 2 read and 2 written here, 2 + 2 read by the gradient products.
+#include "ops/head_loss.h"
+
+#include <algorithm>
+
+#include "ops/column_sums.h"
+#include "ops/cuda_kernels.h"
+
+namespace some::cuda {
+namespace {
+
+constexpr int threads = 512;
+constexpr int warps = threads / warp_size;
+constexpr std::int64_t largest_chunk = std::int64_t{64} << 20;  // logits at once
+
+struct Softmax {
+  float highest, sum;
+};
+
+template <typename T>
+__device__ __forceinline__ float exp_for(float x) {
+  return std::is_same_v<T, float> ? expf(x) : __expf(x);
+}
+
+__device__ __forceinline__ Softmax merge(Softmax a, Softmax b) {
+  const float highest = fmaxf(a.highest, b.highest);
+  // Two empty parts: exp(-inf + inf) would not be a number.
+  if (highest == -INFINITY) return {highest, 0.0f};
+  return {highest, a.sum * expf(a.highest - highest) + b.sum * expf(b.highest - highest)};
+}
+
+// The same in every thread. `shared` may be written again after the next barrier.
+__device__ __forceinline__ Softmax block_merge(Softmax mine, Softmax* shared) {
+  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    mine = merge(mine, {__shfl_xor_sync(full_warp, mine.highest, offset), __shfl_xor_sync(full_warp, mine.sum, offset)});
+  if (lane == 0) shared[warp] = mine;
+  __syncthreads();
+  mine = lane < warps ? shared[lane] : Softmax{-INFINITY, 0.0f};
+#pragma unroll
+  for (int offset = warps / 2; offset > 0; offset /= 2)
+    mine = merge(mine, {__shfl_xor_sync(full_warp, mine.highest, offset), __shfl_xor_sync(full_warp, mine.sum, offset)});
+  return {__shfl_sync(full_warp, mine.highest, 0), __shfl_sync(full_warp, mine.sum, 0)};
+}
+
+// A block takes rows b, b + blocks, ...; a thread keeps its columns: part p from (p*threads + thread)*WIDTH on. The row stays in
+// registers between the sum and the gradient, and so do the column sums over the block's rows. partials: [blocks, vocabulary].
+template <typename T, int PARTS, int WIDTH, bool GRADIENT>
+__global__ void __launch_bounds__(threads, 2) cross_entropy_kernel(T* logits, const std::int32_t* targets, std::int64_t rows, int vocabulary, float scale,
+                                                                   float* nll, float* partials) {
+  __shared__ Softmax shared[2][warps];
+  float column_sum[PARTS][WIDTH] = {};
+  int turn = 0;
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    T* line = logits + row * vocabulary;
+    const std::int32_t target = targets[row];
+    if (target < 0) {
+      if (GRADIENT) {
+        const float zeros[WIDTH] = {};
+#pragma unroll
+        for (int p = 0; p < PARTS; ++p) {
+          const int column = (p * threads + threadIdx.x) * WIDTH;
+          if (column < vocabulary) store_elements<WIDTH>(line + column, zeros);
+        }
+      }
+      if (threadIdx.x == 0) nll[row] = 0.0f;
+      continue;
+    }
+    const float wanted = to_f32(line[target]);  // before any thread writes: the barrier in block_merge lies in between
+    float values[PARTS][WIDTH];
+    float highest = -INFINITY;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      const int column = (p * threads + threadIdx.x) * WIDTH;
+#pragma unroll
+      for (int i = 0; i < WIDTH; ++i) values[p][i] = -INFINITY;
+      if (column < vocabulary) load_elements<WIDTH>(line + column, values[p]);
+    }
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+#pragma unroll
+      for (int i = 0; i < WIDTH; ++i) highest = fmaxf(highest, values[p][i]);
+    }
+    const float shift = highest == -INFINITY ? 0.0f : highest;  // a thread without columns
+    float sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+#pragma unroll
+      for (int i = 0; i < WIDTH; ++i) {
+        values[p][i] = exp_for<T>(values[p][i] - shift);
+        sum += values[p][i];
+      }
+    }
+    const Softmax all = block_merge({highest, sum}, shared[turn]);
+    turn ^= 1;  // the other half: a warp may be here again before the last one has read
+    if (threadIdx.x == 0) nll[row] = logf(all.sum) + all.highest - wanted;
+    if constexpr (GRADIENT) {
+      const float factor = scale / all.sum * expf(shift - all.highest);
+#pragma unroll
+      for (int p = 0; p < PARTS; ++p) {
+        const int column = (p * threads + threadIdx.x) * WIDTH;
+        if (column >= vocabulary) continue;
+#pragma unroll
+        for (int i = 0; i < WIDTH; ++i) {
+          values[p][i] = values[p][i] * factor - (column + i == target ? scale : 0.0f);
+          column_sum[p][i] += values[p][i];
+        }
+        store_elements<WIDTH>(line + column, values[p]);
+      }
+    }
+  }
+  if constexpr (GRADIENT) {
+    if (partials == nullptr) return;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      const int column = (p * threads + threadIdx.x) * WIDTH;
+      if (column < vocabulary) store_elements<WIDTH>(partials + static_cast<std::int64_t>(blockIdx.x) * vocabulary + column, column_sum[p]);
+    }
+  }
+}
+
+// Any vocabulary: the row is read twice.
+template <typename T>
+__global__ void __launch_bounds__(threads) cross_entropy_any_kernel(T* logits, const std::int32_t* targets, int vocabulary, float scale, bool gradient,
+                                                                    float* nll) {
+  __shared__ Softmax shared[warps];
+  const std::int64_t row = blockIdx.x;
+  T* line = logits + row * vocabulary;
+  const std::int32_t target = targets[row];
+  if (target < 0) {
+    if (gradient) {
+      for (int column = threadIdx.x; column < vocabulary; column += threads) line[column] = from_f32<T>(0.0f);
+    }
+    if (threadIdx.x == 0) nll[row] = 0.0f;
+    return;
+  }
+  const float wanted = to_f32(line[target]);
+  Softmax mine{-INFINITY, 0.0f};
+  for (int column = threadIdx.x; column < vocabulary; column += threads) mine = merge(mine, {to_f32(line[column]), 1.0f});
+  const Softmax all = block_merge(mine, shared);
+  if (threadIdx.x == 0) nll[row] = logf(all.sum) + all.highest - wanted;
+  if (!gradient) return;
+  for (int column = threadIdx.x; column < vocabulary; column += threads) {
+    const float p = exp_for<T>(to_f32(line[column]) - all.highest) / all.sum;
+    line[column] = from_f32<T>((p - (column == target ? 1.0f : 0.0f)) * scale);
+  }
+}
+
+}  // namespace
+
+void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& bias, const Tensor& targets, double scale, Tensor& nll, Tensor* dh) {
+  const std::int64_t tokens = h.dim(0), d = h.dim(1), vocabulary = weight.value.dim(0);
+  if (tokens == 0) return;
+  const bool gradient = dh != nullptr;
+  float* bias_grad = gradient && bias && bias.grad ? floats(bias.grad) : nullptr;
+  // Chunks of equal size, so that no product is left with a few rows.
+  const std::int64_t most_rows = std::max<std::int64_t>(128, largest_chunk / vocabulary);
+  const std::int64_t chunks = (tokens + most_rows - 1) / most_rows;
+  const std::int64_t chunk_rows = (tokens + chunks - 1) / chunks;
+  with_real_type(h.dtype(), "the head", [&](auto tag) {
+    using T = decltype(tag);
+    constexpr int width = vector_width<T>;
+    const ArenaScope scope(*ctx.arena);
+    const Tensor scratch = ctx.scratch({chunk_rows, vocabulary}, h.dtype());
+    T* logits = elements_of<T>(scratch);
+    const int parts = vocabulary % width == 0 ? grid_for(vocabulary, threads * width) : 99;
+    constexpr int most_parts = 32 / width;
+    const bool in_registers = parts <= most_parts;
+    const int blocks = static_cast<int>(std::min<std::int64_t>(chunk_rows, 2 * ctx.cuda->multiprocessors));
+    float* partials = in_registers && bias_grad != nullptr ? floats(ctx.scratch({blocks, vocabulary}, DType::f32)) : nullptr;
+    for (std::int64_t first = 0; first < tokens; first += chunk_rows) {
+      const std::int64_t rows = std::min(chunk_rows, tokens - first);
+      const T* states = elements_of<T>(h) + first * d;
+      matmul(ctx, rows, vocabulary, d, {states, h.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), true}, logits, h.dtype(), false,
+             bias ? bias.compute.raw() : nullptr);
+      const std::int32_t* wanted = ints(targets) + first;
+      float* losses = floats(nll) + first;
+      const auto launch = [&](auto kernel) {
+        kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(logits, wanted, rows, static_cast<int>(vocabulary), static_cast<float>(scale), losses, partials);
+        SOME_CUDA_LAUNCHED();
+      };
+      const auto launch_parts = [&](auto count) {
+        constexpr int P = decltype(count)::value;
+        gradient ? launch(cross_entropy_kernel<T, P, width, true>) : launch(cross_entropy_kernel<T, P, width, false>);
+      };
+      if (!in_registers) {
+        cross_entropy_any_kernel<T><<<static_cast<int>(rows), threads, 0, ctx.cuda->stream>>>(logits, wanted, static_cast<int>(vocabulary),
+                                                                                             static_cast<float>(scale), gradient, losses);
+        SOME_CUDA_LAUNCHED();
+      } else if (parts <= most_parts / 4) {
+        launch_parts(std::integral_constant<int, most_parts / 4>{});
+      } else if (parts <= most_parts / 2) {
+        launch_parts(std::integral_constant<int, most_parts / 2>{});
+      } else {
+        launch_parts(std::integral_constant<int, most_parts>{});
+      }
+      if (!gradient) continue;
+      if (bias_grad != nullptr) {
+        if (in_registers) add_partials(ctx, partials, blocks, vocabulary, bias_grad);
+        else add_column_sums(ctx, logits, h.dtype(), rows, vocabulary, bias_grad);
+      }
+      T* state_grad = elements_of<T>(*dh) + first * d;
+      matmul(ctx, rows, d, vocabulary, {logits, h.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), false}, state_grad, h.dtype(), false);
+      if (weight.grad)
+        matmul(ctx, vocabulary, d, rows, {logits, h.dtype(), true}, {states, h.dtype(), false}, weight.grad.raw(), weight.grad.dtype(), true);
+    }
+  });
+}
+
+}  // namespace some::cuda

@@ -1,0 +1,108 @@
+// Dense layers through cuBLASLt, the bias in its epilogue. cuBLASLt's GELU is the tanh one, so the exact one is a pass of its own.
+#include "ops/linear.h"
+
+#include "ops/column_sums.h"
+#include "ops/cuda_kernels.h"
+
+namespace some::cuda {
+namespace {
+
+constexpr int threads = 256;
+
+// y = GELU(pre): reads and writes each element once.
+template <typename T, int WIDTH>
+__global__ void __launch_bounds__(threads) gelu_kernel(const T* pre, T* y, std::int64_t vectors) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (i >= vectors) return;
+  float values[WIDTH];
+  load_elements<WIDTH>(pre + i * WIDTH, values);
+#pragma unroll
+  for (int j = 0; j < WIDTH; ++j) values[j] = gelu<T>(values[j]);
+  store_elements<WIDTH>(y + i * WIDTH, values);
+}
+
+// dy *= GELU'(pre).
+template <typename T, int WIDTH>
+__global__ void __launch_bounds__(threads) gelu_backward_kernel(const T* pre, T* dy, std::int64_t vectors) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (i >= vectors) return;
+  float values[WIDTH], grads[WIDTH];
+  load_elements<WIDTH>(pre + i * WIDTH, values);
+  load_elements<WIDTH>(dy + i * WIDTH, grads);
+#pragma unroll
+  for (int j = 0; j < WIDTH; ++j) grads[j] *= gelu_slope<T>(values[j]);
+  store_elements<WIDTH>(dy + i * WIDTH, grads);
+}
+
+}  // namespace
+
+void linear_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& y) {
+  const std::int64_t rows = x.dim(0), in = weight.value.dim(1), out = weight.value.dim(0);
+  // The epilogue takes the bias in the result's own precision.
+  const void* bias_data = !bias ? nullptr : y.dtype() == bias.compute.dtype() ? bias.compute.raw() : bias.value.raw();
+  matmul(ctx, rows, out, in, {x.raw(), x.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), true}, y.raw(), y.dtype(),
+         false, bias_data);
+}
+
+void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& pre, Tensor& y) {
+  cuda::linear_forward(ctx, x, weight, bias, pre);
+  const std::int64_t count = pre.elements();
+  if (count == 0) return;
+  with_real_type(pre.dtype(), "GELU", [&](auto tag) {
+    using T = decltype(tag);
+    const T* source = elements_of<T>(pre);
+    T* target = elements_of<T>(y);
+    constexpr int width = vector_width<T>;
+    if (count % width == 0 && all_aligned16(source, target)) {
+      gelu_kernel<T, width><<<grid_for(count / width, threads), threads, 0, ctx.cuda->stream>>>(source, target, count / width);
+    } else {
+      gelu_kernel<T, 1><<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(source, target, count);
+    }
+    SOME_CUDA_LAUNCHED();
+  });
+}
+
+void gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy) {
+  const std::int64_t count = pre.elements();
+  if (count == 0) return;
+  with_real_type(pre.dtype(), "GELU", [&](auto tag) {
+    using T = decltype(tag);
+    const T* source = elements_of<T>(pre);
+    T* target = elements_of<T>(dy);
+    constexpr int width = vector_width<T>;
+    if (count % width == 0 && all_aligned16(source, target)) {
+      gelu_backward_kernel<T, width><<<grid_for(count / width, threads), threads, 0, ctx.cuda->stream>>>(source, target, count / width);
+    } else {
+      gelu_backward_kernel<T, 1><<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(source, target, count);
+    }
+    SOME_CUDA_LAUNCHED();
+  });
+}
+
+void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias, Tensor* dx, Into into) {
+  const std::int64_t rows = x.dim(0), in = weight.value.dim(1), out = weight.value.dim(0);
+  if (rows == 0) return;
+  const ArenaScope scope(*ctx.arena);
+  Tensor grad = dy;
+  float* bias_grad = bias && bias.grad ? floats(bias.grad) : nullptr;
+  if (dy.dtype() != x.dtype()) {
+    // The tensor cores take both factors in bf16: one pass converts dy and sums its columns.
+    if (x.dtype() != DType::bf16) failed("linear_backward: a gradient of {} for an input of {}", name_of(dy.dtype()), name_of(x.dtype()));
+    grad = ctx.scratch({rows, out}, DType::bf16);
+    auto* copy = elements_of<__nv_bfloat16>(grad);
+    if (bias_grad != nullptr) {
+      add_column_sums(ctx, dy.raw(), dy.dtype(), rows, out, bias_grad, copy);
+    } else {
+      convert_to_bf16(ctx, floats(dy), copy, rows * out);
+    }
+  } else if (bias_grad != nullptr) {
+    add_column_sums(ctx, dy.raw(), dy.dtype(), rows, out, bias_grad);
+  }
+  if (weight.grad)
+    matmul(ctx, out, in, rows, {grad.raw(), grad.dtype(), true}, {x.raw(), x.dtype(), false}, weight.grad.raw(), weight.grad.dtype(), true);
+  if (dx != nullptr)
+    matmul(ctx, rows, in, out, {grad.raw(), grad.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), false}, dx->raw(),
+           dx->dtype(), into == Into::add);
+}
+
+}  // namespace some::cuda

@@ -1,0 +1,376 @@
+// Queries, scores and the choice of experts, all in fp32: one warp a token, its row in registers where it fits. The scores are one
+// fp32 matrix product (never TF32), so that the choice does not depend on the precision of the model.
+#include "ops/route.h"
+
+#include "ops/cuda_kernels.h"
+#include "ops/random_choice.h"
+
+namespace some::cuda {
+namespace {
+
+constexpr float shortest = 1e-12f;  // spec 3.2
+constexpr int threads = 256;
+constexpr int warps = threads / warp_size;
+
+__device__ __forceinline__ std::int64_t warp_row() { return static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size; }
+
+// A row of d floats spread over a warp: PARTS groups of WIDTH a lane. PARTS and WIDTH are chosen so that d fits.
+template <int PARTS, int WIDTH>
+struct WarpRow {
+  float v[PARTS][WIDTH];
+
+  __device__ static int column(int part) { return (part * warp_size + static_cast<int>(threadIdx.x) % warp_size) * WIDTH; }
+  __device__ void load(const float* source, int d) {
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+#pragma unroll
+      for (int i = 0; i < WIDTH; ++i) v[p][i] = 0.0f;
+      if (column(p) < d) load_elements<WIDTH>(source + column(p), v[p]);
+    }
+  }
+  __device__ void store(float* target, int d) const {
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      if (column(p) < d) store_elements<WIDTH>(target + column(p), v[p]);
+    }
+  }
+  __device__ void scale(float factor) {
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+#pragma unroll
+      for (int i = 0; i < WIDTH; ++i) v[p][i] *= factor;
+    }
+  }
+  __device__ void add(float factor, const WarpRow& other) {
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+#pragma unroll
+      for (int i = 0; i < WIDTH; ++i) v[p][i] = fmaf(factor, other.v[p][i], v[p][i]);
+    }
+  }
+  __device__ float dot(const WarpRow& other) const {
+    float sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+#pragma unroll
+      for (int i = 0; i < WIDTH; ++i) sum = fmaf(v[p][i], other.v[p][i], sum);
+    }
+    return warp_sum(sum);
+  }
+};
+
+template <typename Row>
+__global__ void __launch_bounds__(threads) query_forward_kernel(const float* raw, const float* previous, float ground, float* query, float* norms,
+                                                                std::int64_t rows, int d) {
+  const std::int64_t row = warp_row();
+  if (row >= rows) return;
+  Row q;
+  q.load(raw + row * d, d);
+  const float first = fmaxf(sqrtf(q.dot(q)), shortest);
+  q.scale(1.0f / first);
+  float second = 1.0f;
+  if (previous != nullptr) {
+    Row below;
+    below.load(previous + row * d, d);
+    q.add(ground, below);
+    second = fmaxf(sqrtf(q.dot(q)), shortest);
+    q.scale(1.0f / second);
+  }
+  q.store(query + row * d, d);
+  if (threadIdx.x % warp_size == 0) {
+    norms[2 * row] = first;
+    norms[2 * row + 1] = second;
+  }
+}
+
+// u/|u| passes on (g - n (n.g)) / |u|, n = u/|u|; where the length was cut off at 1e-12 it was a constant.
+template <typename Row>
+__device__ __forceinline__ void project(const Row& direction, float scale, float length, Row& g) {
+  const float along = length > shortest ? direction.dot(g) * scale * scale : 0.0f;
+  g.add(-along, direction);
+  g.scale(1.0f / length);
+}
+
+template <typename Row>
+__global__ void __launch_bounds__(threads) query_backward_kernel(const float* dquery, const float* raw, const float* query, const float* norms, float ground,
+                                                                 float* draw, float* dprevious, std::int64_t rows, int d) {
+  const std::int64_t row = warp_row();
+  if (row >= rows) return;
+  Row g, direction;
+  g.load(dquery + row * d, d);
+  const float first = norms[2 * row], second = norms[2 * row + 1];
+  if (ground > 0.0f) {
+    direction.load(query + row * d, d);
+    project(direction, 1.0f, second, g);
+    if (dprevious != nullptr) {
+      Row below;
+      below.load(dprevious + row * d, d);
+      below.add(ground, g);
+      below.store(dprevious + row * d, d);
+    }
+  }
+  direction.load(raw + row * d, d);
+  project(direction, 1.0f / first, first, g);
+  g.store(draw + row * d, d);
+}
+
+// Numbers in the order of the scores; a score that is not a number counts as the lowest, and 0 stands below all of them.
+__device__ __forceinline__ unsigned rank_of(float score) {
+  if (isnan(score)) score = -INFINITY;
+  const unsigned bits = __float_as_uint(score + 0.0f);  // -0 becomes +0: they are equal
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(full_warp, value, offset));
+  return value;
+}
+
+// gates[i] = softmax(scores / temperature) of one row of any k, by a warp.
+__device__ __forceinline__ void row_softmax(const float* scores, float* gates, int k, float inverse) {
+  const int lane = threadIdx.x % warp_size;
+  float highest = -INFINITY, sum = 0.0f;
+  for (int i = lane; i < k; i += warp_size) highest = fmaxf(highest, scores[i] * inverse);
+  highest = warp_max(highest);
+  for (int i = lane; i < k; i += warp_size) sum += expf(scores[i] * inverse - highest);
+  sum = warp_sum(sum);
+  for (int i = lane; i < k; i += warp_size) gates[i] = expf(scores[i] * inverse - highest) / sum;
+}
+
+// The k best of `experts` <= 32*ITEMS scores, k <= 32: k rounds of "largest of the warp"; equal scores go to the lower expert.
+template <int ITEMS>
+__global__ void __launch_bounds__(threads) choose_kernel(const float* all_scores, const float* temperature, std::int64_t rows, int experts, int k,
+                                                         std::int32_t* indices, float* scores, float* gates) {
+  const std::int64_t row = warp_row();
+  if (row >= rows) return;
+  const int lane = threadIdx.x % warp_size;
+  const float* line = all_scores + row * experts;
+  unsigned ranks[ITEMS];
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    const int expert = i * warp_size + lane;
+    ranks[i] = expert < experts ? rank_of(line[expert]) : 0u;
+  }
+  int chosen = 0;
+  for (int round = 0; round < k; ++round) {
+    unsigned best = 0u;
+    int where = 0;
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (ranks[i] > best) {
+        best = ranks[i];
+        where = i;
+      }
+    }
+    const unsigned highest = __reduce_max_sync(full_warp, best);
+    const unsigned winner = __reduce_min_sync(full_warp, best == highest && highest != 0u ? static_cast<unsigned>(where * warp_size + lane) : 0xFFFFFFFFu);
+    if (lane == round) chosen = static_cast<int>(winner);
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (static_cast<unsigned>(i * warp_size + lane) == winner) ranks[i] = 0u;
+    }
+  }
+  const bool mine = lane < k;
+  const float score = mine ? line[chosen] : 0.0f;
+  const float scaled = mine ? score * (1.0f / temperature[0]) : -INFINITY;
+  const float highest = warp_max(scaled);
+  const float weight = mine ? expf(scaled - highest) : 0.0f;
+  const float sum = warp_sum(weight);
+  if (mine) {
+    indices[row * k + lane] = chosen;
+    scores[row * k + lane] = score;
+    gates[row * k + lane] = weight / sum;
+  }
+}
+
+// Any number of experts and any k: in each round the best of those that stand behind the last one chosen.
+__global__ void __launch_bounds__(threads) choose_any_kernel(const float* all_scores, const float* temperature, std::int64_t rows, int experts, int k,
+                                                             std::int32_t* indices, float* scores, float* gates) {
+  const std::int64_t row = warp_row();
+  if (row >= rows) return;
+  const int lane = threadIdx.x % warp_size;
+  const float* line = all_scores + row * experts;
+  unsigned last_rank = 0xFFFFFFFFu, last_expert = 0u;
+  bool none_yet = true;
+  for (int round = 0; round < k; ++round) {
+    unsigned best = 0u, where = 0xFFFFFFFFu;
+    for (int expert = lane; expert < experts; expert += warp_size) {
+      const unsigned rank = rank_of(line[expert]);
+      const bool behind = none_yet || rank < last_rank || (rank == last_rank && static_cast<unsigned>(expert) > last_expert);
+      if (behind && rank > best) {
+        best = rank;
+        where = static_cast<unsigned>(expert);
+      }
+    }
+    last_rank = __reduce_max_sync(full_warp, best);
+    last_expert = __reduce_min_sync(full_warp, best == last_rank ? where : 0xFFFFFFFFu);
+    none_yet = false;
+    if (lane == 0) {
+      indices[row * k + round] = static_cast<std::int32_t>(last_expert);
+      scores[row * k + round] = line[last_expert];
+    }
+  }
+  __syncwarp();
+  row_softmax(scores + row * k, gates + row * k, k, 1.0f / temperature[0]);
+}
+
+template <typename Row>
+__global__ void __launch_bounds__(threads) score_given_kernel(const float* query, const float* keys, const float* temperature, std::int64_t rows, int d,
+                                                              int k, const std::int32_t* indices, float* scores, float* gates) {
+  const std::int64_t row = warp_row();
+  if (row >= rows) return;
+  Row q, key;
+  q.load(query + row * d, d);
+  for (int i = 0; i < k; ++i) {
+    key.load(keys + static_cast<std::int64_t>(indices[row * k + i]) * d, d);
+    const float score = q.dot(key);
+    if (threadIdx.x % warp_size == 0) scores[row * k + i] = score;
+  }
+  __syncwarp();
+  row_softmax(scores + row * k, gates + row * k, k, 1.0f / temperature[0]);
+}
+
+__global__ void __launch_bounds__(threads) random_choice_kernel(const std::int32_t* tokens, std::int64_t count, int experts, std::uint64_t seed, int layer,
+                                                                int k, std::int32_t* indices) {
+  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (t < count) choose_experts(seed, layer, tokens[t], experts, k, indices + t * k);
+}
+
+// gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and -tau times the slope of tau is sum_i ds_i s_i.
+template <typename Row>
+__global__ void __launch_bounds__(threads) route_backward_kernel(const float* dgates, const float* gates, const float* scores, const std::int32_t* indices,
+                                                                 const float* keys, const float* temperature, std::int64_t rows, int d, int k, float* dquery,
+                                                                 float* along) {
+  const std::int64_t row = warp_row();
+  if (row >= rows) return;
+  const int lane = threadIdx.x % warp_size;
+  const float inverse = 1.0f / temperature[0];
+  float mean = 0.0f;
+  for (std::int64_t i = row * k + lane; i < (row + 1) * k; i += warp_size) mean += gates[i] * dgates[i];
+  mean = warp_sum(mean);
+  Row sum, key;
+  key.load(keys, 0);  // zeros
+  sum = key;
+  float slope = 0.0f;
+  for (std::int64_t i = row * k; i < (row + 1) * k; ++i) {
+    const float dscore = gates[i] * (dgates[i] - mean) * inverse;
+    key.load(keys + static_cast<std::int64_t>(indices[i]) * d, d);
+    sum.add(dscore, key);
+    slope += dscore * scores[i];
+  }
+  sum.store(dquery + row * d, d);
+  if (along != nullptr && lane == 0) along[row] = slope;
+}
+
+__global__ void __launch_bounds__(1024) temperature_kernel(const float* along, std::int64_t rows, const float* temperature, float* dtemperature) {
+  __shared__ double shared[warp_size];
+  double sum = 0.0;
+  for (std::int64_t row = threadIdx.x; row < rows; row += blockDim.x) sum += along[row];
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) dtemperature[0] -= static_cast<float>(sum * static_cast<double>(1.0f / temperature[0]));
+}
+
+// Calls function(WarpRow<...>{}) with rows wide enough for d.
+template <typename Function>
+void with_row(int d, bool aligned, Function&& function) {
+  if (aligned && d % 4 == 0) {
+    if (d <= 128) return function(WarpRow<1, 4>{});
+    if (d <= 256) return function(WarpRow<2, 4>{});
+    if (d <= 512) return function(WarpRow<4, 4>{});
+    if (d <= 1024) return function(WarpRow<8, 4>{});
+    if (d <= 2048) return function(WarpRow<16, 4>{});
+    if (d <= 4096) return function(WarpRow<32, 4>{});
+  } else {
+    if (d <= 128) return function(WarpRow<4, 1>{});
+    if (d <= 1024) return function(WarpRow<32, 1>{});
+  }
+  failed("the GPU's queries have at most 4096 numbers (1024 where it is no multiple of 4), not {}", d);
+}
+
+}  // namespace
+
+void query_forward(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query, Tensor& norms) {
+  const std::int64_t rows = raw.dim(0);
+  const int d = static_cast<int>(raw.dim(1));
+  if (rows == 0) return;
+  const float* below = previous != nullptr && ground > 0.0 ? floats(*previous) : nullptr;
+  with_row(d, all_aligned16(raw.raw(), below, query.raw()), [&](auto row) {
+    query_forward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(floats(raw), below, static_cast<float>(ground),
+                                                                                                floats(query), floats(norms), rows, d);
+    SOME_CUDA_LAUNCHED();
+  });
+}
+
+void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms, double ground, Tensor& draw,
+                    Tensor* dprevious) {
+  const std::int64_t rows = raw.dim(0);
+  const int d = static_cast<int>(raw.dim(1));
+  if (rows == 0) return;
+  float* below = dprevious != nullptr ? floats(*dprevious) : nullptr;
+  with_row(d, all_aligned16(dquery.raw(), raw.raw(), query.raw(), draw.raw(), below), [&](auto row) {
+    query_backward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
+        floats(dquery), floats(raw), floats(query), floats(norms), static_cast<float>(ground), floats(draw), below, rows, d);
+    SOME_CUDA_LAUNCHED();
+  });
+}
+
+void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given, Routing& routing) {
+  const std::int64_t rows = query.dim(0), experts = keys.dim(0);
+  const int d = static_cast<int>(query.dim(1)), k = static_cast<int>(routing.indices.dim(1)), count = static_cast<int>(experts);
+  if (k > experts) failed("cannot choose {} of {} experts", k, experts);
+  if (rows == 0) return;
+  std::int32_t* indices = ints(routing.indices);
+  float *scores = floats(routing.scores), *gates = floats(routing.gates);
+  const int blocks = grid_for(rows, warps);
+  if (choice_given) {
+    with_row(d, all_aligned16(query.raw(), keys.raw()), [&](auto row) {
+      score_given_kernel<decltype(row)><<<blocks, threads, 0, ctx.cuda->stream>>>(floats(query), floats(keys), floats(temperature), rows, d, k, indices,
+                                                                                  scores, gates);
+      SOME_CUDA_LAUNCHED();
+    });
+    return;
+  }
+  const ArenaScope scope(*ctx.arena);
+  const Tensor all = ctx.scratch({rows, experts}, DType::f32);
+  matmul(ctx, rows, experts, d, {query.raw(), DType::f32, false}, {keys.raw(), DType::f32, true}, all.raw(), DType::f32, false);
+  const auto launch = [&](auto kernel) {
+    kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(floats(all), floats(temperature), rows, count, k, indices, scores, gates);
+    SOME_CUDA_LAUNCHED();
+  };
+  if (k > warp_size || experts > 32 * warp_size) launch(choose_any_kernel);
+  else if (experts <= 2 * warp_size) launch(choose_kernel<2>);
+  else if (experts <= 4 * warp_size) launch(choose_kernel<4>);
+  else if (experts <= 8 * warp_size) launch(choose_kernel<8>);
+  else if (experts <= 16 * warp_size) launch(choose_kernel<16>);
+  else launch(choose_kernel<32>);
+}
+
+void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
+  const std::int64_t count = tokens.elements();
+  const int k = static_cast<int>(indices.dim(1));
+  if (k > experts) failed("cannot choose {} of {} experts", k, experts);
+  if (count == 0) return;
+  random_choice_kernel<<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(ints(tokens), count, experts, seed, layer, k, ints(indices));
+  SOME_CUDA_LAUNCHED();
+}
+
+void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys, const Tensor& temperature, Tensor& dquery,
+                    Tensor* dtemperature) {
+  const std::int64_t rows = dgates.dim(0);
+  const int k = static_cast<int>(dgates.dim(1)), d = static_cast<int>(keys.dim(1));
+  if (rows == 0) return;
+  const ArenaScope scope(*ctx.arena);
+  float* along = dtemperature != nullptr ? floats(ctx.scratch({rows}, DType::f32)) : nullptr;
+  with_row(d, all_aligned16(keys.raw(), dquery.raw()), [&](auto row) {
+    route_backward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
+        floats(dgates), floats(routing.gates), floats(routing.scores), ints(routing.indices), floats(keys), floats(temperature), rows, d, k, floats(dquery),
+        along);
+    SOME_CUDA_LAUNCHED();
+  });
+  if (dtemperature == nullptr) return;
+  temperature_kernel<<<1, 1024, 0, ctx.cuda->stream>>>(along, rows, floats(temperature), floats(*dtemperature));
+  SOME_CUDA_LAUNCHED();
+}
+
+}  // namespace some::cuda

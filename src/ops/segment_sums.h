@@ -1,0 +1,28 @@
+// Sorting on the device, and sums of rows by a sorted key: the gradient of an embedding, the query sums of the key store. CUDA only.
+#pragma once
+
+#include "ops/cuda_kernels.h"
+
+namespace some::cuda {
+
+// Stable: equal keys keep their order. Keys are not negative and below 2^bits. The results lie in the context's arena.
+struct SortedPairs {
+  const std::int32_t* keys;
+  const std::int32_t* items;
+};
+SortedPairs sort_pairs(Context& ctx, const std::int32_t* keys, const std::int32_t* items, std::int64_t count, int bits);
+
+struct SortedLongs {
+  const long long* keys;
+  const std::int32_t* items;
+};
+SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* items, std::int64_t count);
+
+int bits_for(std::int64_t largest_key);
+
+// target[key, :] += scale * sum of values[item / divisor, :] over the items of that key, in their order; keys from `keys_end` on are
+// left out. values: [*, d] f32 or bf16; target: [keys_end, d]. The order of additions depends on the keys alone.
+void add_segment_sums(Context& ctx, const SortedPairs& sorted, std::int64_t count, std::int32_t keys_end, int divisor, const void* values,
+                      DType type, int d, float scale, float* target);
+
+}  // namespace some::cuda
