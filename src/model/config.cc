@@ -9,8 +9,10 @@ namespace some {
 
 ParameterCounts count_parameters(const ModelConfig& config) {
   const std::int64_t d = config.d_model, f = config.d_ffn, experts = config.experts, vocab = config.vocab;
-  // Attention (packed projection and output projection with biases) and the block's two norms.
-  std::int64_t layer_trainable = 4 * d * d + 4 * d + 4 * d;
+  // Attention (packed projection and output projection with biases) and the block's two norms. A pre-norm block without a feed-forward part
+  // has nothing for its second norm to stand before.
+  const bool second_norm = !(config.norm == Norm::pre && config.ffn == Ffn::none);
+  std::int64_t layer_trainable = 4 * d * d + 4 * d + (second_norm ? 4 * d : 2 * d);
   std::int64_t layer_frozen = 0;
   if (config.ffn == Ffn::dense) {
     const std::int64_t hidden = config.dense_hidden();
@@ -99,8 +101,15 @@ void check_config(const ModelConfig& config) {
   if (!(config.topk_warmup >= 0 && config.topk_warmup <= 1)) {
     bad_input("some.topk_warmup = {}: wants a share of the steps from 0 to 1", config.topk_warmup);
   }
-  if (config.entropy_high >= 0 && config.entropy_low > config.entropy_high) {
-    bad_input("some.entropy_band = [{}, {}]: wants the lower end first", config.entropy_low, config.entropy_high);
+  if (config.entropy_high >= 0) {
+    if (config.entropy_low > config.entropy_high) {
+      bad_input("some.entropy_band = [{}, {}]: wants the lower end first", config.entropy_low, config.entropy_high);
+    }
+    const double highest = std::log(static_cast<double>(config.top_k));
+    if (config.entropy_low > highest) {
+      bad_input("some.entropy_band = [{}, {}]: the gates of some.top_k = {} experts have at most {:.3f} nats, so the lower end must not be above that",
+                config.entropy_low, config.entropy_high, config.top_k, highest);
+    }
   }
   const KeySettings& keys = config.keys;
   if (!keys.beta_layer_scale.empty() && keys.beta_layer_scale.size() != static_cast<std::size_t>(config.layers)) {

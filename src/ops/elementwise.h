@@ -6,9 +6,9 @@
 namespace some {
 
 SOME_OP(void, add_into, (Context& ctx, const Tensor& x, Tensor& y),
-        (ctx, x, y))        // y += x; same shape; types may differ (compute/master)
+        (ctx, x, y))  // y += x; same shape; types may differ (compute/master)
 SOME_OP(void, convert, (Context& ctx, const Tensor& x, Tensor& y),
-        (ctx, x, y))         // y = x in y's type
+        (ctx, x, y))  // y = x in y's type
 SOME_OP(void, fill, (Context& ctx, double value, Tensor& x),
         (ctx, value, x))
 // out[0] = sum of x, in a fixed order; x, out: master
@@ -17,5 +17,14 @@ SOME_OP(void, sum_all, (Context& ctx, const Tensor& x, Tensor& out),
 // y[i] = x[rows[i]]; rows: i32 [N]
 SOME_OP(void, gather_rows, (Context& ctx, const Tensor& x, const Tensor& rows, Tensor& y),
         (ctx, x, rows, y))
+// y = exp(x); x, y: master
+SOME_OP(void, exponential, (Context& ctx, const Tensor& x, Tensor& y),
+        (ctx, x, y))
+// y += a * b, element by element; master
+SOME_OP(void, multiply_add, (Context& ctx, const Tensor& a, const Tensor& b, Tensor& y),
+        (ctx, a, b, y))
+// total[e] += sum over the columns of counts[e, :]; counts: i32 [E, k], total: i64 [E]
+SOME_OP(void, add_counts, (Context& ctx, const Tensor& counts, Tensor& total),
+        (ctx, counts, total))
 
 }  // namespace some

@@ -1,0 +1,75 @@
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "study/bench.h"
+
+namespace some::cli {
+namespace {
+
+struct Options {
+  std::string recipe, device, precision;
+  std::vector<std::string> overrides;
+  BenchOptions bench;
+  int threads = -1;
+  bool json = false;
+};
+
+void run_train(const Options& options) {
+  std::vector<std::string> changes = options.overrides;
+  if (!options.device.empty()) changes.push_back("train.device=" + options.device);
+  if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
+  if (options.threads >= 0) changes.push_back(fmt::format("train.threads={}", options.threads));
+  const Recipe recipe = load_recipe(options.recipe, changes);
+  const BenchResult r = bench_train(recipe, options.bench, [&](int done, int all) {
+    if (!is_terminal()) return;
+    fmt::print(stderr, "\r\033[Kstep {}/{}{}", done, all, done == all ? "\r\033[K" : "");
+    std::fflush(stderr);
+  });
+  if (options.json) {
+    print_json({{"recipe", options.recipe},
+                {"device", r.device},
+                {"matrix_library", r.matrix_library},
+                {"step_ms", r.step_seconds * 1e3},
+                {"step_spread", r.step_spread},
+                {"slots_per_s", r.slots_per_second},
+                {"real_tokens_per_s", r.real_tokens_per_second},
+                {"real_share", r.real_share},
+                {"operations_per_step", r.operations_per_step},
+                {"tflops", r.operations_per_second / 1e12},
+                {"matrix_tflops", r.matrix_rate / 1e12},
+                {"share_of_matrix_rate", r.share_of_matrix_rate},
+                {"memory_bytes", r.memory_bytes},
+                {"predicted_bytes", r.predicted_bytes}});
+    return;
+  }
+  fmt::print("{} on {} ({})\n", options.recipe, r.device, r.matrix_library);
+  fmt::print("step            {:.2f} ms (spread {:.0f}%)\n", r.step_seconds * 1e3, r.step_spread * 100);
+  fmt::print("real tokens/s   {}   ({:.0f}% of the slots are real)\n", human_count(r.real_tokens_per_second), r.real_share * 100);
+  fmt::print("padded slots/s  {}\n", human_count(r.slots_per_second));
+  fmt::print("operations      {:.3f} TFLOP a step, {:.3f} TFLOP/s\n", r.operations_per_step / 1e12, r.operations_per_second / 1e12);
+  fmt::print("share           {:.1f}% of this machine's own matrix rate of {:.3f} TFLOP/s, measured in this run\n", r.share_of_matrix_rate * 100, r.matrix_rate / 1e12);
+  fmt::print("memory          {} (predicted {})\n", human_bytes(r.memory_bytes), human_bytes(r.predicted_bytes));
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("bench", "measure speed");
+  command->require_subcommand(1);
+  CLI::App* train = command->add_subcommand("train", "training steps of a recipe, as a share of the machine's own matrix rate");
+  train->add_option("RECIPE", options->recipe, "recipe file")->required();
+  train->add_option("OVERRIDES", options->overrides, "key=value");
+  train->add_option("--steps", options->bench.steps, "timed steps")->capture_default_str();
+  train->add_option("--warmup", options->bench.warmup, "steps before them")->capture_default_str();
+  train->add_option("--device", options->device, "auto, cpu or cuda");
+  train->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  train->add_option("--threads", options->threads, "CPU threads; 0: all");
+  train->add_flag("--json", options->json, "print the result as one JSON object");
+  train->callback([options] { run_train(*options); });
+}
+
+}  // namespace some::cli

@@ -1,0 +1,39 @@
+// The command line: one file a subcommand. Only here is anything printed or the process ended.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+namespace some::cli {
+
+// Each adds its subcommand to the program; its callback does the work.
+void add_train(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_generate(CLI::App& app);
+void add_info(CLI::App& app);
+void add_verify(CLI::App& app);
+void add_bench(CLI::App& app);
+void add_tokenizer(CLI::App& app);
+void add_data(CLI::App& app);
+
+// The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
+extern int exit_code;
+
+// One JSON object on standard output, nothing else.
+void print_json(const nlohmann::json& value);
+bool is_terminal();  // standard error is a terminal: bars may be drawn
+
+struct ModelFlags {  // shared by the commands that open a run
+  std::string run, checkpoint = "latest", device = "auto", precision;
+  int threads = 0;
+};
+void add_model_flags(CLI::App& command, ModelFlags& flags);
+
+std::string human_count(double value);     // 701.50 M
+std::string human_bytes(double value);     // 2.6 GiB
+std::string human_seconds(double value);   // 3m 05s
+
+}  // namespace some::cli

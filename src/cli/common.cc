@@ -1,0 +1,56 @@
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "base/threads.h"
+#include "cli/commands.h"
+
+namespace some::cli {
+
+void print_json(const nlohmann::json& value) {
+  // Text that is not UTF-8 (a model may generate half a character) is shown with replacement marks.
+  fmt::print("{}\n", value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+bool is_terminal() {
+  static const bool terminal = isatty(STDERR_FILENO) != 0;
+  return terminal;
+}
+
+void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  command.add_option("RUN", flags.run, "run folder")->required();
+  command.add_option("--checkpoint", flags.checkpoint, "latest, best, or a step number")->capture_default_str();
+  command.add_option("--device", flags.device, "auto, cpu or cuda")->capture_default_str();
+  command.add_option("--precision", flags.precision, "fp32, bf16 (GPU) or f64 (CPU); default: as trained");
+  command.add_option("--threads", flags.threads, "CPU threads; 0: all")->capture_default_str();
+}
+
+std::string human_count(double value) {
+  if (value >= 1e9) return fmt::format("{:.2f} B", value / 1e9);
+  if (value >= 1e6) return fmt::format("{:.2f} M", value / 1e6);
+  if (value >= 1e3) return fmt::format("{:.1f} k", value / 1e3);
+  return fmt::format("{:.0f}", value);
+}
+
+std::string human_bytes(double value) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  while (value >= 1024 && unit < 4) {
+    value /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, units[unit]);
+}
+
+std::string human_seconds(double value) {
+  if (!std::isfinite(value) || value < 0) return "?";
+  const auto total = static_cast<long long>(value + 0.5);
+  if (total < 60) return fmt::format("{}s", total);
+  if (total < 3600) return fmt::format("{}m {:02}s", total / 60, total % 60);
+  return fmt::format("{}h {:02}m", total / 3600, total % 3600 / 60);
+}
+
+}  // namespace some::cli

@@ -1,0 +1,71 @@
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "cli/commands.h"
+#include "study/generate.h"
+#include "train/run.h"
+
+namespace some::cli {
+namespace {
+
+struct Options {
+  ModelFlags model;
+  std::vector<std::string> prompts;
+  GenerateOptions generate;
+  int samples = 1;
+  bool ignore_eos = false;
+  bool json = false;
+};
+
+void run(Options options) {
+  OpenedRun run = open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
+  set_threads(options.model.threads);
+  if (options.samples < 1) bad_input("--samples {}: say at least 1", options.samples);
+  if (options.prompts.empty()) bad_input("say at least one --prompt \"...\" to begin from");
+  std::vector<std::string> prompts;
+  for (const std::string& prompt : options.prompts) prompts.insert(prompts.end(), static_cast<std::size_t>(options.samples), prompt);
+  options.generate.stop_at_eos = !options.ignore_eos;
+  const bool streamed = !options.json && prompts.size() == 1 && run.tokenizer.kind() == TokenizerKind::bytelevel;
+  if (streamed) fmt::print("{}", prompts[0]);
+  const auto generated = generate(*run.model, run.tokenizer, prompts, options.generate, [&](std::size_t, TokenId token) {
+    if (!streamed) return;
+    fmt::print("{}", run.tokenizer.token_bytes(token));
+    std::fflush(stdout);
+  });
+  if (options.json) {
+    nlohmann::json list = nlohmann::json::array();
+    for (std::size_t i = 0; i < generated.size(); ++i) {
+      list.push_back({{"prompt", prompts[i]}, {"text", generated[i].text}, {"tokens", generated[i].tokens}, {"stopped", generated[i].stopped}});
+    }
+    print_json({{"run", options.model.run}, {"step", run.step}, {"seed", options.generate.seed}, {"samples", list}});
+    return;
+  }
+  if (streamed) {
+    fmt::print("\n");
+    return;
+  }
+  for (std::size_t i = 0; i < generated.size(); ++i) fmt::print("{}{}\n", i > 0 ? "\n---\n" : "", generated[i].text);
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("generate", "write text with a trained run");
+  add_model_flags(*command, options->model);
+  command->add_option("--prompt", options->prompts, "text to go on from; give several for a batch")->allow_extra_args(false);
+  command->add_option("--samples", options->samples, "continuations of each prompt")->capture_default_str();
+  command->add_option("--temperature", options->generate.temperature, "0: always the likeliest token")->capture_default_str();
+  command->add_option("--top-k", options->generate.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
+  command->add_option("--top-p", options->generate.top_p, "only the likeliest tokens that hold this share of the probability")->capture_default_str();
+  command->add_option("--seed", options->generate.seed, "the same seed gives the same text")->capture_default_str();
+  command->add_option("--max-tokens", options->generate.max_tokens, "at most this many new tokens")->capture_default_str();
+  command->add_flag("--ignore-eos", options->ignore_eos, "do not stop at the end-of-story token");
+  command->add_flag("--json", options->json, "print the result as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some::cli

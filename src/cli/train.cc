@@ -1,0 +1,150 @@
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "train/run.h"
+#include "train/trainer.h"
+
+namespace some::cli {
+namespace {
+
+std::atomic<int> received_signal{0};
+
+void on_signal(int number) {
+  // A second signal ends the program at once; the last checkpoint stays whole.
+  if (received_signal.exchange(number) != 0) std::_Exit(128 + number);
+}
+
+struct Options {
+  std::string recipe, out, resume, device, precision;
+  int threads = -1;
+  std::vector<std::string> overrides;
+  bool json = false;
+};
+
+class Display {
+ public:
+  void step(const TrainProgress& p) {
+    const auto now = std::chrono::steady_clock::now();
+    const bool last = p.step == p.total_steps;
+    const double wait = is_terminal() ? 0.1 : 10.0;
+    if (!last && shown_ && std::chrono::duration<double>(now - when_).count() < wait) return;
+    when_ = now;
+    shown_ = true;
+    const std::string numbers =
+        fmt::format("step {}/{}  epoch {}/{}  loss {:.4f}  lr {:.1e}  {} tokens/s  {:.2f} TFLOP/s  {} left", p.step, p.total_steps, p.epoch, p.epochs, p.loss, p.lr,
+                    human_count(p.tokens_per_second), p.operations_per_second / 1e12, human_seconds(p.seconds_left));
+    if (!is_terminal()) {
+      fmt::print(stderr, "{}\n", numbers);
+      return;
+    }
+    constexpr int width = 24;
+    const int filled = static_cast<int>(width * static_cast<double>(p.step) / static_cast<double>(p.total_steps));
+    std::string bar;
+    for (int i = 0; i < width; ++i) bar += i < filled ? "█" : "░";
+    fmt::print(stderr, "\r\033[K{} {}", bar, numbers);
+    if (last) fmt::print(stderr, "\n");
+    std::fflush(stderr);
+  }
+
+  void evaluated(const nlohmann::json& line) {
+    std::string text = fmt::format("{}epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte", is_terminal() ? "\r\033[K" : "", line["epoch"].get<double>(),
+                                   line["step"].get<std::int64_t>(), line["loss"].get<double>(), line["perplexity"].get<double>(), line["bits_per_byte"].get<double>());
+    if (line.contains("padded_loss")) text += fmt::format("  padded loss {:.4f}", line["padded_loss"].get<double>());
+    if (!line["layers"].empty()) {
+      const auto& middle = line["layers"][line["middle_layer"].get<std::size_t>()];
+      text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} experts in effect", middle["layer"].get<int>(), middle["count"]["gini"].get<double>(),
+                          middle["count"]["effective_experts"].get<double>());
+    }
+    fmt::print(stderr, "{}\n", text);
+  }
+
+  void prepare(const std::string& what, std::int64_t done, std::int64_t total) {
+    if (!is_terminal()) return;
+    if (total > 0) fmt::print(stderr, "\r\033[K{} {}%", what, 100 * done / total);
+    else fmt::print(stderr, "\r\033[K{} {}", what, human_count(static_cast<double>(done)));
+    std::fflush(stderr);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point when_;
+  bool shown_ = false;
+};
+
+void run(const Options& options) {
+  namespace fs = std::filesystem;
+  if (options.recipe.empty() == options.resume.empty()) bad_input("say either a recipe to train or --resume RUN");
+  std::vector<std::string> changes = options.overrides;
+  if (!options.device.empty()) changes.push_back("train.device=" + options.device);
+  if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
+  if (options.threads >= 0) changes.push_back(fmt::format("train.threads={}", options.threads));
+
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+
+  Display display;
+  TrainHooks hooks;
+  hooks.step = [&](const TrainProgress& p) { display.step(p); };
+  hooks.evaluated = [&](const nlohmann::json& line) { display.evaluated(line); };
+  hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) { display.prepare(what, done, total); };
+  hooks.stop_signal = [] { return received_signal.load(); };
+
+  std::string folder = options.resume;
+  TrainResult result;
+  if (!options.resume.empty()) {
+    if (!options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
+    while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    result = resume_run(folder, changes, hooks);
+  } else {
+    const Recipe recipe = load_recipe(options.recipe, changes);
+    folder = options.out.empty() ? "runs/" + recipe.name : options.out;
+    while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    result = start_run(recipe, folder, hooks);
+  }
+  if (result.stopped_by != 0) {
+    fmt::print(stderr, "{}stopped at step {} and saved; go on with: some train --resume {}\n", is_terminal() ? "\r\033[K" : "", result.steps, folder);
+    exit_code = 128 + result.stopped_by;
+  }
+  nlohmann::json out{{"run", folder}, {"steps", result.steps}, {"finished", result.stopped_by == 0}, {"stopped_early", result.stopped_early}};
+  if (result.final_evaluation.tokens > 0) {
+    out["loss"] = result.final_evaluation.loss;
+    out["perplexity"] = result.final_evaluation.perplexity();
+    out["bits_per_byte"] = result.final_evaluation.bits_per_byte;
+    if (result.final_evaluation.padded_loss >= 0) out["padded_loss"] = result.final_evaluation.padded_loss;
+  }
+  if (options.json) print_json(out);
+  else if (result.stopped_by == 0) fmt::print("run folder: {}\n", folder);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("train", "train a recipe, or go on with a run");
+  command->add_option("RECIPE", options->recipe, "recipe file (TOML)");
+  command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
+  command->add_option("--out", options->out, "run folder to make (default: runs/NAME)");
+  command->add_option("--resume", options->resume, "run folder to go on with");
+  command->add_option("--device", options->device, "auto, cpu or cuda");
+  command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  command->add_option("--threads", options->threads, "CPU threads; 0: all");
+  command->add_flag("--json", options->json, "print the result as one JSON object");
+  command->callback([options] {
+    // With --resume the first word may already be an override.
+    if (!options->resume.empty() && options->recipe.find('=') != std::string::npos) {
+      options->overrides.insert(options->overrides.begin(), options->recipe);
+      options->recipe.clear();
+    }
+    run(*options);
+  });
+}
+
+}  // namespace some::cli

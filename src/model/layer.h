@@ -1,0 +1,88 @@
+// One block of the transformer: attention and the SoME (or dense) layer, forward and backward (spec 2, 3).
+#pragma once
+
+#include <optional>
+
+#include "base/context.h"
+#include "experts/library.h"
+#include "keys/key_store.h"
+#include "model/config.h"
+#include "ops/attention.h"
+#include "ops/experts.h"
+#include "ops/param.h"
+#include "ops/route.h"
+
+namespace some {
+
+// What one layer owns. Which parts are present depends on the configuration.
+struct Layer {
+  int index = 0;
+  Param qkv_weight, qkv_bias, out_weight, out_bias;
+  Param norm1_weight, norm1_bias, norm2_weight, norm2_bias;
+  // ffn = "some"
+  Param router_weight[2], router_bias[2];  // the second pair only for router = "mlp"
+  Param readout;
+  Param log_temperature;                   // temperature = "learned"
+  Param lora_down_a, lora_down_b, lora_up_a, lora_up_b;
+  Param learnt_down, learnt_up;            // training = "full"
+  ExpertWeights frozen;
+  std::uint64_t library_hash = 0;
+  KeyState keys;
+  // ffn = "dense"
+  Param dense_weight[2], dense_bias[2];
+};
+
+// One SoME layer's intermediate results: what the backward pass, the key update and the studies read.
+struct SomeTape {
+  Tensor router_pre, router_act;  // mlp only
+  Tensor raw, query, norms;
+  Tensor temperature;             // [1] master
+  Routing routing;
+  DispatchPlan plan;
+  ExpertWeights experts;          // the weights used in this step
+  Tensor pre;
+  Tensor mixed;                   // the experts' sum before the readout; the output itself without one
+  Tensor output;
+};
+
+struct AttentionTape {
+  Tensor qkv, lse, mixed, output;
+};
+
+struct DenseTape {
+  Tensor pre, act, output;
+};
+
+struct NormTape {
+  Tensor sum, y, mean, rstd;
+};
+
+// Settings of one pass that are the same for every layer.
+struct Pass {
+  bool training = false;
+  int top_k = 0;                      // may be below the configured one (topk_warmup)
+  Tensor fixed_temperature;           // [1] master
+  const Tensor* tokens = nullptr;     // for random routing
+  const Tensor* taking_part = nullptr;  // targets when padding is not counted; null: every position
+  Tensor auxiliary_loss;              // [1] master, training only
+};
+
+SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x, const Tensor* previous_query);
+
+// dy: gradient of the layer's output (without the residual). dx: [T, d] compute, ADDED to. dquery_above: what the layer above sends
+// back through grounding (null: nothing). Returns what goes to the layer below through grounding (empty: nothing).
+Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape, const Tensor& x, const Tensor& dy,
+                     const Tensor* dquery_above, bool has_previous, Tensor& dx);
+
+DenseTape dense_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x);
+void dense_backward(Context& ctx, const Layer& layer, DenseTape& tape, const Tensor& x, const Tensor& dy, Tensor& dx);
+
+AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x, const Tensor& positions,
+                                      const Sequences& sequences);
+// dx is overwritten or added to.
+void attention_layer_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const AttentionTape& tape, const Tensor& x, const Tensor& positions,
+                              const Sequences& sequences, const Tensor& dy, Tensor& dx, bool add);
+
+NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight, const Param& bias);
+
+}  // namespace some

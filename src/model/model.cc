@@ -1,0 +1,469 @@
+#include "model/model.h"
+
+#include <cmath>
+
+#include "base/device.h"
+#include "base/log.h"
+#include "ops/elementwise.h"
+#include "ops/embed.h"
+#include "ops/head_loss.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+
+namespace some {
+namespace {
+
+Tensor to_device(Context& ctx, const std::vector<std::int32_t>& values) {
+  Tensor out = ctx.scratch({static_cast<std::int64_t>(values.size())}, DType::i32);
+  device_copy(ctx.device, out.raw(), Device::cpu, values.data(), out.bytes());
+  return out;
+}
+
+}  // namespace
+
+DeviceBatch upload(Context& ctx, const Batch& batch) {
+  DeviceBatch out;
+  out.tokens = to_device(ctx, batch.tokens);
+  out.targets = to_device(ctx, batch.targets);
+  out.positions = to_device(ctx, batch.positions);
+  out.sequences.offsets = to_device(ctx, batch.offsets);
+  out.sequences.count = batch.rows();
+  out.sequences.longest = batch.longest;
+  out.sequences.tokens = batch.size();
+  out.predicted = batch.predicted;
+  return out;
+}
+
+// Everything the backward pass needs from the forward pass of all layers.
+struct Model::Tape {
+  Tensor embedded;
+  NormTape first_norm;  // pre-norm only
+  struct Block {
+    Tensor residual, input;  // what the attention adds to, and what it reads
+    AttentionTape attention;
+    NormTape norm1;           // after the attention
+    SomeTape some;
+    DenseTape dense;
+    NormTape norm2;           // after the feed-forward block
+  };
+  std::vector<Block> blocks;
+};
+
+Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool training, bool make_library) : ctx_(std::move(ctx)), config_(config) {
+  check_config(config_);
+  declare_parameters();
+  parameters_.allocate(*ctx_, training);
+  parameters_.draw_initial_values(*ctx_, config_.seed);
+  layers_.resize(static_cast<std::size_t>(config_.layers));
+  bind_parameters();
+  auxiliary_loss_ = Tensor::zeros({1}, ctx_->master, ctx_->device);
+  if (config_.ffn != Ffn::some) return;
+  const LibrarySpec spec{config_.library_seed, config_.init, config_.experts, config_.d_model, config_.d_ffn, config_.readout != Readout::features};
+  const bool sample = config_.keys.respawn_threshold > 0;
+  for (Layer& layer : layers_) {
+    layer.keys = make_key_state(*ctx_, config_.experts, config_.d_model, config_.seed, layer.index, config_.keys);
+    // Sums are kept without training too: evaluation counts choices with them and adaptation learns from them.
+    key_sums_.push_back(make_key_sums(*ctx_, config_.experts, config_.top_k, config_.d_model, sample));
+    epoch_counts_.push_back(Tensor::zeros({config_.experts}, DType::i64, ctx_->device));
+    if (!make_library) continue;
+    LayerLibrary library = make_layer_library(*ctx_, spec, layer.index);
+    layer.library_hash = library.hash;
+    if (config_.training == ExpertTraining::full) {
+      // Experts that learn start from the library and are parameters from then on.
+      const std::string prefix = fmt::format("layers.{}.experts.", layer.index);
+      parameters_.set(*ctx_, prefix + "w1", library.weights.down);
+      if (library.weights.up) parameters_.set(*ctx_, prefix + "w2", library.weights.up);
+    } else {
+      layer.frozen = library.weights;
+    }
+  }
+  parameters_.refresh_compute(*ctx_);
+}
+
+void Model::declare_parameters() {
+  using Kind = Initial::Kind;
+  const std::int64_t d = config_.d_model, f = config_.d_ffn, vocab = config_.vocab, experts = config_.experts, rank = config_.lora_rank;
+  ParameterStore& p = parameters_;
+  const auto uniform = [](double fan_in) { return Initial{Kind::uniform, 1.0 / std::sqrt(fan_in)}; };
+  const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in, Initial weight, Initial bias) {
+    p.declare(name + ".weight", {out, in}, weight);
+    p.declare(name + ".bias", {out}, bias);
+  };
+  const auto norm = [&](const std::string& name) {
+    p.declare(name + ".weight", {d}, {Kind::one});
+    p.declare(name + ".bias", {d}, {Kind::zero});
+  };
+  p.declare("embed.weight", {vocab, d}, {Kind::normal, 1.0});
+  for (int i = 0; i < config_.layers; ++i) {
+    const std::string layer = fmt::format("layers.{}.", i);
+    linear(layer + "attn.qkv", 3 * d, d, {Kind::uniform, std::sqrt(6.0 / (4.0 * static_cast<double>(d)))}, {Kind::zero});
+    linear(layer + "attn.out", d, d, uniform(static_cast<double>(d)), {Kind::zero});
+    norm(layer + "norm1");
+    if (!(config_.norm == Norm::pre && config_.ffn == Ffn::none)) norm(layer + "norm2");
+    if (config_.ffn == Ffn::dense) {
+      const std::int64_t hidden = config_.dense_hidden();
+      linear(layer + "ffn.0", hidden, d, uniform(static_cast<double>(d)), uniform(static_cast<double>(d)));
+      linear(layer + "ffn.1", d, hidden, uniform(static_cast<double>(hidden)), uniform(static_cast<double>(hidden)));
+    }
+    if (config_.ffn != Ffn::some) continue;
+    const auto router = [&](const std::string& name, std::int64_t out, std::int64_t in) {
+      if (config_.router_init == RouterInit::normal) linear(layer + name, out, in, {Kind::normal, 0.02}, {Kind::zero});
+      else linear(layer + name, out, in, uniform(static_cast<double>(in)), uniform(static_cast<double>(in)));
+    };
+    if (config_.router == Router::mlp) {
+      router("router.0", config_.router_hidden(), d);
+      router("router.1", d, config_.router_hidden());
+    } else {
+      router("router.0", d, d);
+    }
+    if (config_.readout == Readout::linear) p.declare(layer + "readout.weight", {d, d}, {Kind::identity});
+    if (config_.readout == Readout::features) p.declare(layer + "readout.weight", {d, f}, uniform(static_cast<double>(f)));
+    if (config_.temperature == Temperature::learned) p.declare(layer + "log_temperature", {1}, {Kind::constant, std::log(config_.train_temp)});
+    const bool up = config_.readout != Readout::features;
+    if (config_.training == ExpertTraining::lora) {
+      // The second factor starts at zero, so that training begins from the frozen library (Hu et al., 2021).
+      p.declare(layer + "experts.w1.lora_a", {experts, rank, d}, uniform(static_cast<double>(d)));
+      p.declare(layer + "experts.w1.lora_b", {experts, f, rank}, {Kind::zero});
+      if (up) {
+        p.declare(layer + "experts.w2.lora_a", {experts, rank, f}, uniform(static_cast<double>(f)));
+        p.declare(layer + "experts.w2.lora_b", {experts, d, rank}, {Kind::zero});
+      }
+    } else if (config_.training == ExpertTraining::full) {
+      p.declare(layer + "experts.w1", {experts, f, d}, {Kind::zero});
+      if (up) p.declare(layer + "experts.w2", {experts, d, f}, {Kind::zero});
+    }
+  }
+  if (config_.norm == Norm::pre) norm("final_norm");
+  linear("head", vocab, d, uniform(static_cast<double>(d)), uniform(static_cast<double>(d)));
+}
+
+void Model::bind_parameters() {
+  const auto optional = [&](const std::string& name) { return parameters_.has(name) ? parameters_.param(name) : Param(); };
+  embed_ = parameters_.param("embed.weight");
+  head_weight_ = parameters_.param("head.weight");
+  head_bias_ = parameters_.param("head.bias");
+  final_weight_ = optional("final_norm.weight");
+  final_bias_ = optional("final_norm.bias");
+  for (int i = 0; i < config_.layers; ++i) {
+    Layer& layer = layers_[static_cast<std::size_t>(i)];
+    const std::string prefix = fmt::format("layers.{}.", i);
+    const auto get = [&](const std::string& name) { return optional(prefix + name); };
+    layer.index = i;
+    layer.qkv_weight = get("attn.qkv.weight");
+    layer.qkv_bias = get("attn.qkv.bias");
+    layer.out_weight = get("attn.out.weight");
+    layer.out_bias = get("attn.out.bias");
+    layer.norm1_weight = get("norm1.weight");
+    layer.norm1_bias = get("norm1.bias");
+    layer.norm2_weight = get("norm2.weight");
+    layer.norm2_bias = get("norm2.bias");
+    for (int j = 0; j < 2; ++j) {
+      layer.router_weight[j] = get(fmt::format("router.{}.weight", j));
+      layer.router_bias[j] = get(fmt::format("router.{}.bias", j));
+      layer.dense_weight[j] = get(fmt::format("ffn.{}.weight", j));
+      layer.dense_bias[j] = get(fmt::format("ffn.{}.bias", j));
+    }
+    layer.readout = get("readout.weight");
+    layer.log_temperature = get("log_temperature");
+    layer.lora_down_a = get("experts.w1.lora_a");
+    layer.lora_down_b = get("experts.w1.lora_b");
+    layer.lora_up_a = get("experts.w2.lora_a");
+    layer.lora_up_b = get("experts.w2.lora_b");
+    layer.learnt_down = get("experts.w1");
+    layer.learnt_up = get("experts.w2");
+  }
+}
+
+std::pair<Param, Param> Model::norm_after(int layer) const {
+  const Layer& own = layers_[static_cast<std::size_t>(layer)];
+  if (config_.norm == Norm::post) return {own.norm2_weight, own.norm2_bias};
+  if (layer + 1 == config_.layers) return {final_weight_, final_bias_};
+  const Layer& next = layers_[static_cast<std::size_t>(layer) + 1];
+  return {next.norm1_weight, next.norm1_bias};
+}
+
+Tensor Model::temperature_tensor(double value) {
+  Tensor out = ctx_->scratch({1}, ctx_->master);
+  fill(*ctx_, value, out);
+  return out;
+}
+
+bool Model::layer_learns(int layer) const {
+  for (const int frozen : config_.keys.frozen_layers) {
+    if (frozen == layer) return false;
+  }
+  return config_.ffn == Ffn::some;
+}
+
+std::uint64_t Model::library_hash() const {
+  std::uint64_t hash = 0;
+  for (const Layer& layer : layers_) hash = hash * 0x9E3779B97F4A7C15ull + layer.library_hash;
+  return hash;
+}
+
+// spec 2. Both norm placements are one walk: a block adds to `residual` and reads `input`; after a norm, post-norm goes on with the normed
+// tensor in both roles, pre-norm keeps the sum as the residual.
+Tensor Model::forward(const DeviceBatch& batch, const Pass& pass, Tape& tape) {
+  Context& ctx = *ctx_;
+  const bool post = config_.norm == Norm::post;
+  tape.embedded = ctx.scratch({batch.sequences.tokens, config_.d_model});
+  embed_forward(ctx, batch.tokens, batch.positions, embed_, config_.position == Position::sinusoidal, tape.embedded);
+  Tensor residual = tape.embedded, input = tape.embedded;
+  if (!post) {
+    tape.first_norm = norm_layer_forward(ctx, tape.embedded, nullptr, layers_[0].norm1_weight, layers_[0].norm1_bias);
+    input = tape.first_norm.y;
+  }
+  const Tensor* previous_query = nullptr;
+  for (Layer& layer : layers_) {
+    Tape::Block& block = tape.blocks.emplace_back();
+    block.residual = residual;
+    block.input = input;
+    block.attention = attention_layer_forward(ctx, config_, layer, input, batch.positions, batch.sequences);
+    const bool attention_only = !post && config_.ffn == Ffn::none;
+    const auto [after_weight, after_bias] = norm_after(layer.index);
+    if (attention_only) {
+      block.norm1 = norm_layer_forward(ctx, residual, &block.attention.output, after_weight, after_bias);
+      residual = block.norm1.sum;
+      input = block.norm1.y;
+      continue;
+    }
+    block.norm1 = post ? norm_layer_forward(ctx, residual, &block.attention.output, layer.norm1_weight, layer.norm1_bias)
+                       : norm_layer_forward(ctx, residual, &block.attention.output, layer.norm2_weight, layer.norm2_bias);
+    residual = post ? block.norm1.y : block.norm1.sum;
+    const Tensor* addend = nullptr;
+    if (config_.ffn == Ffn::some) {
+      block.some = some_forward(ctx, config_, layer, pass, block.norm1.y, previous_query);
+      previous_query = &block.some.query;
+      addend = &block.some.output;
+    } else if (config_.ffn == Ffn::dense) {
+      block.dense = dense_forward(ctx, config_, layer, block.norm1.y);
+      addend = &block.dense.output;
+    }
+    block.norm2 = norm_layer_forward(ctx, residual, addend, after_weight, after_bias);
+    residual = post ? block.norm2.y : block.norm2.sum;
+    input = block.norm2.y;
+  }
+  return input;
+}
+
+// dy: gradient of what forward() returned; it may be overwritten.
+void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy) {
+  Context& ctx = *ctx_;
+  const bool post = config_.norm == Norm::post;
+  const Shape shape = dy.shape();
+  Tensor dresidual;  // pre-norm: the gradient that reaches the residual stream past the norms
+  Tensor dquery;     // grounding: what a layer sends to the one below
+  for (int i = config_.layers - 1; i >= 0; --i) {
+    Layer& layer = layers_[static_cast<std::size_t>(i)];
+    Tape::Block& block = tape.blocks[static_cast<std::size_t>(i)];
+    const auto [after_weight, after_bias] = norm_after(i);
+    const Tensor* extra = dresidual ? &dresidual : nullptr;
+    Tensor dafter_attention;  // gradient of norm1.y
+    Tensor dsum2;
+    if (!post && config_.ffn == Ffn::none) {
+      Tensor dsum1 = ctx.scratch(shape);
+      norm_backward(ctx, dy, block.norm1.sum, block.norm1.mean, block.norm1.rstd, after_weight, after_bias, extra, dsum1);
+      Tensor dx = ctx.scratch(shape);
+      attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1, dx, false);
+      dresidual = dsum1;
+      dy = dx;
+      continue;
+    }
+    dsum2 = ctx.scratch(shape);
+    norm_backward(ctx, dy, block.norm2.sum, block.norm2.mean, block.norm2.rstd, after_weight, after_bias, extra, dsum2);
+    dafter_attention = ctx.scratch(shape);
+    // Post-norm: norm1.y is the residual too. Pre-norm: the residual's part joins behind norm1.
+    if (post) convert(ctx, dsum2, dafter_attention);
+    else fill(ctx, 0, dafter_attention);
+    if (config_.ffn == Ffn::some) {
+      const Tensor above = dquery;
+      dquery = some_backward(ctx, config_, layer, pass, block.some, block.norm1.y, dsum2, above ? &above : nullptr, i > 0, dafter_attention);
+    } else if (config_.ffn == Ffn::dense) {
+      dense_backward(ctx, layer, block.dense, block.norm1.y, dsum2, dafter_attention);
+    }
+    Tensor dsum1 = ctx.scratch(shape);
+    if (post) {
+      norm_backward(ctx, dafter_attention, block.norm1.sum, block.norm1.mean, block.norm1.rstd, layer.norm1_weight, layer.norm1_bias, nullptr, dsum1);
+      dy = ctx.scratch(shape);
+      convert(ctx, dsum1, dy);
+      attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1, dy, true);
+    } else {
+      norm_backward(ctx, dafter_attention, block.norm1.sum, block.norm1.mean, block.norm1.rstd, layer.norm2_weight, layer.norm2_bias, &dsum2, dsum1);
+      dy = ctx.scratch(shape);
+      attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1, dy, false);
+      dresidual = dsum1;
+    }
+  }
+  if (!post) {
+    Tensor dembedded = ctx.scratch(shape);
+    norm_backward(ctx, dy, tape.embedded, tape.first_norm.mean, tape.first_norm.rstd, layers_[0].norm1_weight, layers_[0].norm1_bias, &dresidual, dembedded);
+    dy = dembedded;
+  }
+  embed_backward(ctx, batch.tokens, dy, embed_);
+}
+
+Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
+  Context& ctx = *ctx_;
+  Pass pass;
+  pass.training = true;
+  pass.top_k = options.top_k > 0 ? options.top_k : config_.top_k;
+  pass.fixed_temperature = temperature_tensor(options.temperature > 0 ? options.temperature : config_.train_temp);
+  pass.tokens = &batch.tokens;
+  pass.taking_part = options.count_pads ? nullptr : &batch.targets;
+  pass.auxiliary_loss = auxiliary_loss_;
+  Tape tape;
+  tape.blocks.reserve(layers_.size());
+  const Tensor h = forward(batch, pass, tape);
+  Tensor nll = ctx.scratch({batch.sequences.tokens}, ctx.master);
+  Tensor dh = ctx.scratch(h.shape());
+  head_loss(ctx, h, head_weight_, head_bias_, batch.targets, options.loss_scale, nll, &dh);
+  if (options.collect_keys && config_.ffn == Ffn::some) {
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const SumOptions sums{config_.keys.update_fraction, random_stream(config_.seed, fmt::format("keys.{}.{}", i, options.step)), options.first_position};
+      add_key_sums(ctx, tape.blocks[i].some.query, tape.blocks[i].some.routing, pass.taking_part, sums, key_sums_[i]);
+    }
+  }
+  backward(batch, pass, tape, dh);
+  return nll;
+}
+
+// Evaluation keeps only one layer's intermediate results at a time.
+Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
+  Context& ctx = *ctx_;
+  const bool post = config_.norm == Norm::post;
+  const Shape shape{batch.sequences.tokens, config_.d_model};
+  Pass pass;
+  pass.top_k = config_.top_k;
+  pass.fixed_temperature = temperature_tensor(options.temperature > 0 ? options.temperature : config_.eval_temp);
+  pass.tokens = &batch.tokens;
+  Tensor residual = ctx.scratch(shape), input = ctx.scratch(shape), previous_query;
+  if (config_.ground > 0) previous_query = ctx.scratch(shape, ctx.master);
+  embed_forward(ctx, batch.tokens, batch.positions, embed_, config_.position == Position::sinusoidal, residual);
+  if (post) {
+    convert(ctx, residual, input);
+  } else {
+    ArenaScope scope(*ctx.arena);
+    const NormTape first = norm_layer_forward(ctx, residual, nullptr, layers_[0].norm1_weight, layers_[0].norm1_bias);
+    convert(ctx, first.y, input);
+  }
+  for (Layer& layer : layers_) {
+    ArenaScope scope(*ctx.arena);
+    const AttentionTape attention = attention_layer_forward(ctx, config_, layer, input, batch.positions, batch.sequences);
+    const auto [after_weight, after_bias] = norm_after(layer.index);
+    NormTape last;
+    if (!post && config_.ffn == Ffn::none) {
+      last = norm_layer_forward(ctx, residual, &attention.output, after_weight, after_bias);
+    } else {
+      const NormTape middle = post ? norm_layer_forward(ctx, residual, &attention.output, layer.norm1_weight, layer.norm1_bias)
+                                   : norm_layer_forward(ctx, residual, &attention.output, layer.norm2_weight, layer.norm2_bias);
+      const Tensor& carried = post ? middle.y : middle.sum;
+      Tensor output;
+      if (config_.ffn == Ffn::some) {
+        const SomeTape tape = some_forward(ctx, config_, layer, pass, middle.y, previous_query && layer.index > 0 ? &previous_query : nullptr);
+        output = tape.output;
+        if (previous_query) convert(ctx, tape.query, previous_query);
+        if (options.observe) options.observe(layer.index, tape);
+      } else if (config_.ffn == Ffn::dense) {
+        output = dense_forward(ctx, config_, layer, middle.y).output;
+      }
+      last = norm_layer_forward(ctx, carried, output ? &output : nullptr, after_weight, after_bias);
+    }
+    convert(ctx, post ? last.y : last.sum, residual);
+    convert(ctx, last.y, input);
+  }
+  return input;
+}
+
+Tensor Model::evaluate(const DeviceBatch& batch, const EvalPass& pass) {
+  const Tensor h = head_input(batch, pass);
+  Tensor nll = ctx_->scratch({batch.sequences.tokens}, ctx_->master);
+  head_loss(*ctx_, h, head_weight_, head_bias_, batch.targets, 1.0, nll, nullptr);
+  return nll;
+}
+
+Tensor Model::logits(const DeviceBatch& batch, const EvalPass& pass) {
+  const Tensor h = head_input(batch, pass);
+  Tensor out = ctx_->scratch({batch.sequences.tokens, config_.vocab}, ctx_->master);
+  linear_forward(*ctx_, h, head_weight_, head_bias_, out);
+  return out;
+}
+
+Model::Cache Model::make_cache(std::int64_t slots, std::int64_t capacity) {
+  if (!config_.causal) bad_input("this model was trained without a causal mask (model.causal = false): it cannot generate text token by token");
+  Cache cache;
+  cache.capacity = capacity;
+  for (int i = 0; i < config_.layers; ++i) cache.layers.push_back(Tensor::zeros({slots, capacity, 2 * config_.d_model}, ctx_->compute, ctx_->device));
+  return cache;
+}
+
+Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots, const std::vector<std::int32_t>& positions,
+                     const std::vector<std::int32_t>& wanted, const EvalPass& options) {
+  Context& ctx = *ctx_;
+  const bool post = config_.norm == Norm::post;
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  const Shape shape{n, config_.d_model};
+  const Tensor token_ids = to_device(ctx, tokens), slot_ids = to_device(ctx, slots), places = to_device(ctx, positions);
+  Pass pass;
+  pass.top_k = config_.top_k;
+  pass.fixed_temperature = temperature_tensor(options.temperature > 0 ? options.temperature : config_.eval_temp);
+  pass.tokens = &token_ids;
+  Tensor residual = ctx.scratch(shape);
+  embed_forward(ctx, token_ids, places, embed_, config_.position == Position::sinusoidal, residual);
+  Tensor input = residual, previous_query;
+  if (!post) input = norm_layer_forward(ctx, residual, nullptr, layers_[0].norm1_weight, layers_[0].norm1_bias).y;
+  for (Layer& layer : layers_) {
+    Tensor qkv = ctx.scratch({n, 3 * config_.d_model}), mixed = ctx.scratch(shape), attended = ctx.scratch(shape);
+    linear_forward(ctx, input, layer.qkv_weight, layer.qkv_bias, qkv);
+    if (config_.position == Position::rope) rope(ctx, qkv, places, config_.heads, false);
+    attention_cached(ctx, qkv, slot_ids, places, config_.heads, cache.layers[static_cast<std::size_t>(layer.index)], mixed);
+    linear_forward(ctx, mixed, layer.out_weight, layer.out_bias, attended);
+    const auto [after_weight, after_bias] = norm_after(layer.index);
+    NormTape last;
+    if (!post && config_.ffn == Ffn::none) {
+      last = norm_layer_forward(ctx, residual, &attended, after_weight, after_bias);
+    } else {
+      const NormTape middle = post ? norm_layer_forward(ctx, residual, &attended, layer.norm1_weight, layer.norm1_bias)
+                                   : norm_layer_forward(ctx, residual, &attended, layer.norm2_weight, layer.norm2_bias);
+      Tensor output;
+      if (config_.ffn == Ffn::some) {
+        const SomeTape tape = some_forward(ctx, config_, layer, pass, middle.y, previous_query ? &previous_query : nullptr);
+        output = tape.output;
+        previous_query = tape.query;
+        if (options.observe) options.observe(layer.index, tape);
+      } else if (config_.ffn == Ffn::dense) {
+        output = dense_forward(ctx, config_, layer, middle.y).output;
+      }
+      last = norm_layer_forward(ctx, post ? middle.y : middle.sum, output ? &output : nullptr, after_weight, after_bias);
+    }
+    residual = post ? last.y : last.sum;
+    input = last.y;
+  }
+  Tensor rows = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config_.d_model});
+  gather_rows(ctx, input, to_device(ctx, wanted), rows);
+  Tensor out = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config_.vocab}, ctx.master);
+  linear_forward(ctx, rows, head_weight_, head_bias_, out);
+  return out;
+}
+
+void Model::clear_gradients() {
+  if (parameters_.grad) fill(*ctx_, 0, parameters_.grad);
+  fill(*ctx_, 0, auxiliary_loss_);
+}
+
+void Model::clear_key_sums() {
+  for (KeySums& sums : key_sums_) some::clear_key_sums(*ctx_, sums);
+}
+
+void Model::update_key_stores(std::int64_t step, double progress) {
+  const KeySettings& settings = config_.keys;
+  for (std::size_t i = 0; i < layers_.size() && config_.ffn == Ffn::some; ++i) {
+    add_counts(*ctx_, key_sums_[i].slot_counts, epoch_counts_[i]);
+    if (!layer_learns(static_cast<int>(i))) continue;
+    UpdateOptions options;
+    options.beta = settings.beta * settings.beta_anneal.at(progress) * (settings.beta_layer_scale.empty() ? 1.0 : settings.beta_layer_scale[i]);
+    options.stream = random_stream(config_.seed, fmt::format("phoenix.{}.{}", i, step));
+    update_keys(*ctx_, layers_[i].keys, key_sums_[i], settings, options);
+  }
+}
+
+}  // namespace some

@@ -1,0 +1,103 @@
+// The transformer (spec 2): parameters, library and keys of every layer, and the walk of a batch through them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/context.h"
+#include "data/batch.h"
+#include "model/config.h"
+#include "model/layer.h"
+#include "model/parameters.h"
+
+namespace some {
+
+// A batch on the context's device. Memory comes from the arena: it lives until the arena is reset.
+struct DeviceBatch {
+  Tensor tokens, targets, positions;  // i32 [T]
+  Sequences sequences;
+  std::int64_t predicted = 0;
+};
+DeviceBatch upload(Context& ctx, const Batch& batch);
+
+struct TrainPass {
+  int top_k = 0;             // 0: the configured one
+  double temperature = 0;    // 0: train_temp
+  double loss_scale = 1;     // the loss is loss_scale * sum of nll: 1 / predicted positions of the whole step
+  bool count_pads = false;   // every position takes part in the key update
+  bool collect_keys = true;  // add to key_sums
+  std::int64_t step = 0;             // for the random subset and sample of the key update
+  std::int64_t first_position = 0;   // positions of the step's micro-batches before this one
+};
+
+// Told of every layer's queries and choices during an evaluation pass; tensors are valid only during the call.
+using LayerObserver = std::function<void(int layer, const SomeTape& tape)>;
+
+struct EvalPass {
+  double temperature = 0;  // 0: eval_temp
+  LayerObserver observe;   // may be empty
+};
+
+class Model {
+ public:
+  // training: gradients and optimizer moments exist. Draws initial values, the library and the keys. make_library: false leaves the
+  // experts' weights empty, for callers that bring their own (fixtures).
+  Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool training, bool make_library = true);
+
+  // Forward and backward over one micro-batch: adds to the gradients and the key sums. Returns nll [T] (master, on the device, until the
+  // arena is reset).
+  Tensor train_pass(const DeviceBatch& batch, const TrainPass& pass);
+  // Forward only. nll [T] as above.
+  Tensor evaluate(const DeviceBatch& batch, const EvalPass& pass);
+  // Logits [T, V] in master precision.
+  Tensor logits(const DeviceBatch& batch, const EvalPass& pass);
+
+  // Generation with a key/value cache: new tokens of several sequences, each in a slot. Returns the logits of the rows named in `wanted`.
+  struct Cache {
+    std::vector<Tensor> layers;  // [slots, capacity, 2d] compute
+    std::int64_t capacity = 0;
+  };
+  Cache make_cache(std::int64_t slots, std::int64_t capacity);
+  Tensor decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots, const std::vector<std::int32_t>& positions,
+                const std::vector<std::int32_t>& wanted, const EvalPass& pass);
+
+  void clear_gradients();
+  void clear_key_sums();
+  // The update of spec 4 for every layer that is not frozen. progress in [0, 1] drives the annealing.
+  void update_key_stores(std::int64_t step, double progress);
+  void set_key_settings(const KeySettings& settings) { config_.keys = settings; }  // adaptation chooses its own rules
+
+  Context& context() { return *ctx_; }
+  const ModelConfig& config() const { return config_; }
+  ParameterStore& parameters() { return parameters_; }
+  std::vector<Layer>& layers() { return layers_; }
+  std::vector<KeySums>& key_sums() { return key_sums_; }
+  std::vector<Tensor>& epoch_counts() { return epoch_counts_; }  // i64 [E] a layer: choices in training since it was last cleared
+  bool layer_learns(int layer) const;                            // its keys move
+  Tensor& auxiliary_loss() { return auxiliary_loss_; }
+  std::uint64_t library_hash() const;  // of all layers; 0 without a library
+
+ private:
+  struct Tape;
+  void declare_parameters();
+  void bind_parameters();
+  Tensor head_input(const DeviceBatch& batch, const EvalPass& pass);
+  Tensor forward(const DeviceBatch& batch, const Pass& pass, Tape& tape);
+  void backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy);
+  // The norm that follows the feed-forward block of a layer: its own norm2 (post), or the next layer's norm1 or the final norm (pre).
+  std::pair<Param, Param> norm_after(int layer) const;
+  Tensor temperature_tensor(double value);
+
+  std::shared_ptr<Context> ctx_;
+  ModelConfig config_;
+  ParameterStore parameters_;
+  Param embed_, head_weight_, head_bias_, final_weight_, final_bias_;
+  std::vector<Layer> layers_;
+  std::vector<KeySums> key_sums_;
+  std::vector<Tensor> epoch_counts_;
+  Tensor auxiliary_loss_;
+};
+
+}  // namespace some

@@ -1,0 +1,89 @@
+#include "model/operations.h"
+
+#include <algorithm>
+
+namespace some {
+
+double attention_pairs(const ModelConfig& config, const Batch& batch) {
+  double pairs = 0;
+  for (std::size_t i = 0; i + 1 < batch.offsets.size(); ++i) {
+    const double n = batch.offsets[i + 1] - batch.offsets[i];
+    pairs += config.causal ? n * (n + 1) / 2 : n * n;
+  }
+  return pairs;
+}
+
+OperationCount count_operations(const ModelConfig& config, const Batch& batch) {
+  return count_operations(config, static_cast<double>(batch.size()), attention_pairs(config, batch));
+}
+
+OperationCount count_operations(const ModelConfig& config, double tokens, double pairs) {
+  const double d = config.d_model, f = config.d_ffn, layers = config.layers, k = config.top_k;
+  OperationCount out;
+  // A trained dense layer: one product forward, two backward.
+  const auto dense = [&](double in, double out_features, double times) {
+    const double one = 2 * tokens * in * out_features * times;
+    out.forward += one;
+    out.backward += 2 * one;
+  };
+  dense(d, 4 * d, layers);  // qkv and output projections
+  // Scores and the weighted sum of values: two products forward, four backward.
+  out.forward += 4 * d * pairs * layers;
+  out.backward += 8 * d * pairs * layers;
+  dense(d, config.vocab, 1);
+  if (config.ffn == Ffn::dense) dense(d, 2 * config.dense_hidden(), layers);
+  if (config.ffn == Ffn::some) {
+    if (config.router == Router::mlp) dense(d, 2 * config.router_hidden(), layers);
+    else dense(d, d, layers);
+    out.forward += 2 * tokens * d * config.experts * layers;  // scores against all keys
+    out.backward += 2 * tokens * d * k * layers;              // only the chosen keys pass a gradient
+    const double matrices = config.readout == Readout::features ? 1 : 2;
+    const double one = 2 * tokens * k * d * f * matrices * layers;
+    const double backward = (config.training == ExpertTraining::frozen ? 1 : 2) * one;
+    out.forward += one;
+    out.backward += backward;
+    out.experts = one + backward;
+    if (config.readout == Readout::linear) dense(d, d, layers);
+    if (config.readout == Readout::features) dense(f, d, layers);
+  }
+  return out;
+}
+
+MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf16, bool training) {
+  const double d = config.d_model, f = config.d_ffn, k = config.top_k, layers = config.layers, experts = config.experts;
+  const double c = bf16 ? 2 : 4;  // bytes of a compute number; master numbers have 4
+  const ParameterCounts counts = count_parameters(config);
+  MemoryEstimate out;
+  const double trainable = static_cast<double>(counts.trainable);
+  out.parameters = trainable * ((training ? 16 : 4) + (bf16 ? 2 : 0));
+  const bool has_some = config.ffn == Ffn::some;
+  const double matrices = config.readout == Readout::features ? 1 : 2;
+  if (has_some) {
+    if (config.training != ExpertTraining::full) out.library = layers * experts * matrices * d * f * c;
+    // Keys and the sums of a step: Q [E, k, d], C [E, E].
+    out.parameters += layers * (experts * d * 4 + experts * k * d * 4 + experts * experts * 4);
+  }
+  // One layer's kept results, a token (names as in model/layer.h).
+  double layer = c * (3 * d + d + d)                // qkv, mixed, output
+                 + 4 * config.heads                 // lse
+                 + c * (2 * d + 2 * d) + 4 * 4;     // two norms: sum, y, mean, rstd
+  double widest = 0;                                // largest scratch of a backward pass that is given back, a token
+  if (has_some) {
+    if (config.router == Router::mlp) layer += 2 * c * config.router_hidden();
+    layer += 4 * (2 * d + 2) + k * 12;             // raw, query, norms, routing
+    layer += c * (k * f + (matrices == 2 ? d : f)) + k * 8;
+    if (config.readout != Readout::none) layer += c * d;
+    widest = c * (k * d + (bf16 ? 0 : 2 * k * d)) + 4 * d + c * config.router_hidden();
+  } else if (config.ffn == Ffn::dense) {
+    layer += c * (2 * config.dense_hidden() + d);
+    widest = c * config.dense_hidden();
+  }
+  widest = std::max(widest, c * 4 * d);
+  const double backward = 4 * c * d;               // the gradients handed down a layer stay until the step ends
+  const double logits = std::min(tokens, 4096.0) * config.vocab * c;
+  if (training) out.activations = tokens * (layers * (layer + backward) + 3 * c * d + widest) + logits;
+  else out.activations = tokens * (layer + 3 * c * d) + logits;
+  return out;
+}
+
+}  // namespace some

@@ -1,0 +1,32 @@
+// How many floating-point operations a batch needs (multiply and add counted separately), the honest basis of every rate: frozen experts have no
+// weight gradient, causal attention only its lower triangle, and work that a fast backward pass repeats is not counted.
+#pragma once
+
+#include <cstdint>
+
+#include "data/batch.h"
+#include "model/config.h"
+
+namespace some {
+
+struct OperationCount {
+  double forward = 0;
+  double backward = 0;
+  double experts = 0;  // of both, the expert products
+  double total() const { return forward + backward; }
+};
+
+// tokens: rows computed; pairs: (query, key) pairs of attention, over all sequences.
+OperationCount count_operations(const ModelConfig& config, double tokens, double pairs);
+OperationCount count_operations(const ModelConfig& config, const Batch& batch);
+double attention_pairs(const ModelConfig& config, const Batch& batch);
+
+// Bytes of memory a training run needs on its device: parameters with gradients and moments, library, keys, and the activations of
+// `tokens` packed tokens in `sequences` sequences.
+struct MemoryEstimate {
+  double parameters = 0, library = 0, activations = 0;
+  double total() const { return parameters + library + activations; }
+};
+MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf16, bool training);
+
+}  // namespace some

@@ -1,0 +1,86 @@
+#include "model/parameters.h"
+
+#include <cmath>
+
+#include "base/random.h"
+#include "base/threads.h"
+#include "ops/elementwise.h"
+
+namespace some {
+namespace {
+
+// Tensors begin at multiples of this many elements, so that every view is aligned for vector loads in every precision.
+constexpr std::int64_t alignment = 64;
+
+template <typename T>
+void draw(const ParameterStore::Entry& entry, std::uint64_t seed, T* out) {
+  const RandomStream stream = random_stream(seed, entry.name);
+  const std::int64_t n = entry.shape.elements();
+  const T scale = static_cast<T>(entry.initial.scale);
+  parallel_chunks(n, 1 << 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      switch (entry.initial.kind) {
+        case Initial::Kind::zero: out[i] = 0; break;
+        case Initial::Kind::one: out[i] = 1; break;
+        case Initial::Kind::constant: out[i] = scale; break;
+        case Initial::Kind::identity: out[i] = i / entry.shape[1] == i % entry.shape[1] ? T{1} : T{0}; break;
+        // Rounded to float first: a run in another precision starts from the same numbers.
+        case Initial::Kind::uniform: out[i] = static_cast<float>(entry.initial.scale) * stream.symmetric(i); break;
+        case Initial::Kind::normal: out[i] = static_cast<float>(entry.initial.scale) * stream.normal(i); break;
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void ParameterStore::declare(const std::string& name, Shape shape, Initial initial) {
+  const std::int64_t n = shape.elements();
+  index_[name] = entries_.size();
+  entries_.push_back({name, std::move(shape), size_, initial});
+  size_ += (n + alignment - 1) / alignment * alignment;
+  parameters_ += n;
+}
+
+void ParameterStore::allocate(Context& ctx, bool training) {
+  value = Tensor::zeros({size_}, ctx.master, ctx.device);
+  compute = ctx.compute == ctx.master ? value : Tensor::zeros({size_}, ctx.compute, ctx.device);
+  if (training) {
+    grad = Tensor::zeros({size_}, ctx.master, ctx.device);
+    first = Tensor::zeros({size_}, ctx.master, ctx.device);
+    second = Tensor::zeros({size_}, ctx.master, ctx.device);
+  }
+}
+
+void ParameterStore::draw_initial_values(Context& ctx, std::uint64_t seed) {
+  Tensor host = Tensor::zeros({size_}, ctx.master);
+  for (const Entry& entry : entries_) {
+    if (ctx.master == DType::f64) draw(entry, seed, host.data<double>() + entry.offset);
+    else draw(entry, seed, host.data<float>() + entry.offset);
+  }
+  value.copy_from(host);
+  refresh_compute(ctx);
+}
+
+Param ParameterStore::param(const std::string& name) const {
+  const auto found = index_.find(name);
+  if (found == index_.end()) failed("the model has no parameter named {}", name);
+  const Entry& entry = entries_[found->second];
+  Param param{view(value, entry), view(compute, entry), Tensor()};
+  if (grad) param.grad = view(grad, entry);
+  return param;
+}
+
+void ParameterStore::set(Context& ctx, const std::string& name, const Tensor& values) {
+  Param target = param(name);
+  if (values.shape() != target.value.shape()) {
+    bad_input("parameter {} has shape {} where the model needs {}", name, values.shape().text(), target.value.shape().text());
+  }
+  target.value.copy_from(values.to(ctx.master));
+}
+
+void ParameterStore::refresh_compute(Context& ctx) {
+  if (compute.raw() != value.raw()) convert(ctx, value, compute);
+}
+
+}  // namespace some

@@ -1,0 +1,173 @@
+#include "study/bench.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/device.h"
+#include "base/random.h"
+#include "base/threads.h"
+#include "model/model.h"
+#include "model/operations.h"
+#include "ops/elementwise.h"
+#include "ops/experts.h"
+#include "ops/gemm_cpu.h"
+#include "ops/linear.h"
+#include "ops/optimizer.h"
+#include "train/run.h"
+#include "train/schedule.h"
+
+namespace some {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Seconds of `work`, waited for.
+template <typename Work>
+double timed(Context& ctx, Work&& work) {
+  if (ctx.device == Device::cuda) cuda::synchronize();
+  const auto start = Clock::now();
+  work();
+  if (ctx.device == Device::cuda) cuda::synchronize();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Tensor random_tensor(Context& ctx, Shape shape, DType type, const char* name) {
+  Tensor host = Tensor::empty(shape, DType::f32);
+  const RandomStream stream = random_stream(1, name);
+  parallel_chunks(host.elements(), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) host.data<float>()[i] = stream.symmetric(static_cast<std::uint64_t>(i));
+  });
+  Tensor typed = type == DType::f32 ? host : host.to(type);
+  return ctx.device == Device::cpu ? typed : typed.to(ctx.device);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+double measure_matrix_rate(Context& ctx) {
+  const std::int64_t m = ctx.device == Device::cuda ? 8192 : 4096, n = ctx.device == Device::cuda ? 8192 : 512, k = ctx.device == Device::cuda ? 8192 : 1024;
+  const Tensor x = random_tensor(ctx, {m, k}, ctx.compute, "bench.x");
+  Param weight;
+  weight.value = weight.compute = random_tensor(ctx, {n, k}, ctx.compute, "bench.w");
+  Tensor y = Tensor::zeros({m, n}, ctx.compute, ctx.device);
+  std::vector<double> seconds;
+  for (int i = 0; i < 12; ++i) {
+    const int repeats = ctx.device == Device::cuda ? 10 : 1;
+    const double one = timed(ctx, [&] {
+      for (int r = 0; r < repeats; ++r) linear_forward(ctx, x, weight, Param(), y);
+    });
+    if (i >= 3) seconds.push_back(one / repeats);
+  }
+  const double operations = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  double rate = operations / median(seconds);
+  // The library's own way of using threads may be faster than ours: the larger of the two is the machine's rate.
+  if (ctx.device == Device::cpu && ctx.compute == DType::f32) rate = std::max(rate, cpu::machine_gemm_rate(m, n, k, 0.5));
+  return rate;
+}
+
+Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::uint64_t seed, std::int64_t number) {
+  Batch batch;
+  batch.offsets.push_back(0);
+  const RandomStream lengths = random_stream(seed, fmt::format("bench.lengths.{}", number)), ids = random_stream(seed, fmt::format("bench.ids.{}", number));
+  std::uint64_t drawn = 0;
+  for (int r = 0; r < rows; ++r) {
+    const auto real = static_cast<std::int64_t>(std::clamp(215.0 + 85.0 * lengths.normal(static_cast<std::uint64_t>(r)), 60.0, static_cast<double>(std::max(60, model.seq_len))));
+    const std::int64_t used = std::min<std::int64_t>(real, model.seq_len), laid = count_pads ? model.seq_len : used;
+    const std::size_t first = batch.tokens.size();
+    for (std::int64_t p = 0; p < laid; ++p) {
+      batch.tokens.push_back(p < used ? static_cast<std::int32_t>(3 + ids.below(drawn++, static_cast<std::uint32_t>(model.vocab - 3))) : 1);
+      batch.positions.push_back(static_cast<std::int32_t>(p));
+    }
+    for (std::int64_t p = 0; p < laid; ++p) {
+      const std::int32_t target = p + 1 < laid ? batch.tokens[first + static_cast<std::size_t>(p) + 1] : -1;
+      batch.targets.push_back(target);
+      batch.predicted += target >= 0;
+      batch.predicted_real += target >= 0 && target != 1;
+    }
+    batch.real_tokens += used;
+    batch.longest = std::max(batch.longest, laid);
+    batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+  }
+  batch.slots = static_cast<std::int64_t>(rows) * model.seq_len;
+  return batch;
+}
+
+BenchResult bench_train(const Recipe& recipe, const BenchOptions& options, const std::function<void(int, int)>& progress) {
+  if (options.steps < 1) bad_input("--steps {}: say at least 1", options.steps);
+  std::shared_ptr<Context> shared = recipe_context(recipe.train);
+  Context& ctx = *shared;
+  BenchResult out;
+  out.device = ctx.device == Device::cuda ? cuda::device_name() : "cpu";
+  out.matrix_library = ctx.device == Device::cuda ? "cuBLASLt" : cpu::gemm_description();
+  const double rate_before = measure_matrix_rate(ctx);
+
+  Model model(shared, recipe.model, true);
+  const TrainConfig& train = recipe.train;
+  constexpr int distinct = 4;
+  std::vector<Batch> batches;
+  double operations = 0, real = 0, slots = 0, tokens = 0;
+  for (int i = 0; i < distinct; ++i) {
+    batches.push_back(synthetic_batch(recipe.model, recipe.data.count_pads, train.batch, recipe.seed, i));
+    operations += count_operations(recipe.model, batches.back()).total() / distinct;
+    real += static_cast<double>(batches.back().real_tokens) / distinct;
+    slots += static_cast<double>(batches.back().slots) / distinct;
+    tokens = std::max(tokens, static_cast<double>(batches.back().size()));
+  }
+  ParameterStore& p = model.parameters();
+  Tensor norm = Tensor::zeros({1}, ctx.master, ctx.device);
+  const auto step = [&](int i) {
+    const Batch& batch = batches[static_cast<std::size_t>(i % distinct)];
+    ctx.arena->reset();
+    model.clear_gradients();
+    model.clear_key_sums();
+    TrainPass pass;
+    pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
+    pass.count_pads = recipe.data.count_pads;
+    pass.step = i;
+    model.train_pass(upload(ctx, batch), pass);
+    gradient_norm(ctx, p.grad, norm);
+    const AdamSettings adam{train.lr, train.beta1, train.beta2, train.eps, train.weight_decay, train.clip, i + 1};
+    adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
+    model.update_key_stores(i, 0.5);
+  };
+  const int all = options.warmup + options.steps;
+  std::vector<double> seconds;
+  // On a GPU steps overlap with the host's preparation of the next, as in training: groups of steps are timed.
+  const int group = ctx.device == Device::cuda ? 4 : 1;
+  for (int i = 0; i < all; i += group) {
+    const double one = timed(ctx, [&] {
+      for (int j = 0; j < group; ++j) step(i + j);
+    }) / group;
+    if (i >= options.warmup) seconds.push_back(one);
+    if (progress) progress(std::min(all, i + group), all);
+  }
+  const double rate_after = measure_matrix_rate(ctx);
+  out.matrix_rate = std::max(rate_before, rate_after);
+  std::sort(seconds.begin(), seconds.end());
+  out.step_seconds = median(seconds);
+  out.step_spread = (seconds[seconds.size() * 9 / 10] - seconds[seconds.size() / 10]) / out.step_seconds;
+  out.slots_per_second = slots / out.step_seconds;
+  out.real_tokens_per_second = real / out.step_seconds;
+  out.real_share = real / slots;
+  out.operations_per_step = operations;
+  out.operations_per_second = operations / out.step_seconds;
+  out.share_of_matrix_rate = out.operations_per_second / out.matrix_rate;
+  out.predicted_bytes = estimate_memory(recipe.model, tokens, ctx.compute == DType::bf16, true).total();
+  if (ctx.device == Device::cuda) {
+    out.memory_bytes = static_cast<double>(cuda::memory_peak());
+  } else {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    out.memory_bytes = static_cast<double>(usage.ru_maxrss) * 1024.0;
+  }
+  return out;
+}
+
+}  // namespace some

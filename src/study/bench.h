@@ -1,0 +1,43 @@
+// Speed of training, beside the machine's own rate of matrix products measured in the same run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/context.h"
+#include "data/batch.h"
+#include "train/recipe.h"
+
+namespace some {
+
+struct BenchResult {
+  std::string device, matrix_library;
+  double step_seconds = 0;         // median
+  double step_spread = 0;          // (90th - 10th percentile) / median
+  double slots_per_second = 0;     // rows * seq_len: what a padded trainer would have computed
+  double real_tokens_per_second = 0;
+  double real_share = 0;           // real tokens of all slots
+  double operations_per_step = 0;  // needed ones (model/operations.h)
+  double operations_per_second = 0;
+  double matrix_rate = 0;          // operations a second of the machine's matrix product
+  double share_of_matrix_rate = 0;
+  double memory_bytes = 0;         // held by the program at most
+  double predicted_bytes = 0;      // what `some info` says for these batches
+  double experts_per_second = 0;   // operations a second of the expert products alone; 0: not measured
+};
+
+struct BenchOptions {
+  int steps = 10;
+  int warmup = 3;
+};
+
+// One training step after another on made-up stories with the lengths of real ones (mean 215 tokens, deviation 85, at least 60).
+BenchResult bench_train(const Recipe& recipe, const BenchOptions& options, const std::function<void(int, int)>& progress);
+
+// Operations a second of the device's matrix product: fp32 at 4096 x 512 x 1024 on a CPU, the compute precision at 8192^3 on a GPU. Measured, never looked up.
+double measure_matrix_rate(Context& ctx);
+
+Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::uint64_t seed, std::int64_t number);
+
+}  // namespace some

@@ -1,0 +1,116 @@
+#include "study/generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/random.h"
+#include "train/evaluate.h"
+
+namespace some {
+
+TokenId sample_token(const double* logits, int vocab, const GenerateOptions& options, double uniform) {
+  std::vector<int> order(static_cast<std::size_t>(vocab));
+  std::iota(order.begin(), order.end(), 0);
+  const auto better = [&](int a, int b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };
+  if (options.temperature <= 0) return *std::min_element(order.begin(), order.end(), better);
+  std::size_t kept = order.size();
+  if (options.top_k > 0) kept = std::min(kept, static_cast<std::size_t>(options.top_k));
+  if (kept < order.size()) std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), better);
+  else if (options.top_p < 1) std::sort(order.begin(), order.end(), better);
+  order.resize(kept);
+  const double largest = logits[*std::min_element(order.begin(), order.end(), better)];
+  std::vector<double> weight(order.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) sum += weight[i] = std::exp((logits[order[i]] - largest) / options.temperature);
+  if (options.top_p < 1) {
+    // The fewest likeliest tokens that hold top_p of the probability; at least one.
+    double held = 0;
+    std::size_t n = 0;
+    while (n < order.size() && (n == 0 || held < options.top_p * sum)) held += weight[n++];
+    order.resize(n);
+    sum = held;
+  }
+  double at = uniform * sum;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    at -= weight[i];
+    if (at < 0) return order[i];
+  }
+  return order.back();
+}
+
+std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts, const GenerateOptions& options,
+                                const TokenObserver& observe) {
+  if (!(options.temperature >= 0) || options.temperature > 100) bad_input("--temperature {}: say a number from 0 (always the likeliest token) to 100", options.temperature);
+  if (!(options.top_p > 0 && options.top_p <= 1)) bad_input("--top-p {}: say a share above 0 and at most 1", options.top_p);
+  if (options.top_k < 0) bad_input("--top-k {}: say 0 (all tokens) or more", options.top_k);
+  if (options.max_tokens < 1) bad_input("--max-tokens {}: say at least 1", options.max_tokens);
+  const std::int64_t capacity = model.config().seq_len;
+  const TokenId eos = tokenizer.eos_id(), pad = tokenizer.pad_id();
+  std::vector<Generated> out(prompts.size());
+  std::vector<std::int32_t> tokens, slots, positions, wanted;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    out[i].prompt = tokenizer.encode(prompts[i]);
+    if (out[i].prompt.empty()) bad_input("prompt {} (\"{}\") gives no token: write at least one word", i + 1, prompts[i]);
+    if (static_cast<std::int64_t>(out[i].prompt.size()) >= capacity) {
+      bad_input("prompt {} has {} tokens, but the model reads at most model.seq_len = {}: shorten it", i + 1, out[i].prompt.size(), capacity);
+    }
+    for (std::size_t p = 0; p < out[i].prompt.size(); ++p) {
+      tokens.push_back(out[i].prompt[p]);
+      slots.push_back(static_cast<std::int32_t>(i));
+      positions.push_back(static_cast<std::int32_t>(p));
+    }
+    wanted.push_back(static_cast<std::int32_t>(tokens.size()) - 1);
+  }
+  Model::Cache cache = model.make_cache(static_cast<std::int64_t>(prompts.size()), capacity);
+  EvalPass pass;
+  pass.temperature = options.router_temperature;
+  std::vector<std::size_t> active(prompts.size());
+  std::iota(active.begin(), active.end(), std::size_t{0});
+  const int vocab = model.config().vocab;
+  while (!active.empty()) {
+    model.context().arena->reset();
+    std::vector<double> logits = read_vector(model.decode(cache, tokens, slots, positions, wanted, pass));
+    tokens.clear();
+    slots.clear();
+    positions.clear();
+    wanted.clear();
+    std::vector<std::size_t> still;
+    for (std::size_t row = 0; row < active.size(); ++row) {
+      Generated& one = out[active[row]];
+      double* row_logits = logits.data() + row * static_cast<std::size_t>(vocab);
+      row_logits[pad] = -INFINITY;  // padding is no text
+      if (!options.stop_at_eos) row_logits[eos] = -INFINITY;
+      // The n-th token of a prompt always uses the same random number, whatever else is generated beside it.
+      const RandomStream stream = random_stream(options.seed, fmt::format("generate.{}", active[row]));
+      const TokenId token = sample_token(row_logits, vocab, options, stream.uniform(one.tokens.size()));
+      if (token == eos) {
+        one.stopped = "eos";
+        continue;
+      }
+      one.tokens.push_back(token);
+      if (observe) observe(active[row], token);
+      const std::size_t length = one.prompt.size() + one.tokens.size();
+      if (static_cast<std::int64_t>(one.tokens.size()) >= options.max_tokens) {
+        one.stopped = "length";
+      } else if (static_cast<std::int64_t>(length) >= capacity) {
+        one.stopped = "context";
+      } else {
+        still.push_back(active[row]);
+        tokens.push_back(token);
+        slots.push_back(static_cast<std::int32_t>(active[row]));
+        positions.push_back(static_cast<std::int32_t>(length - 1));
+        wanted.push_back(static_cast<std::int32_t>(tokens.size()) - 1);
+      }
+    }
+    active = std::move(still);
+  }
+  for (Generated& one : out) {
+    std::vector<TokenId> all = one.prompt;
+    all.insert(all.end(), one.tokens.begin(), one.tokens.end());
+    one.text = tokenizer.decode(all, {.skip_specials = true});
+  }
+  return out;
+}
+
+}  // namespace some

@@ -1,0 +1,41 @@
+// Text from a trained model: batches of prompts, temperature, top-k, top-p, a seed, a key/value cache.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+namespace some {
+
+struct GenerateOptions {
+  double temperature = 0.8;    // 0: always the likeliest token
+  int top_k = 0;               // 0: all
+  double top_p = 1.0;          // 1: all
+  std::uint64_t seed = 0;
+  std::int64_t max_tokens = 200;
+  bool stop_at_eos = true;
+  double router_temperature = 0;  // 0: eval_temp
+};
+
+struct Generated {
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> tokens;   // the new ones, without EOS
+  std::string text;              // prompt and continuation, decoded together
+  std::string stopped;           // "eos", "length" (max_tokens) or "context" (the model's seq_len is full)
+};
+
+// Told of each new token of each prompt, for showing text as it comes.
+using TokenObserver = std::function<void(std::size_t prompt, TokenId token)>;
+
+// One continuation a prompt. A prompt without a single token, or one that fills the model's seq_len, is bad input.
+std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts, const GenerateOptions& options,
+                                const TokenObserver& observe = {});
+
+// One draw from logits; pure function of (logits, options, stream, position). Exposed for tests.
+TokenId sample_token(const double* logits, int vocab, const GenerateOptions& options, double uniform);
+
+}  // namespace some

@@ -1,0 +1,400 @@
+#include "study/verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numbers>
+
+#include <nlohmann/json.hpp>
+
+#include "base/safetensors.h"
+#include "keys/measures.h"
+#include "model/model.h"
+#include "ops/elementwise.h"
+#include "ops/optimizer.h"
+#include "train/evaluate.h"
+
+namespace some {
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+bool VerifyReport::passed() const {
+  return std::all_of(comparisons.begin(), comparisons.end(), [](const Comparison& c) { return c.passed(); });
+}
+
+const Comparison* VerifyReport::worst() const {
+  const auto found = std::max_element(comparisons.begin(), comparisons.end(),
+                                      [](const Comparison& a, const Comparison& b) { return a.error / a.tolerance < b.error / b.tolerance; });
+  return found == comparisons.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> find_fixtures(const std::vector<std::string>& paths) {
+  std::vector<std::string> out;
+  for (const std::string& path : paths) {
+    if (fs::is_directory(path)) {
+      const std::size_t before = out.size();
+      for (const auto& entry : fs::directory_iterator(path)) {
+        if (entry.path().extension() == ".safetensors") out.push_back(entry.path().string());
+      }
+      if (out.size() == before) bad_input("the folder {} holds no .safetensors file", path);
+    } else if (fs::exists(path)) {
+      out.push_back(path);
+    } else {
+      bad_input("there is no file or folder {}", path);
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+namespace {
+
+// Which parts of a result a precision can be held to, and how closely.
+struct Tolerances {
+  double values = 0;   // forward and backward results
+  double stepped = 0;  // parameters after optimizer steps: a gradient that is zero but for rounding moves them
+  bool indices = true; // choices must be equal
+  bool losses_only = false;
+};
+
+Tolerances tolerances(const VerifyOptions& options) {
+  Tolerances out;
+  if (options.precision == "f64") out = {1e-9, 1e-9, true, false};
+  else if (options.precision == "bf16") out = {2e-2, 2e-2, false, true};
+  else if (options.device == "cuda") out = {1e-4, 2e-3, true, false};
+  else out = {2e-5, 2e-3, true, false};
+  if (options.tolerance > 0) out.values = out.stepped = options.tolerance;
+  return out;
+}
+
+class Case {
+ public:
+  Case(const std::string& path, const VerifyOptions& options) : file_(SafetensorsFile::open(path)), tolerances_(tolerances(options)) {
+    report_.file = path;
+    const auto kind = file_.metadata().find("kind"), config = file_.metadata().find("config");
+    if (kind == file_.metadata().end() || config == file_.metadata().end()) {
+      bad_input("{} is not a fixture: its header needs `kind` and `config`", path);
+    }
+    report_.kind = kind->second;
+    config_ = Json::parse(config->second, nullptr, false);
+    if (!config_.is_object()) bad_input("{}: `config` in the header is not a JSON object", path);
+    const Device device = choose_device(options.device);
+    ctx_ = make_context(device, options.precision);
+  }
+
+  VerifyReport run() {
+    if (report_.kind == "layer") layer();
+    else if (report_.kind == "keys") keys();
+    else if (report_.kind == "model") model();
+    else bad_input("{}: unknown kind '{}' (layer, keys or model)", report_.file, report_.kind);
+    return std::move(report_);
+  }
+
+ private:
+  template <typename T>
+  T get(const char* key, T fallback) const {
+    return config_.contains(key) ? config_.at(key).get<T>() : fallback;
+  }
+  Tensor input(const std::string& name, DType type) const {
+    const Tensor host = file_.load(name);
+    const Tensor typed = host.dtype() == type ? host : host.to(type);
+    return ctx_->device == Device::cpu ? typed : typed.to(ctx_->device);
+  }
+  ModelConfig model_config() const;
+  void compare(const std::string& name, const std::vector<double>& got, double tolerance, const std::vector<bool>* rows = nullptr);
+  void compare(const std::string& name, const Tensor& got, double tolerance, const std::vector<bool>* rows = nullptr) {
+    compare(name, read_vector(got), tolerance, rows);
+  }
+  void compare_indices(const std::string& name, const Tensor& got, const std::vector<bool>* rows);
+  void layer();
+  void keys();
+  void model();
+
+  SafetensorsFile file_;
+  Tolerances tolerances_;
+  Json config_;
+  std::shared_ptr<Context> ctx_;
+  VerifyReport report_;
+};
+
+ModelConfig Case::model_config() const {
+  ModelConfig c;
+  c.vocab = get("vocab", 8);
+  c.d_model = get("d_model", 8);
+  c.layers = get("layers", 1);
+  c.heads = get("heads", 1);
+  c.seq_len = get("seq_len", 8);
+  c.experts = get("experts", 1);
+  c.d_ffn = get("d_ffn", 8);
+  c.top_k = get("top_k", 1);
+  c.causal = get("causal", true);
+  const auto choose = [&](const char* key, const char* fallback, std::initializer_list<const char*> names) {
+    const std::string value = get<std::string>(key, fallback);
+    int i = 0;
+    for (const char* name : names) {
+      if (value == name) return i;
+      ++i;
+    }
+    bad_input("{}: config key {} has the unknown value '{}'", report_.file, key, value);
+  };
+  c.norm = static_cast<Norm>(choose("norm", "post", {"post", "pre"}));
+  c.position = static_cast<Position>(choose("position", "sinusoidal", {"sinusoidal", "rope"}));
+  c.ffn = static_cast<Ffn>(choose("ffn", "some", {"some", "dense", "none"}));
+  c.router = static_cast<Router>(choose("router", "mlp", {"linear", "mlp"}));
+  c.readout = static_cast<Readout>(choose("readout", "none", {"none", "linear", "features"}));
+  c.router_mult = get("router_mult", 2.0);
+  c.dense_mult = get("dense_mult", 4.0);
+  c.ground = get("ground", 0.0);
+  c.train_temp = c.eval_temp = get("temperature", 1.0);
+  KeySettings& k = c.keys;
+  k.alpha = get("alpha", k.alpha);
+  k.beta = get("beta", k.beta) * get("beta_scale", 1.0);
+  k.delta = get("delta", k.delta);
+  k.use_alpha = get("use_alpha", true);
+  k.use_beta = get("use_beta", true);
+  k.use_delta = get("use_delta", true);
+  k.alpha_floor = get("alpha_floor", 0.0);
+  k.clip_delta = get("clip_delta", 0.0);
+  k.theta_percentile = get("theta_percentile", k.theta_percentile);
+  k.theta = get("theta", -1.0);
+  k.decay_warmup = get("decay_warmup", k.decay_warmup);
+  k.ema_decay = get("ema_decay", k.ema_decay);
+  k.key_ema = get("key_ema", 0.0);
+  k.usage = static_cast<Usage>(choose("usage", "ema", {"ema", "cumulative", "flux"}));
+  const char* constraint = config_.contains("constraint") ? "constraint" : "key_constraint";
+  k.constraint = static_cast<Constraint>(choose(constraint, "normalize", {"normalize", "normalize_used", "clamp", "free"}));
+  k.constraint_order = static_cast<ConstraintOrder>(choose("constraint_order", "before_decay", {"before_decay", "last"}));
+  k.beta_inertia = static_cast<BetaInertia>(choose("beta_inertia", "min", {"min", "max"}));
+  k.frozen_layers = get("frozen_layers", std::vector<int>());
+  k.beta_layer_scale = get("beta_layer_scale", std::vector<double>());
+  return c;
+}
+
+void Case::compare(const std::string& name, const std::vector<double>& got, double tolerance, const std::vector<bool>* rows) {
+  const Tensor expected_tensor = file_.load("expect." + name);
+  const std::vector<double> expected = read_vector(expected_tensor);
+  Comparison out{name, 0, tolerance};
+  if (expected.size() != got.size()) {
+    out.error = INFINITY;
+  } else {
+    const std::size_t width = rows ? expected.size() / rows->size() : 0;
+    double largest = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (rows && !(*rows)[i / width]) continue;
+      largest = std::max(largest, std::abs(expected[i]));
+      const double difference = std::abs(expected[i] - got[i]);
+      out.error = std::isnan(difference) ? INFINITY : std::max(out.error, difference);
+    }
+    if (largest > 0) out.error /= largest;
+  }
+  report_.comparisons.push_back(out);
+}
+
+void Case::compare_indices(const std::string& name, const Tensor& got, const std::vector<bool>* rows) {
+  const std::vector<double> expected = read_vector(file_.load("expect." + name)), actual = read_vector(got);
+  Comparison out{name, 0, 0.5};
+  if (expected.size() != actual.size()) {
+    out.error = INFINITY;
+  } else {
+    const std::size_t width = rows ? expected.size() / rows->size() : 1;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (rows && !(*rows)[i / width]) continue;
+      out.error += expected[i] != actual[i];
+    }
+  }
+  if (tolerances_.indices) report_.comparisons.push_back(out);
+}
+
+void Case::layer() {
+  const ModelConfig config = model_config();
+  Context& ctx = *ctx_;
+  Model model(ctx_, [&] {
+    ModelConfig one = config;
+    one.layers = 1;
+    return one;
+  }(), true, false);
+  Layer& layer = model.layers()[0];
+  layer.keys.keys = input("keys", ctx.master);
+  layer.frozen.down = input("experts.w1", ctx.compute);
+  if (config.readout != Readout::features) layer.frozen.up = input("experts.w2", ctx.compute);
+  std::vector<std::string> names;
+  for (const std::string& name : file_.names()) {
+    if (name.rfind("router.", 0) == 0 || name.rfind("readout.", 0) == 0) names.push_back(name);
+  }
+  for (const std::string& name : names) model.parameters().set(ctx, "layers.0." + name, file_.load(name));
+  model.parameters().refresh_compute(ctx);
+  model.clear_gradients();
+  Pass pass;
+  pass.training = true;
+  pass.top_k = config.top_k;
+  pass.fixed_temperature = Tensor::zeros({1}, ctx.master, ctx.device);
+  fill(ctx, config.train_temp, pass.fixed_temperature);
+  pass.auxiliary_loss = model.auxiliary_loss();
+  const Tensor x = input("x", ctx.compute), dy = input("dy", ctx.compute);
+  SomeTape tape = some_forward(ctx, config, layer, pass, x, nullptr);
+  Tensor dx = Tensor::zeros(x.shape(), ctx.compute, ctx.device);
+  compare("queries", tape.query, tolerances_.values);
+  compare_indices("indices", tape.routing.indices, nullptr);
+  compare("gates", tape.routing.gates, tolerances_.values);
+  compare("y", tape.output, tolerances_.values);
+  some_backward(ctx, config, layer, pass, tape, x, dy, nullptr, false, dx);
+  if (tolerances_.losses_only) return;
+  compare("dx", dx, tolerances_.values);
+  for (const std::string& name : names) compare("d." + name, model.parameters().param("layers.0." + name).grad, tolerances_.values);
+}
+
+void Case::keys() {
+  ModelConfig config = model_config();
+  Context& ctx = *ctx_;
+  KeyState state = make_key_state(ctx, config.experts, config.d_model, 0, 0, config.keys);
+  state.keys = input("keys", ctx.master);
+  state.usage = input("usage", ctx.master);
+  state.mass = input("mass", ctx.master);
+  if (state.average) state.average.copy_from(state.keys);
+  KeySums sums = make_key_sums(ctx, config.experts, config.top_k, config.d_model, false);
+  const int steps = get("steps", 1);
+  for (int i = 0; i < steps; ++i) {
+    const std::string step = fmt::format("step.{}.", i);
+    Routing routing;
+    routing.indices = input(step + "indices", DType::i32);
+    routing.gates = input(step + "gates", ctx.master);
+    clear_key_sums(ctx, sums);
+    add_key_sums(ctx, input(step + "queries", ctx.master), routing, nullptr, SumOptions{}, sums);
+    UpdateOptions options;
+    options.beta = config.keys.beta;
+    update_keys(ctx, state, sums, config.keys, options);
+    compare(fmt::format("{}.keys", i), state.keys, tolerances_.values);
+    compare(fmt::format("{}.usage", i), state.usage, tolerances_.values);
+    compare(fmt::format("{}.mass", i), state.mass, tolerances_.values);
+  }
+  const auto measure = [&](const char* name, double got) {
+    const auto found = file_.metadata().find(name);
+    if (found == file_.metadata().end()) return;
+    const double expected = std::stod(found->second);
+    report_.comparisons.push_back({name, std::abs(got - expected) / std::max(1e-300, std::abs(expected)), tolerances_.values});
+  };
+  measure("gini", gini(read_vector(state.usage)));
+  measure("entropy", entropy_bits(read_vector(state.usage)));
+}
+
+void Case::model() {
+  const ModelConfig config = model_config();
+  Context& ctx = *ctx_;
+  Model model(ctx_, config, true, false);
+  for (const auto& entry : model.parameters().entries()) model.parameters().set(ctx, entry.name, file_.load(entry.name));
+  model.parameters().refresh_compute(ctx);
+  if (config.ffn == Ffn::some) {
+    for (Layer& layer : model.layers()) {
+      const std::string prefix = fmt::format("layers.{}.", layer.index);
+      layer.keys.keys.copy_from(input(prefix + "keys", ctx.master));
+      if (layer.keys.average) layer.keys.average.copy_from(layer.keys.keys);
+      layer.frozen.down = input(prefix + "experts.w1", ctx.compute);
+      if (config.readout != Readout::features) layer.frozen.up = input(prefix + "experts.w2", ctx.compute);
+    }
+  }
+  const Tensor all_tokens = file_.load("tokens");
+  const std::int64_t steps = all_tokens.dim(0), rows = all_tokens.dim(1), length = all_tokens.dim(2);
+  const bool count_pads = get("count_pads", true);
+  const int pad = get("pad_id", 1), eos = get("eos_id", 2);
+  const auto betas = get("adam_betas", std::vector<double>{0.9, 0.95});
+  std::vector<double> losses, norms;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    // The fixture's rows are padded; where padding is not counted the product's own way is to leave it out altogether.
+    Batch batch;
+    std::vector<bool> compared;                 // over the padded positions
+    std::vector<std::int64_t> place;            // padded position of each packed token
+    batch.offsets.push_back(0);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto id = [&](std::int64_t p) {
+        const auto at = static_cast<std::size_t>((step * rows + r) * length + p);
+        return static_cast<std::int32_t>(all_tokens.dtype() == DType::i64 ? all_tokens.data<std::int64_t>()[at] : all_tokens.data<std::int32_t>()[at]);
+      };
+      for (std::int64_t p = 0; p < length; ++p) {
+        const bool real = id(p) != pad;
+        compared.push_back(count_pads || (real && id(p) != eos));
+        if (!real && !count_pads) continue;
+        std::int32_t target = p + 1 < length ? id(p + 1) : -1;
+        if (!count_pads && (target == pad || id(p) == eos)) target = -1;
+        batch.tokens.push_back(id(p));
+        batch.targets.push_back(target);
+        batch.positions.push_back(static_cast<std::int32_t>(p));
+        batch.predicted += target >= 0;
+        place.push_back(r * length + p);
+      }
+      batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+      batch.longest = std::max<std::int64_t>(batch.longest, batch.offsets.back() - batch.offsets[batch.offsets.size() - 2]);
+    }
+    ctx.arena->reset();
+    const DeviceBatch device_batch = upload(ctx, batch);
+    // Spreads rows of packed results over the padded positions.
+    const auto spread = [&](const Tensor& packed) {
+      const std::vector<double> values = read_vector(packed);
+      const std::size_t width = values.size() / place.size();
+      std::vector<double> out(static_cast<std::size_t>(rows * length) * width, 0.0);
+      for (std::size_t t = 0; t < place.size(); ++t) {
+        std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(t * width), width, out.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(place[t]) * width));
+      }
+      return out;
+    };
+    if (step == 0) {
+      EvalPass pass;
+      pass.observe = [&](int layer, const SomeTape& tape) {
+        const std::string name = fmt::format("layers.{}.indices", layer);
+        if (!file_.has("expect." + name)) return;
+        const std::vector<double> spread_out = spread(tape.routing.indices);
+        Tensor indices = Tensor::empty({static_cast<std::int64_t>(spread_out.size())}, DType::f64);
+        std::copy(spread_out.begin(), spread_out.end(), indices.data<double>());
+        compare_indices(name, indices, &compared);
+      };
+      compare("logits", spread(model.logits(device_batch, pass)), tolerances_.values, &compared);
+    }
+    model.clear_gradients();
+    model.clear_key_sums();
+    TrainPass pass;
+    pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
+    pass.count_pads = count_pads;
+    pass.step = step;
+    double sum = 0;
+    for (const double nll : read_vector(model.train_pass(device_batch, pass))) sum += nll;
+    losses.push_back(sum / static_cast<double>(batch.predicted));
+    ParameterStore& p = model.parameters();
+    if (step == 0 && !tolerances_.losses_only) {
+      for (const auto& entry : p.entries()) {
+        if (file_.has("expect.d." + entry.name)) compare("d." + entry.name, p.view(p.grad, entry), tolerances_.values);
+      }
+    }
+    Tensor norm = ctx.scratch({1}, ctx.master);
+    gradient_norm(ctx, p.grad, norm);
+    norms.push_back(read_vector(norm)[0]);
+    AdamSettings adam;
+    const double progress = static_cast<double>(step) / static_cast<double>(get<std::int64_t>("steps", steps));
+    adam.lr = get("lr", 6e-4) * (get<std::string>("schedule", "cosine") == "cosine" ? (1 + std::cos(std::numbers::pi * progress)) / 2 : 1.0);
+    adam.beta1 = betas.at(0);
+    adam.beta2 = betas.at(1);
+    adam.eps = get("adam_eps", 1e-8);
+    adam.weight_decay = get("weight_decay", 0.1);
+    adam.clip = get("clip", 1.0);
+    adam.step = step + 1;
+    adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
+    model.update_key_stores(step, 0);
+  }
+  compare("loss", losses, tolerances_.values);
+  compare("grad_norm", norms, tolerances_.losses_only ? 5 * tolerances_.values : tolerances_.values);
+  if (tolerances_.losses_only) return;
+  for (const auto& entry : model.parameters().entries()) {
+    compare("final." + entry.name, model.parameters().view(model.parameters().value, entry), tolerances_.stepped);
+  }
+  if (config.ffn != Ffn::some) return;
+  for (Layer& layer : model.layers()) {
+    const std::string prefix = fmt::format("final.layers.{}.", layer.index);
+    compare(prefix + "keys", layer.keys.keys, tolerances_.stepped);
+    compare(prefix + "usage", layer.keys.usage, tolerances_.stepped);
+    compare(prefix + "mass", layer.keys.mass, tolerances_.stepped);
+  }
+}
+
+}  // namespace
+
+VerifyReport verify_fixture(const std::string& path, const VerifyOptions& options) { return Case(path, options).run(); }
+
+}  // namespace some

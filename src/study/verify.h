@@ -1,0 +1,35 @@
+// Golden fixtures: runs a case through the ordinary code and compares what comes out (formats in docs/verify.md).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/context.h"
+
+namespace some {
+
+struct Comparison {
+  std::string name;      // of the expected tensor
+  double error = 0;      // largest absolute difference over the expected tensor's largest magnitude; for indices, how many differ
+  double tolerance = 0;
+  bool passed() const { return error <= tolerance; }
+};
+
+struct VerifyReport {
+  std::string file, kind;
+  std::vector<Comparison> comparisons;
+  bool passed() const;
+  const Comparison* worst() const;  // relative to its tolerance
+};
+
+struct VerifyOptions {
+  std::string device = "cpu";
+  std::string precision = "fp32";  // fp32 | f64 | bf16
+  double tolerance = 0;            // 0: the precision's own
+};
+
+// Every .safetensors file of a folder, or the file itself. bad_input when there is none or a file is no fixture.
+std::vector<std::string> find_fixtures(const std::vector<std::string>& paths);
+VerifyReport verify_fixture(const std::string& path, const VerifyOptions& options);
+
+}  // namespace some

@@ -1,0 +1,174 @@
+#include "train/evaluate.h"
+
+#include <cmath>
+
+#include "keys/measures.h"
+#include "ops/elementwise.h"
+
+namespace some {
+
+double Evaluation::perplexity() const { return std::exp(loss); }
+
+double Evaluation::headline(const EvaluateOptions& options) const {
+  if (options.average_batches) return batch_mean_loss;
+  return options.count_pads ? padded_loss : loss;
+}
+
+std::vector<double> read_vector(const Tensor& tensor) {
+  const Tensor host = tensor.device() == Device::cpu ? tensor : tensor.to(Device::cpu);
+  std::vector<double> out(static_cast<std::size_t>(host.elements()));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    switch (host.dtype()) {
+      case DType::f64: out[i] = host.data<double>()[i]; break;
+      case DType::f32: out[i] = host.data<float>()[i]; break;
+      case DType::bf16: out[i] = to_float(host.data<BFloat16>()[i]); break;
+      case DType::i32: out[i] = host.data<std::int32_t>()[i]; break;
+      case DType::i64: out[i] = static_cast<double>(host.data<std::int64_t>()[i]); break;
+    }
+  }
+  return out;
+}
+
+Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& options) {
+  Context& ctx = model.context();
+  const ModelConfig& config = model.config();
+  const std::int64_t stories = options.stories > 0 ? std::min(options.stories, data.stories()) : data.stories();
+  BatchOptions batch_options;
+  batch_options.seq_len = config.seq_len;
+  batch_options.count_pads = options.count_pads;
+  batch_options.pad_id = options.pad_id;
+  batch_options.eos_id = options.eos_id;
+
+  Evaluation out;
+  out.stories = stories;
+  std::vector<double> gate_entropy(static_cast<std::size_t>(config.layers), 0.0);
+  double gate_tokens = 0;
+  const Tensor* taking_part = nullptr;
+  EvalPass pass;
+  pass.temperature = options.temperature;
+  model.clear_key_sums();
+  pass.observe = [&](int layer, const SomeTape& tape) {
+    const auto l = static_cast<std::size_t>(layer);
+    add_key_sums(ctx, tape.query, tape.routing, taking_part, SumOptions{}, model.key_sums()[l]);
+    const std::vector<double> gates = read_vector(tape.routing.gates);
+    for (const double g : gates) {
+      if (g > 0) gate_entropy[l] -= g * std::log(g);
+    }
+    if (layer == 0) gate_tokens += static_cast<double>(tape.routing.gates.dim(0));
+  };
+
+  double real_sum = 0, all_sum = 0, batch_means = 0;
+  std::int64_t all_count = 0, batches = 0;
+  for (std::int64_t first = 0; first < stories; first += options.rows) {
+    std::vector<std::int64_t> chosen;
+    for (std::int64_t i = first; i < std::min(stories, first + options.rows); ++i) chosen.push_back(i);
+    const Batch batch = make_batch(data, chosen, batch_options);
+    if (batch.predicted == 0) continue;
+    ctx.arena->reset();
+    const DeviceBatch device_batch = upload(ctx, batch);
+    taking_part = options.count_pads ? nullptr : &device_batch.targets;
+    const std::vector<double> nll = read_vector(model.evaluate(device_batch, pass));
+    double batch_sum = 0;
+    for (std::size_t t = 0; t < nll.size(); ++t) {
+      if (batch.targets[t] < 0) continue;
+      batch_sum += nll[t];
+      if (batch.tokens[t] != options.pad_id && batch.targets[t] != options.pad_id) real_sum += nll[t];
+    }
+    all_sum += batch_sum;
+    all_count += batch.predicted;
+    batch_means += batch_sum / static_cast<double>(batch.predicted);
+    ++batches;
+    out.tokens += batch.predicted_real;
+    out.bytes += batch.real_bytes;
+  }
+  if (out.tokens == 0) bad_input("there is nothing to evaluate: no story of the data predicts a token (stories of one token?)");
+  out.loss = real_sum / static_cast<double>(out.tokens);
+  out.bits_per_byte = out.bytes > 0 ? real_sum / static_cast<double>(out.bytes) / std::log(2.0) : 0.0;
+  if (options.count_pads) out.padded_loss = all_sum / static_cast<double>(all_count);
+  out.batch_mean_loss = batch_means / static_cast<double>(batches);
+  if (config.ffn == Ffn::some) {
+    for (std::size_t l = 0; l < model.layers().size(); ++l) {
+      LayerChoices choices;
+      const std::vector<double> slots = read_vector(model.key_sums()[l].slot_counts);
+      choices.counts.assign(static_cast<std::size_t>(config.experts), 0.0);
+      for (std::size_t i = 0; i < slots.size(); ++i) choices.counts[i / static_cast<std::size_t>(config.top_k)] += slots[i];
+      choices.mass = read_vector(model.key_sums()[l].gate_sums);
+      choices.gate_entropy = gate_tokens > 0 ? gate_entropy[l] / gate_tokens : 0;
+      out.layers.push_back(std::move(choices));
+    }
+    model.clear_key_sums();
+  }
+  return out;
+}
+
+nlohmann::json to_json(const Evaluation& evaluation, const EvaluateOptions& options) {
+  nlohmann::json out{{"loss", evaluation.loss},
+                     {"perplexity", evaluation.perplexity()},
+                     {"bits_per_byte", evaluation.bits_per_byte},
+                     {"tokens", evaluation.tokens},
+                     {"bytes", evaluation.bytes},
+                     {"stories", evaluation.stories}};
+  if (options.count_pads) {
+    out["padded_loss"] = evaluation.padded_loss;
+    out["padded_perplexity"] = std::exp(evaluation.padded_loss);
+  }
+  if (options.average_batches) out["batch_mean_loss"] = evaluation.batch_mean_loss;
+  return out;
+}
+
+nlohmann::json usage_measures(const std::vector<double>& usage) {
+  std::int64_t used = 0;
+  for (const double u : usage) used += u > 0;
+  return {{"gini", gini(usage)},
+          {"entropy", entropy_bits(usage)},
+          {"effective_experts", effective_experts(usage)},
+          {"load_over_fair", load_over_fair(usage)},
+          {"experts_used", used}};
+}
+
+nlohmann::json layer_measures(Model& model, const std::vector<LayerChoices>& choices, const std::vector<Tensor>& start) {
+  nlohmann::json layers = nlohmann::json::array();
+  if (model.config().ffn != Ffn::some) return layers;
+  const int d = model.config().d_model;
+  for (Layer& layer : model.layers()) {
+    const auto l = static_cast<std::size_t>(layer.index);
+    nlohmann::json one{{"layer", layer.index}};
+    one["count"] = usage_measures(read_vector(layer.keys.usage));
+    one["mass"] = usage_measures(read_vector(layer.keys.mass));
+    std::int64_t used = 0;
+    for (const double c : read_vector(model.epoch_counts()[l])) used += c > 0;
+    one["experts_used_this_epoch"] = used;
+    const std::vector<double> keys = read_vector(layer.keys.keys);
+    const std::vector<double> origin = l < start.size() ? read_vector(start[l]) : std::vector<double>();
+    double least = INFINITY, most = 0, sum = 0, moved = 0, moved_most = 0;
+    for (int e = 0; e < model.config().experts; ++e) {
+      double square = 0, distance = 0;
+      for (int j = 0; j < d; ++j) {
+        const auto at = static_cast<std::size_t>(e) * static_cast<std::size_t>(d) + static_cast<std::size_t>(j);
+        square += keys[at] * keys[at];
+        if (!origin.empty()) distance += (keys[at] - origin[at]) * (keys[at] - origin[at]);
+      }
+      const double norm = std::sqrt(square);
+      least = std::min(least, norm);
+      most = std::max(most, norm);
+      sum += norm;
+      moved += std::sqrt(distance);
+      moved_most = std::max(moved_most, std::sqrt(distance));
+    }
+    const double experts = model.config().experts;
+    one["key_norm"] = {{"min", least}, {"mean", sum / experts}, {"max", most}};
+    if (!origin.empty()) one["key_moved"] = {{"mean", moved / experts}, {"max", moved_most}};
+    const std::vector<double> counts = read_vector(layer.keys.counts);
+    one["births"] = counts[0];
+    one["deaths"] = counts[1];
+    if (l < choices.size()) {
+      one["validation"] = usage_measures(choices[l].counts);
+      one["validation_mass"] = usage_measures(choices[l].mass);
+      one["gate_entropy"] = choices[l].gate_entropy;
+    }
+    layers.push_back(std::move(one));
+  }
+  return layers;
+}
+
+}  // namespace some

@@ -1,0 +1,43 @@
+// A run folder: config.toml (resolved), tokenizer.json, metrics.jsonl, timing.jsonl, checkpoints/, keys/.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "data/token_data.h"
+#include "model/model.h"
+#include "train/recipe.h"
+
+namespace some {
+
+struct RunPaths {
+  std::string folder;
+  std::string config() const { return folder + "/config.toml"; }
+  std::string tokenizer() const { return folder + "/tokenizer.json"; }
+  std::string metrics() const { return folder + "/metrics.jsonl"; }
+  std::string timing() const { return folder + "/timing.jsonl"; }  // what may differ between identical runs: seconds and rates
+  std::string cache() const;                                       // tokenised data, shared by the runs of one parent folder
+};
+
+// A trained model, ready to be studied. Throws bad_input when the folder is not a run or is damaged.
+struct OpenedRun {
+  RunPaths paths;
+  Recipe recipe;  // as it was trained
+  Tokenizer tokenizer;
+  std::shared_ptr<Context> ctx;
+  std::unique_ptr<Model> model;
+  std::int64_t step = 0;
+};
+struct OpenOptions {
+  std::string checkpoint = "latest";
+  std::string device = "auto";
+  std::string precision;  // empty: as trained where the device can, otherwise fp32
+};
+OpenedRun open_run(const std::string& folder, const OpenOptions& options);
+Recipe read_run_recipe(const std::string& folder);
+
+// The context a recipe asks for: "auto" precision is bf16 on a GPU and fp32 on a CPU.
+std::shared_ptr<Context> recipe_context(const TrainConfig& train);
+std::string resolved_precision(Device device, const std::string& precision);
+
+}  // namespace some
