@@ -93,6 +93,7 @@ TEST_F(Corpus, JsonLines) {
       "a.jsonl", "{\"text\": \"One\\nline.\", \"n\": 1}\r\n\n{\"text\": \"\"}\n{\"n\": 2, \"text\": \"\\u00e9\"}");
   EXPECT_EQ(read_path(path), (Stories{"One\nline.", "\u00E9"}));
   EXPECT_EQ(read({.paths = {write("b.NDJSON", "{\"story\":\"x\"}\n")}, .field = "story"}), Stories{"x"});
+  EXPECT_EQ(read({.paths = {write("c.txt", "{\"text\":\"y\"}\n")}, .json_lines = true}), Stories{"y"});
   const std::string missing = error_of([&] { read({.paths = {path}, .field = "story"}); });
   EXPECT_NE(missing.find("a.jsonl: line 1"), std::string::npos) << missing;
   EXPECT_NE(missing.find("\"story\""), std::string::npos) << missing;
