@@ -1,0 +1,255 @@
+// The mixture of experts on the GPU (spec 3.5): two grouped products forward, two backward, and what ties them
+// together.
+//
+// Forward, for T tokens with k choices: pre = W_down x is written once (kept for the backward pass) together with its
+// GELU, from which the second product reads; outputs are summed token by token with their gates, in the order of the
+// choices, so that no result depends on timing. Storing the GELU costs 2*T*k*f bytes written and read; making it again
+// in the second product's loader would cost its arithmetic once for each column tile. Backward, the gate's gradient and
+// the GELU's derivative are taken while the first product is still in registers.
+#include "ops/cuda_primitives.cuh"
+#include "ops/experts.h"
+#include "ops/grouped_gemm.h"
+
+namespace some::cuda {
+namespace {
+
+unsigned blocks_for(std::int64_t work, int threads) { return static_cast<unsigned>((work + threads - 1) / threads); }
+
+// target[t] (+)= sum_i gate[t, i] * rows[place[t, i]], each thread kWidth neighbouring columns. kGelu: of GELU(rows).
+template <typename T, int kWidth, bool kGelu, bool kAdd>
+__global__ void __launch_bounds__(256)
+    combine_kernel(const T* __restrict__ rows, const std::int32_t* __restrict__ place, const float* __restrict__ gates,
+                   std::int64_t tokens, int choices, int columns, T* __restrict__ target) {
+  const int pieces = columns / kWidth;
+  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (index >= tokens * pieces) return;
+  const std::int64_t token = index / pieces;
+  const int column = static_cast<int>(index % pieces) * kWidth;
+  struct alignas(kWidth * sizeof(T)) Piece {
+    T values[kWidth];
+  };
+  float sums[kWidth] = {};
+  for (int i = 0; i < choices; ++i) {
+    const std::int64_t row = place[token * choices + i];
+    const float gate = gates != nullptr ? gates[token * choices + i] : 1.f;
+    const Piece piece = *reinterpret_cast<const Piece*>(rows + row * columns + column);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) {
+      const float value = as_float(piece.values[c]);
+      sums[c] = fmaf(gate, kGelu ? gelu_for<T>(value).value : value, sums[c]);
+    }
+  }
+  Piece* const out = reinterpret_cast<Piece*>(target + token * columns + column);
+  Piece piece;
+  if constexpr (kAdd) {
+    piece = *out;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) sums[c] += as_float(piece.values[c]);
+  }
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) piece.values[c] = from_float<T>(sums[c]);
+  *out = piece;
+}
+
+template <bool kGelu, bool kAdd>
+void combine(Context& ctx, const Tensor& rows, const DispatchPlan& plan, const float* gates, int choices,
+             Tensor& target) {
+  const std::int64_t tokens = target.dim(0), columns = target.dim(1);
+  const auto launch = [&]<typename T, int kWidth>() {
+    combine_kernel<T, kWidth, kGelu, kAdd><<<blocks_for(tokens * (columns / kWidth), 256), 256, 0, ctx.cuda->stream>>>(
+        static_cast<const T*>(rows.raw()), plan.place.data<std::int32_t>(), gates, tokens, choices,
+        static_cast<int>(columns), static_cast<T*>(target.raw()));
+    SOME_CUDA_LAUNCHED();
+  };
+  const bool wide = reinterpret_cast<std::uintptr_t>(target.raw()) % 16 == 0;
+  if (rows.dtype() == DType::bf16) {
+    if (columns % 8 == 0 && wide) return launch.template operator()<bf16, 8>();
+    return launch.template operator()<bf16, 1>();
+  }
+  if (columns % 4 == 0 && wide) return launch.template operator()<float, 4>();
+  return launch.template operator()<float, 1>();
+}
+
+// dgates[i] = the parts of its row's sum, added in order.
+__global__ void __launch_bounds__(256)
+    gate_gradient_kernel(const float* __restrict__ parts, const std::int32_t* __restrict__ place, int slots,
+                         std::int64_t count, float* __restrict__ dgates) {
+  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (index >= count) return;
+  const float* part = parts + static_cast<std::int64_t>(place[index]) * slots;
+  float sum = 0.f;
+  for (int slot = 0; slot < slots; ++slot) sum += part[slot];
+  dgates[index] = sum;
+}
+
+// Without W_up: dgate = dy . GELU(pre) and pre <- gate * dy * GELU'(pre), one warp a row.
+template <typename T>
+__global__ void __launch_bounds__(256)
+    features_backward_kernel(const T* __restrict__ dy, const std::int32_t* __restrict__ order,
+                             const float* __restrict__ gates, std::int64_t rows, int choices, int columns,
+                             T* __restrict__ pre, float* __restrict__ dgates) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
+  if (row >= rows) return;
+  const int lane = threadIdx.x & 31, choice = order[row];
+  const float gate = gates[choice];
+  const T* const gradient = dy + static_cast<std::int64_t>(choice / choices) * columns;
+  T* const values = pre + row * columns;
+  float sum = 0.f;
+  for (int c = lane; c < columns; c += 32) {
+    const float upstream = as_float(gradient[c]);
+    const Gelu gelu = gelu_for<T>(as_float(values[c]));
+    sum = fmaf(upstream, gelu.value, sum);
+    values[c] = from_float<T>(gate * upstream * gelu.derivative);
+  }
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  if (lane == 0) dgates[choice] = sum;
+}
+
+// gate * GELU(pre), for the gradient of W_up.
+template <typename T>
+__global__ void __launch_bounds__(256)
+    gated_activation_kernel(const T* __restrict__ pre, const std::int32_t* __restrict__ order,
+                            const float* __restrict__ gates, std::int64_t rows, int columns, T* __restrict__ result) {
+  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (index >= rows * columns) return;
+  result[index] = from_float<T>(gates[order[index / columns]] * gelu_for<T>(as_float(pre[index])).value);
+}
+
+template <typename Run>
+void by_type(DType type, Run&& run) {
+  if (type == DType::bf16) {
+    run(bf16{});
+  } else {
+    run(float{});
+  }
+}
+
+GroupedProduct product_of(const Context& ctx, const DispatchPlan& plan, const Tensor& tiles) {
+  GroupedProduct product;
+  product.type = ctx.compute;
+  product.rows = plan.order.elements();
+  product.groups = plan.experts;
+  product.tiles = static_cast<const Tile*>(tiles.raw());
+  product.order = plan.order.data<std::int32_t>();
+  return product;
+}
+
+}  // namespace
+
+void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
+                     const Tensor& gates, Tensor& pre, Tensor& y) {
+  if (x.dim(0) == 0) return;
+  const ArenaScope scope(*ctx.arena);
+  const int choices = static_cast<int>(gates.dim(1));
+  GroupedProduct first = product_of(ctx, plan, tile_table(ctx, plan));
+  first.a = x.raw();
+  first.gather = choices;
+  first.b = weights.down.raw();
+  first.columns = weights.down.dim(1);
+  first.depth = weights.down.dim(2);
+  first.result = pre.raw();
+  if (!weights.up) {
+    grouped_product(ctx, first);
+    return combine<true, false>(ctx, pre, plan, gates.data<float>(), choices, y);
+  }
+  Tensor activated = ctx.scratch({first.rows, first.columns});
+  first.finish = Finish::gelu;
+  first.activated = activated.raw();
+  grouped_product(ctx, first);
+  GroupedProduct second = product_of(ctx, plan, tile_table(ctx, plan));
+  second.a = activated.raw();
+  second.b = weights.up.raw();
+  second.columns = weights.up.dim(1);
+  second.depth = weights.up.dim(2);
+  Tensor outputs = ctx.scratch({second.rows, second.columns});
+  second.result = outputs.raw();
+  grouped_product(ctx, second);
+  combine<false, false>(ctx, outputs, plan, gates.data<float>(), choices, y);
+}
+
+void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
+                      const DispatchPlan& plan, const Tensor& gates, Tensor& pre, Tensor& dx, Tensor& dgates,
+                      ExpertGrads* grads) {
+  if (x.dim(0) == 0) return;
+  const ArenaScope scope(*ctx.arena);
+  const cudaStream_t stream = ctx.cuda->stream;
+  const int choices = static_cast<int>(gates.dim(1));
+  const std::int64_t rows = plan.order.elements(), width = weights.down.dim(1), model = weights.down.dim(2);
+  const std::int32_t* const order = plan.order.data<std::int32_t>();
+  GroupedOuter outer;
+  outer.type = ctx.compute;
+  outer.order = order;
+  outer.offsets = plan.offsets.data<std::int32_t>();
+  outer.groups = plan.experts;
+
+  if (weights.up) {
+    if (grads != nullptr && grads->up) {  // while pre still holds what went into the GELU
+      const ArenaScope inner(*ctx.arena);
+      Tensor gated = ctx.scratch({rows, width});
+      by_type(ctx.compute, [&](auto zero) {
+        using T = decltype(zero);
+        gated_activation_kernel<<<blocks_for(rows * width, 256), 256, 0, stream>>>(
+            static_cast<const T*>(pre.raw()), order, gates.data<float>(), rows, static_cast<int>(width),
+            static_cast<T*>(gated.raw()));
+        SOME_CUDA_LAUNCHED();
+      });
+      GroupedOuter up = outer;
+      up.u = dy.raw();
+      up.u_gather = choices;
+      up.v = gated.raw();
+      up.m = model;
+      up.n = width;
+      up.target = grads->up.data<float>();
+      grouped_outer(ctx, up);
+    }
+    GroupedProduct first = product_of(ctx, plan, tile_table(ctx, plan));
+    first.a = dy.raw();
+    first.gather = choices;
+    first.b = weights.up.raw();
+    first.b_transposed = true;
+    first.columns = width;
+    first.depth = model;
+    first.finish = Finish::gelu_backward;
+    first.result = pre.raw();
+    first.gates = gates.data<float>();
+    const int slots = row_sum_slots(ctx, first);
+    Tensor parts = ctx.scratch({rows, slots}, DType::f32);
+    first.row_sums = parts.data<float>();
+    grouped_product(ctx, first);
+    gate_gradient_kernel<<<blocks_for(rows, 256), 256, 0, stream>>>(
+        parts.data<float>(), plan.place.data<std::int32_t>(), slots, rows, dgates.data<float>());
+    SOME_CUDA_LAUNCHED();
+  } else {
+    by_type(ctx.compute, [&](auto zero) {
+      using T = decltype(zero);
+      features_backward_kernel<<<blocks_for(rows, 8), 256, 0, stream>>>(
+          static_cast<const T*>(dy.raw()), order, gates.data<float>(), rows, choices, static_cast<int>(width),
+          static_cast<T*>(pre.raw()), dgates.data<float>());
+      SOME_CUDA_LAUNCHED();
+    });
+  }
+
+  GroupedProduct second = product_of(ctx, plan, tile_table(ctx, plan));
+  second.a = pre.raw();
+  second.b = weights.down.raw();
+  second.b_transposed = true;
+  second.columns = model;
+  second.depth = width;
+  Tensor parts = ctx.scratch({rows, model});
+  second.result = parts.raw();
+  grouped_product(ctx, second);
+  combine<false, true>(ctx, parts, plan, nullptr, choices, dx);
+
+  if (grads != nullptr && grads->down) {
+    GroupedOuter down = outer;
+    down.u = pre.raw();
+    down.v = x.raw();
+    down.v_gather = choices;
+    down.m = width;
+    down.n = model;
+    down.target = grads->down.data<float>();
+    grouped_outer(ctx, down);
+  }
+}
+
+}  // namespace some::cuda

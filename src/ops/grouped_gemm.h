@@ -1,0 +1,79 @@
+// Products of many row groups with one matrix each: the experts' work, and dense layers as a single group. Operands
+// bf16 (tensor cores) or f32 (plain arithmetic, for verification), sums in fp32.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cuda_state.h"
+#include "ops/experts.h"
+
+namespace some::cuda {
+
+// Rows are worked on in tiles of this height, never across two groups.
+inline constexpr int tile_rows = 128;
+
+// Entry 0 of a tile table holds the number of tiles in x; then one entry a tile: group, first row, end row.
+struct alignas(16) Tile {
+  std::int32_t group, begin, end, unused;
+};
+
+// Enough entries for any split of `rows` into `groups`.
+inline std::int64_t tile_table_entries(std::int64_t rows, std::int64_t groups) { return 1 + rows / tile_rows + groups; }
+
+// The plan's own table, or one made from its offsets in the context's arena.
+Tensor tile_table(Context& ctx, const DispatchPlan& plan);
+
+enum class Finish {
+  store,          // result = product
+  gelu,           // result = product + bias; activated = GELU(result)
+  gelu_backward,  // result holds pre: row_sums += product * GELU(pre); result = gate * product * GELU'(pre)
+};
+
+// result[j, n] = sum_c a[source(j), c] * b[group(j)][n, c], or b[group(j)][c, n] when b_transposed.
+struct GroupedProduct {
+  DType type = DType::bf16;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  bool b_transposed = false;
+  std::int64_t rows = 0, columns = 0, depth = 0, groups = 1;
+  const Tile* tiles = nullptr;  // null: one group of all rows
+  const std::int32_t* order = nullptr;
+  int gather = 0;  // source(j) = order[j] / gather; 0: source(j) = j
+  Finish finish = Finish::store;
+  void* result = nullptr;        // [rows, columns], the operands' type
+  void* activated = nullptr;     // the same; for Finish::gelu
+  const float* bias = nullptr;   // [columns] or null; for Finish::gelu
+  const float* gates = nullptr;  // indexed by order[j]; null: 1. For Finish::gelu_backward
+  float* row_sums =
+      nullptr;  // [rows, row_sum_slots(product)] parts of each row's sum, or null. For Finish::gelu_backward
+};
+
+// How many parts of a row's sum the kernel that will be chosen writes.
+int row_sum_slots(const Context& ctx, const GroupedProduct& product);
+void grouped_product(Context& ctx, const GroupedProduct& product);
+
+// Which kernel: chosen by device, type and sizes. Tests and measurements may ask for one.
+enum class Kernel { plain, warp, ping_pong, cooperative };
+Kernel choose_kernel(const Context& ctx, const GroupedProduct& product);
+void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel kernel);
+
+// target[g][m, n] += sum over the rows j of group g of u[j, m] * v[j, n], in fp32. u_gather, v_gather as `gather`
+// above.
+struct GroupedOuter {
+  DType type = DType::bf16;
+  const void* u = nullptr;
+  const void* v = nullptr;
+  int u_gather = 0, v_gather = 0;
+  const std::int32_t* order = nullptr;
+  const std::int32_t* offsets = nullptr;  // [groups + 1]
+  std::int64_t m = 0, n = 0, groups = 0;
+  float* target = nullptr;
+};
+void grouped_outer(Context& ctx, const GroupedOuter& outer);
+
+// A dense layer with its GELU in one kernel: pre = x W^T + bias, y = GELU(pre), all bf16 but bias (fp32, may be null).
+// in and out must be multiples of 8. x: [rows, in], weight: [out, in].
+void dense_gelu_bf16(Context& ctx, const void* x, const void* weight, const float* bias, std::int64_t rows,
+                     std::int64_t in, std::int64_t out, void* pre, void* y);
+
+}  // namespace some::cuda

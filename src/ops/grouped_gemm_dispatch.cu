@@ -1,0 +1,175 @@
+// Choices sorted by expert on the device (spec 3.5), with no host in between: counts of chunks, one scan, and a stable
+// placement. Integers only, each place determined by the choices alone: the same plan every time.
+#include <algorithm>
+#include <cub/block/block_scan.cuh>
+
+#include "ops/experts.h"
+#include "ops/grouped_gemm.h"
+
+namespace some::cuda {
+namespace {
+
+// counts[e, chunk]: how many choices of this chunk fell on e.
+__global__ void __launch_bounds__(256)
+    count_kernel(const std::int32_t* __restrict__ indices, std::int64_t total, int experts, int chunk, int chunks,
+                 std::int32_t* __restrict__ counts) {
+  extern __shared__ std::int32_t histogram[];
+  for (int e = threadIdx.x; e < experts; e += blockDim.x) histogram[e] = 0;
+  __syncthreads();
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * chunk, end = min(begin + chunk, total);
+  for (std::int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) atomicAdd(&histogram[indices[i]], 1);
+  __syncthreads();
+  for (int e = threadIdx.x; e < experts; e += blockDim.x)
+    counts[static_cast<std::int64_t>(e) * chunks + blockIdx.x] = histogram[e];
+}
+
+constexpr int scan_threads = 1024;
+using Scan = cub::BlockScan<int, scan_threads>;
+
+// One block. The table of row tiles from the experts' offsets.
+__device__ void write_tiles(const std::int32_t* offsets, int experts, Tile* tiles, Scan::TempStorage& storage) {
+  __shared__ int starts[scan_threads];
+  int done = 0;
+  for (int first = 0; first < experts; first += scan_threads) {
+    const int e = first + threadIdx.x;
+    const int count = e < experts ? (offsets[e + 1] - offsets[e] + tile_rows - 1) / tile_rows : 0;
+    int start = 0, total = 0;
+    Scan(storage).ExclusiveSum(count, start, total);
+    starts[threadIdx.x] = done + start;
+    __syncthreads();
+    const int last = min(experts - first, scan_threads);
+    for (int i = threadIdx.x / 32; i < last; i += scan_threads / 32) {
+      const int begin = offsets[first + i], end = offsets[first + i + 1];
+      for (int tile = threadIdx.x & 31; begin + tile * tile_rows < end; tile += 32) {
+        const int row = begin + tile * tile_rows;
+        tiles[1 + starts[i] + tile] = {first + i, row, min(row + tile_rows, end), 0};
+      }
+    }
+    done += total;
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) tiles[0] = {done, 0, 0, 0};
+}
+
+// One block. counts become the places where each chunk's choices of an expert start; then offsets and tiles.
+__global__ void __launch_bounds__(scan_threads)
+    scan_kernel(std::int32_t* counts, int experts, int chunks, std::int32_t total, std::int32_t* offsets, Tile* tiles) {
+  __shared__ Scan::TempStorage storage;
+  constexpr int each = 4;
+  const std::int64_t entries = static_cast<std::int64_t>(experts) * chunks;
+  int done = 0;
+  for (std::int64_t first = 0; first < entries; first += scan_threads * each) {
+    int values[each];
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t at = first + threadIdx.x * each + i;
+      values[i] = at < entries ? counts[at] : 0;
+    }
+    int sum = 0;
+    Scan(storage).ExclusiveSum(values, values, sum);
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const std::int64_t at = first + threadIdx.x * each + i;
+      if (at < entries) counts[at] = done + values[i];
+    }
+    done += sum;
+    __syncthreads();
+  }
+  for (int e = threadIdx.x; e < experts; e += scan_threads) offsets[e] = counts[static_cast<std::int64_t>(e) * chunks];
+  if (threadIdx.x == 0) offsets[experts] = total;
+  __syncthreads();
+  write_tiles(offsets, experts, tiles, storage);
+}
+
+__global__ void __launch_bounds__(scan_threads) tiles_kernel(const std::int32_t* offsets, int experts, Tile* tiles) {
+  __shared__ Scan::TempStorage storage;
+  write_tiles(offsets, experts, tiles, storage);
+}
+
+// One warp a chunk, 32 choices at a time in their order, so that equal experts keep it.
+__global__ void __launch_bounds__(32)
+    place_kernel(const std::int32_t* __restrict__ indices, std::int64_t total, int experts, int chunk, int chunks,
+                 const std::int32_t* __restrict__ starts, std::int32_t* __restrict__ order,
+                 std::int32_t* __restrict__ place) {
+  extern __shared__ std::int32_t next[];
+  const int lane = threadIdx.x;
+  for (int e = lane; e < experts; e += 32) next[e] = starts[static_cast<std::int64_t>(e) * chunks + blockIdx.x];
+  __syncwarp();
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * chunk, end = min(begin + chunk, total);
+  constexpr int ahead = 8;  // groups of 32 whose loads are under way together
+  for (std::int64_t first = begin; first < end; first += 32 * ahead) {
+    int chosen[ahead];
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) {
+      const std::int64_t at = first + i * 32 + lane;
+      chosen[i] = at < end ? indices[at] : experts;
+    }
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) {
+      const unsigned same = __match_any_sync(0xffffffffu, chosen[i]);
+      const int rank = __popc(same & ((1u << lane) - 1));
+      const bool valid = chosen[i] < experts;
+      const int position = valid ? next[chosen[i]] + rank : 0;
+      __syncwarp();
+      if (valid && rank == 0) next[chosen[i]] += __popc(same);
+      __syncwarp();
+      if (valid) {
+        const std::int64_t at = first + i * 32 + lane;
+        order[position] = static_cast<std::int32_t>(at);
+        place[at] = position;
+      }
+    }
+  }
+}
+
+Tensor empty_table(Context& ctx, std::int64_t rows, int experts) {
+  return ctx.scratch({tile_table_entries(rows, experts), 4}, DType::i32);
+}
+
+}  // namespace
+
+Tensor tile_table(Context& ctx, const DispatchPlan& plan) {
+  if (plan.tiles) return plan.tiles;
+  Tensor tiles = empty_table(ctx, plan.order.elements(), plan.experts);
+  tiles_kernel<<<1, scan_threads, 0, ctx.cuda->stream>>>(plan.offsets.data<std::int32_t>(), plan.experts,
+                                                         static_cast<Tile*>(tiles.raw()));
+  SOME_CUDA_LAUNCHED();
+  return tiles;
+}
+
+DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts) {
+  const std::int64_t total = indices.elements();
+  DispatchPlan plan;
+  plan.experts = experts;
+  plan.order = ctx.scratch({total}, DType::i32);
+  plan.place = ctx.scratch({total}, DType::i32);
+  plan.offsets = ctx.scratch({experts + 1}, DType::i32);
+  plan.tiles = empty_table(ctx, total, experts);
+
+  const ArenaScope scope(*ctx.arena);
+  const cudaStream_t stream = ctx.cuda->stream;
+  // Many experts: longer chunks, so that the scan over experts * chunks stays short.
+  const int chunk = experts <= 256 ? 1024 : 4096;
+  const int chunks = static_cast<int>(std::max<std::int64_t>(1, (total + chunk - 1) / chunk));
+  const std::size_t shared = static_cast<std::size_t>(experts) * sizeof(std::int32_t);
+  if (shared > 48 * 1024) {
+    SOME_CUDA_CHECK(
+        cudaFuncSetAttribute(count_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+    SOME_CUDA_CHECK(
+        cudaFuncSetAttribute(place_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+  }
+  Tensor counts = ctx.scratch({experts, chunks}, DType::i32);
+  const std::int32_t* const chosen = indices.data<std::int32_t>();
+  count_kernel<<<chunks, 256, shared, stream>>>(chosen, total, experts, chunk, chunks, counts.data<std::int32_t>());
+  SOME_CUDA_LAUNCHED();
+  scan_kernel<<<1, scan_threads, 0, stream>>>(counts.data<std::int32_t>(), experts, chunks,
+                                              static_cast<std::int32_t>(total), plan.offsets.data<std::int32_t>(),
+                                              static_cast<Tile*>(plan.tiles.raw()));
+  SOME_CUDA_LAUNCHED();
+  place_kernel<<<chunks, 32, shared, stream>>>(chosen, total, experts, chunk, chunks, counts.data<std::int32_t>(),
+                                               plan.order.data<std::int32_t>(), plan.place.data<std::int32_t>());
+  SOME_CUDA_LAUNCHED();
+  return plan;
+}
+
+}  // namespace some::cuda
