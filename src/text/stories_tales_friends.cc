@@ -86,8 +86,9 @@ void weather_and_plans(Telling& t) {
           "[laughed|shouted|said] {friend}.");
   t.maybe(40, "Later they shared the things they had brought from home[ and told each other jokes| and rested|].");
   t.say(
-      "[\"We can {plan} another day,\" said {hero}, and so they did, one week later.|{Hero} and {friend} went home "
-      "tired and happy. They had learned that a spoiled plan can make room for a better one.|When {hero} lay in bed "
+      "[\"We can {plan} another day,\" said {hero}, and so they did, one week later.|In the evening, {hero} and "
+      "{friend} were tired and happy. They had learned that a spoiled plan can make room for a better one.|When {hero} "
+      "lay in bed "
       "that night, {he} was almost thankful for the bad weather.]");
 }
 

@@ -103,7 +103,7 @@ void broken_and_mended(Telling& t) {
       {"music box", "Its spring jumped out and it stopped playing", "clockmaker",
        "put in a new spring and a drop of oil"},
       {"patchwork quilt", "It caught on a nail and tore", "tailor", "sewed a neat patch over the hole"},
-      {"leather boot", "Its heel came off with a crack", "cobbler", "nailed on a strong new heel"},
+      {"leather bag", "Its strap tore off", "cobbler", "sewed on a strong new strap"},
       {"bicycle", "Its front wheel hit a rock and bent", "blacksmith", "heated the wheel and hammered it straight"},
       {"teapot", "Its handle broke off", "potter", "shaped a new handle from clay and baked it hard"},
       {"violin", "One of its strings snapped", "music teacher", "stretched a new string across it and tuned it"},

@@ -287,7 +287,7 @@ void treasure_map(Telling& t) {
       {"a tooth", "the white rock on the moor", "stood in its shadow and looked to the west"},
       {"a crown", "the hilltop with five pines", "counted the pines twice"},
       {"a mirror", "the round pond", "followed its shore, past the herons"},
-      {"a mouth", "the cave by the sea", "lit a candle and went in"},
+      {"a mouth", "the cave by the sea", "went in with a candle"},
       {"a pair of horns", "the fork where two roads meet", "took the left road, as the arrow told them"},
   };
   struct Treasure {
@@ -402,7 +402,8 @@ void chain_of_trades(Telling& t) {
   t.say(
       "[First|Down the road] {he} met {who_one}. \"{why_one},\" {he_one} [said|complained|sighed]. \"If only I had "
       "{thing_one}!\"");
-  t.say("\"You can have mine,\" said {hero}. {Who_one} was [delighted|so glad] and gave {him} {thing_two} in return.");
+  t.say(
+      "\"You can have mine,\" said {hero}. {Who_one} was [delighted|very glad] and gave {him} {thing_two} in return.");
   t.say(
       "[A little later|Next|Around the corner] {he} met {who_two}. \"{why_two},\" said {who_two}. \"I [need|am looking "
       "for] {thing_two}.\"");
@@ -472,7 +473,7 @@ void foolish_wish(Telling& t) {
   static constexpr Magic kMagic[] = {
       {"an old woman with a heavy bundle", "the old woman", "a~ [gray|smooth] pebble", Gender::female},
       {"a little man with a green beard", "the little man", "a copper button", Gender::male},
-      {"a fairy caught in a spider web", "the fairy", "a drop of dew that did not melt", Gender::female},
+      {"a fairy caught in a spider web", "the fairy", "a bead of blue glass", Gender::female},
       {"a traveler with a torn cloak", "the traveler", "a wooden ring", Gender::male},
       {"a witch who had lost her glasses", "the witch", "a black feather", Gender::female},
       {"a dwarf with a broken cart", "the dwarf", "a tiny lamp", Gender::male},
