@@ -120,7 +120,7 @@ Recipe soup(Telling& t, unsigned servings) {
   r.ingredients = {"{first_line}",
                    "{second_line}",
                    "1 onion",
-                   "[1|2] tablespoons of {fat}",
+                   "2 tablespoons of {fat}",
                    std::to_string(servings) + " cups of {liquid}",
                    "half a cup of {finish}",
                    "1 teaspoon of {spice}",
@@ -497,7 +497,7 @@ Recipe roast(Telling& t, unsigned servings) {
                    "{second_line}",
                    "{third_line}",
                    "[2|3|4] tablespoons of olive oil",
-                   "[1|2] teaspoons of {spice}",
+                   "2 teaspoons of {spice}",
                    "1 tablespoon of {glaze}",
                    "a few sprigs of {herb}",
                    "a small bowl of {dip}"};

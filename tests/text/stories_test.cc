@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
@@ -252,6 +253,11 @@ TEST(Stories, RecipesUseWhatTheyList) {
       std::string item = line.substr(2);
       if (const std::size_t end = item.find(" for serving"); end != std::string::npos) item.resize(end);
       const std::size_t of = item.rfind(" of ");
+      if (const std::size_t amount = static_cast<std::size_t>(std::atoi(item.c_str())); amount > 0) {
+        // "1 cup of milk", "3 cups of milk", "2 leeks": the counted word agrees with the number.
+        const std::string counted = item.substr(0, item.find(" of "));
+        ASSERT_EQ(counted.back() == 's', amount > 1) << item;
+      }
       item = of != std::string::npos ? item.substr(of + 4) : item;
       if (std::isdigit(static_cast<unsigned char>(item[0])) != 0) item = item.substr(item.find(' ') + 1);
       if (item.starts_with("some ")) item = item.substr(5);
