@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/random.h"
+#include "base/threads.h"
 #include "text/corpus.h"
 #include "text/stories.h"
 
@@ -17,6 +18,37 @@ namespace {
 
 constexpr std::string_view builtin_prefix = "builtin:";
 constexpr std::int64_t progress_every = 500;  // stories
+
+// Pieces of the built-in generator, told by all threads a block at a time.
+class BuiltinStories {
+ public:
+  // The generator's own seed is fixed: runs that differ in their seed alone learn from the same text.
+  BuiltinStories(const std::string& domain, std::int64_t first, std::int64_t end)
+      : options_{.seed = 0, .domain = domain}, first_untold_(first), end_(end) {}
+
+  bool next(std::string& story) {
+    if (at_ == block_.size() && !tell_block()) return false;
+    story = std::move(block_[at_++]);
+    return true;
+  }
+
+ private:
+  bool tell_block() {
+    const std::int64_t count = std::min<std::int64_t>(end_ - first_untold_, 1024);
+    block_.resize(static_cast<std::size_t>(count));
+    at_ = 0;
+    parallel_for(count, [&](std::int64_t i) {
+      block_[static_cast<std::size_t>(i)] = make_story(options_, static_cast<std::uint64_t>(first_untold_ + i));
+    });
+    first_untold_ += count;
+    return count > 0;
+  }
+
+  StoryOptions options_;
+  std::int64_t first_untold_, end_;
+  std::vector<std::string> block_;
+  std::size_t at_ = 0;
+};
 
 }  // namespace
 
@@ -35,12 +67,7 @@ StorySource::StorySource(std::string name, const DataConfig& config, std::int64_
 
 StoryStream StorySource::open() const {
   if (!domain_.empty()) {
-    // The generator's own seed is fixed: runs that differ in their seed alone learn from the same text.
-    return [options = StoryOptions{.seed = 0, .domain = domain_}, at = first_, end = first_ + limit_](std::string& story) mutable {
-      if (at == end) return false;
-      story = make_story(options, static_cast<std::uint64_t>(at++));
-      return true;
-    };
+    return [told = std::make_shared<BuiltinStories>(domain_, first_, first_ + limit_)](std::string& story) { return told->next(story); };
   }
   CorpusOptions options;
   options.paths = {name_};

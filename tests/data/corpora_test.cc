@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -280,6 +282,49 @@ TEST(Corpora, BuiltinTrainsOnTheFirstAndValidatesOnTheNext) {
   const TokenData other = load_tokens("builtin:recipes", config, corpora.tokenizer, 4, "");
   ASSERT_EQ(other.stories(), 4);
   EXPECT_EQ(decode(corpora, other, 1), make_story({.seed = 0, .domain = "recipes"}, 31));
+}
+
+TEST(Corpora, BuiltinAcrossBlocks) {
+  DataConfig config = small_config("builtin:letters");
+  config.train_stories = 1024;
+  config.valid_stories = 1025;
+  const Corpora corpora = load(config);
+  ASSERT_EQ(corpora.train.stories(), 1024);
+  ASSERT_EQ(corpora.valid.stories(), 1025);
+  EXPECT_EQ(decode(corpora, corpora.valid, 1024), make_story({.seed = 0, .domain = "letters"}, 2048));
+}
+
+// Stories larger than a block of tokenisation, and more of them than one block holds.
+TEST(Corpora, LongStories) {
+  const TemporaryFolder folder;
+  std::string line;
+  while (line.size() < (5u << 20)) line += story_number(static_cast<int>(line.size() % 977)) + " ";
+  const Corpora corpora = load(small_config(folder.write("t.txt", line + "\n<|endoftext|>\nshort\n<|endoftext|>\n" + line + "end"),
+                                            folder.write("v.txt", "x")));
+  ASSERT_EQ(corpora.train.stories(), 3);
+  EXPECT_EQ(decode(corpora, corpora.train, 0), line);
+  EXPECT_EQ(decode(corpora, corpora.train, 1), "short");
+  EXPECT_EQ(decode(corpora, corpora.train, 2), line + "end");
+}
+
+TEST(Corpora, TinyStories) {
+  const std::string shared = SOME_SOURCE_DIR "/../shared/data/tinystories/";
+  if (!std::filesystem::exists(shared + "train.txt")) GTEST_SKIP() << "needs ../shared/data/tinystories: not here";
+  DataConfig config = small_config(shared + "train.txt", shared + "valid.txt");
+  config.tokenizer = "whitespace";
+  config.vocab = 4096;
+  config.train_stories = 2000;
+  config.valid_stories = 500;
+  const Corpora corpora = load(config);
+  EXPECT_EQ(corpora.train.stories(), 2000);
+  EXPECT_EQ(corpora.valid.stories(), 500);
+  EXPECT_EQ(corpora.tokenizer.vocab_size(), 4096u);
+  for (std::int64_t i = 0; i < 500; ++i) {
+    const auto bytes = corpora.valid.bytes(i);
+    const auto sum = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+    ASSERT_LE(sum, corpora.valid.story_bytes(i));
+    ASSERT_GE(sum, corpora.valid.story_bytes(i) - 4) << "only blanks at the end may be lost";
+  }
 }
 
 TEST(Corpora, TokenizerFileAndOtherText) {
