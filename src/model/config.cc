@@ -9,8 +9,8 @@ namespace some {
 
 ParameterCounts count_parameters(const ModelConfig& config) {
   const std::int64_t d = config.d_model, f = config.d_ffn, experts = config.experts, vocab = config.vocab;
-  // Attention (packed projection and output projection with biases) and the block's two norms. A pre-norm block without a feed-forward part
-  // has nothing for its second norm to stand before.
+  // Attention (packed projection and output projection with biases) and the block's two norms. A pre-norm block without
+  // a feed-forward part has nothing for its second norm to stand before.
   const bool second_norm = !(config.norm == Norm::pre && config.ffn == Ffn::none);
   std::int64_t layer_trainable = 4 * d * d + 4 * d + (second_norm ? 4 * d : 2 * d);
   std::int64_t layer_frozen = 0;
@@ -63,8 +63,8 @@ void check_config(const ModelConfig& config) {
     bad_input("model.d_model = {}: must be even, since sinusoidal positions come in pairs", config.d_model);
   }
   if (config.ffn == Ffn::dense && config.dense_hidden() < 1) {
-    bad_input("model.dense_mult = {}: makes a hidden layer of {}; model.dense_mult * model.d_model must be at least 1", config.dense_mult,
-              config.dense_hidden());
+    bad_input("model.dense_mult = {}: makes a hidden layer of {}; model.dense_mult * model.d_model must be at least 1",
+              config.dense_mult, config.dense_hidden());
   }
   if (config.ffn != Ffn::some) return;
 
@@ -86,7 +86,8 @@ void check_config(const ModelConfig& config) {
     at_least_one("some.lora_rank", config.lora_rank);
     const int smaller = config.d_model < config.d_ffn ? config.d_model : config.d_ffn;
     if (config.lora_rank > smaller) {
-      bad_input("some.lora_rank = {}: must not be more than the smaller side of an expert's matrix, {}", config.lora_rank, smaller);
+      bad_input("some.lora_rank = {}: must not be more than the smaller side of an expert's matrix, {}",
+                config.lora_rank, smaller);
     }
   }
   const auto positive = [](const char* key, double value) {
@@ -94,9 +95,11 @@ void check_config(const ModelConfig& config) {
   };
   positive("some.train_temp", config.train_temp);
   positive("some.eval_temp", config.eval_temp);
-  if (config.train_temp_end == 0) bad_input("some.train_temp_end = 0: wants a number above 0, or a negative one for no change");
+  if (config.train_temp_end == 0)
+    bad_input("some.train_temp_end = 0: wants a number above 0, or a negative one for no change");
   if (config.train_temp_end > 0 && config.temperature == Temperature::learned) {
-    bad_input("some.train_temp_end = {}: cannot be given with some.temperature = \"learned\"; leave one out", config.train_temp_end);
+    bad_input("some.train_temp_end = {}: cannot be given with some.temperature = \"learned\"; leave one out",
+              config.train_temp_end);
   }
   if (!(config.topk_warmup >= 0 && config.topk_warmup <= 1)) {
     bad_input("some.topk_warmup = {}: wants a share of the steps from 0 to 1", config.topk_warmup);
@@ -107,8 +110,10 @@ void check_config(const ModelConfig& config) {
     }
     const double highest = std::log(static_cast<double>(config.top_k));
     if (config.entropy_low > highest) {
-      bad_input("some.entropy_band = [{}, {}]: the gates of some.top_k = {} experts have at most {:.3f} nats, so the lower end must not be above that",
-                config.entropy_low, config.entropy_high, config.top_k, highest);
+      bad_input(
+          "some.entropy_band = [{}, {}]: the gates of some.top_k = {} experts have at most {:.3f} nats, so the lower "
+          "end must not be above that",
+          config.entropy_low, config.entropy_high, config.top_k, highest);
     }
   }
   const KeySettings& keys = config.keys;
@@ -118,7 +123,8 @@ void check_config(const ModelConfig& config) {
   }
   for (const int layer : keys.frozen_layers) {
     if (layer < 0 || layer >= config.layers) {
-      bad_input("some.frozen_layers names layer {}: model.layers = {}, so layers are 0 to {}", layer, config.layers, config.layers - 1);
+      bad_input("some.frozen_layers names layer {}: model.layers = {}, so layers are 0 to {}", layer, config.layers,
+                config.layers - 1);
     }
   }
 }

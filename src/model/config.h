@@ -60,8 +60,8 @@ struct ParameterCounts {
 };
 ParameterCounts count_parameters(const ModelConfig& config);  // spec 2, "Parameter counts"
 
-// Throws bad_input when a combination is impossible (heads not dividing d_model, top_k > experts, ...). The message begins with the recipe key
-// at fault, so that the recipe reader can put file and line before it.
+// Throws bad_input when a combination is impossible (heads not dividing d_model, top_k > experts, ...). The message
+// begins with the recipe key at fault, so that the recipe reader can put file and line before it.
 void check_config(const ModelConfig& config);
 
 }  // namespace some

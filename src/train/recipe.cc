@@ -75,7 +75,8 @@ class Reader {
   void finish(const std::string& origin) {
     recipe.model.seed = recipe.seed;
     recipe.model.vocab = recipe.data.vocab;
-    if (scale_of_all_layers_) recipe.model.keys.beta_layer_scale.assign(static_cast<std::size_t>(recipe.model.layers), *scale_of_all_layers_);
+    if (scale_of_all_layers_)
+      recipe.model.keys.beta_layer_scale.assign(static_cast<std::size_t>(recipe.model.layers), *scale_of_all_layers_);
     for (const char* name : {"data.train", "data.valid", "data.tokenizer"}) locate(name);
     try {
       check_config(recipe.model);
@@ -103,9 +104,11 @@ class Reader {
     if (std::find(chain.begin(), chain.end(), path) != chain.end()) {
       bad_input("{}: base = \"{}\": the recipe builds on itself ({} -> {})", place, base.text, arrows(chain), path);
     }
-    if (chain.size() > deepest_base) bad_input("{}: base: more than {} recipes build on one another", place, deepest_base);
+    if (chain.size() > deepest_base)
+      bad_input("{}: base: more than {} recipes build on one another", place, deepest_base);
     std::error_code ignored;
-    if (!fs::is_regular_file(path, ignored)) bad_input("{}: base = \"{}\": there is no file {}", place, base.text, path);
+    if (!fs::is_regular_file(path, ignored))
+      bad_input("{}: base = \"{}\": there is no file {}", place, base.text, path);
     read_text(read_file(path), path, chain);
   }
 
@@ -132,7 +135,8 @@ class Reader {
       names.push_back(key.full_name());
     }
     if (name == "model" || name == "some" || name == "data" || name == "train") {
-      bad_input("{}: {} is a table: its keys are written under [{}], or as {}.KEY=VALUE on the command line", place, name, name, name);
+      bad_input("{}: {} is a table: its keys are written under [{}], or as {}.KEY=VALUE on the command line", place,
+                name, name, name);
     }
     bad_input("{}: unknown key {}; did you mean {}?", place, name, nearest_name(name, names));
   }
@@ -186,8 +190,10 @@ class Reader {
         if (node.is_number()) return std::vector<double>{};  // filled in when the number of layers is known
         return numbers(key, node, place);
       case SettingKind::numbers:
-      case SettingKind::integers: return numbers(key, node, place);
-      case SettingKind::anneal: return anneal(key, node, place);
+      case SettingKind::integers:
+        return numbers(key, node, place);
+      case SettingKind::anneal:
+        return anneal(key, node, place);
     }
     return Setting();
   }
@@ -196,11 +202,13 @@ class Reader {
     if (node.kind != TomlNode::Kind::array) wrong(key, node, place);
     std::vector<double> values;
     for (const TomlNode& item : node.items) {
-      if (key.kind == SettingKind::integers ? item.kind != TomlNode::Kind::integer : !item.is_number()) wrong(key, item, place);
+      if (key.kind == SettingKind::integers ? item.kind != TomlNode::Kind::integer : !item.is_number())
+        wrong(key, item, place);
       check_range(key, item.number, item, place);
       values.push_back(item.number);
     }
-    const bool right_length = key.lengths.empty() || std::find(key.lengths.begin(), key.lengths.end(), values.size()) != key.lengths.end();
+    const bool right_length =
+        key.lengths.empty() || std::find(key.lengths.begin(), key.lengths.end(), values.size()) != key.lengths.end();
     if (!right_length) wrong(key, node, place);
     return values;
   }
@@ -212,7 +220,8 @@ class Reader {
       const std::string full = key.full_name() + "." + name;
       if (name == "shape") {
         const auto& shapes = anneal_shapes();
-        if (value.kind != TomlNode::Kind::text || std::find(shapes.begin(), shapes.end(), value.text) == shapes.end()) wrong(key, value, place);
+        if (value.kind != TomlNode::Kind::text || std::find(shapes.begin(), shapes.end(), value.text) == shapes.end())
+          wrong(key, value, place);
         result.shape = anneal_shape(value.text);
       } else if (name == "start" || name == "end") {
         if (!value.is_number() || !std::isfinite(value.number) || value.number < 0) {
@@ -220,7 +229,8 @@ class Reader {
         }
         (name == "start" ? result.start : result.end) = value.number;
       } else {
-        bad_input("{}: unknown key {}; did you mean {}.{}?", place, full, key.full_name(), nearest_name(name, {"shape", "start", "end"}));
+        bad_input("{}: unknown key {}; did you mean {}.{}?", place, full, key.full_name(),
+                  nearest_name(name, {"shape", "start", "end"}));
       }
     }
     if (result.shape == AnnealShape::exponential && (result.start <= 0 || result.end <= 0)) {
@@ -243,7 +253,8 @@ class Reader {
     for (const auto& [name, value] : node.entries) {
       const std::string here = fmt::format("{}:{}", origin, value.line);
       if (name == "source" || name == "note") {
-        if (value.kind != TomlNode::Kind::text) bad_input("{}: published.{}: wants a text in quotes, not {}", here, name, value.describe());
+        if (value.kind != TomlNode::Kind::text)
+          bad_input("{}: published.{}: wants a text in quotes, not {}", here, name, value.describe());
         (name == "source" ? published.source : published.note) = value.text;
       } else if (contains(published_scalars(), name)) {
         if (!value.is_number()) bad_input("{}: published.{}: wants a number, not {}", here, name, value.describe());
@@ -253,7 +264,8 @@ class Reader {
           return name == "epochs" ? item.kind == TomlNode::Kind::integer : item.is_number();
         });
         if (value.kind != TomlNode::Kind::array || !all_numbers) {
-          bad_input("{}: published.{}: wants a list of numbers, one an epoch, nan where nothing was reported", here, name);
+          bad_input("{}: published.{}: wants a list of numbers, one an epoch, nan where nothing was reported", here,
+                    name);
         }
         if (name == "epochs") {
           epochs = &value;
@@ -264,13 +276,16 @@ class Reader {
         bad_input("{}: unknown key published.{}; did you mean published.{}?", here, name, nearest_name(name, names));
       }
     }
-    const std::size_t count = epochs != nullptr ? epochs->items.size() : columns.empty() ? 0 : columns[0].second->items.size();
+    const std::size_t count = epochs != nullptr ? epochs->items.size()
+                              : columns.empty() ? 0
+                                                : columns[0].second->items.size();
     for (std::size_t i = 0; i < count; ++i) {
       PublishedEpoch epoch;
       epoch.epoch = epochs != nullptr ? static_cast<int>(epochs->items[i].integer) : static_cast<int>(i) + 1;
       for (const auto& [name, column] : columns) {
         if (column->items.size() != count) {
-          bad_input("{}:{}: published.{} has {} numbers where the other lists have {}", origin, column->line, name, column->items.size(), count);
+          bad_input("{}:{}: published.{} has {} numbers where the other lists have {}", origin, column->line, name,
+                    column->items.size(), count);
         }
         if (!std::isnan(column->items[i].number)) epoch.values[name] = column->items[i].number;
       }
@@ -282,17 +297,21 @@ class Reader {
   // Checks across keys that are not the model's own. As in check_config, a message begins with the key at fault.
   void check_run() const {
     if (recipe.data.train.empty()) bad_input("data.train = \"\": wants a file, a folder or \"builtin:stories\"");
-    if (recipe.data.separator.empty()) bad_input("data.separator = \"\": wants the line that stands between two stories");
-    if (recipe.data.tokenizer.empty()) bad_input("data.tokenizer = \"\": wants \"bytelevel\", \"whitespace\" or a tokenizer.json");
+    if (recipe.data.separator.empty())
+      bad_input("data.separator = \"\": wants the line that stands between two stories");
+    if (recipe.data.tokenizer.empty())
+      bad_input("data.tokenizer = \"\": wants \"bytelevel\", \"whitespace\" or a tokenizer.json");
     // Three special tokens and one for each byte.
     if (recipe.data.tokenizer == "bytelevel" && recipe.data.vocab < 259) {
-      bad_input("data.vocab = {}: a bytelevel vocabulary has at least 259 tokens, 256 bytes and 3 special ones", recipe.data.vocab);
+      bad_input("data.vocab = {}: a bytelevel vocabulary has at least 259 tokens, 256 bytes and 3 special ones",
+                recipe.data.vocab);
     }
     if (recipe.data.valid.empty() && recipe.data.valid_share <= 0) {
       bad_input("data.valid_share = 0: leaves nothing to validate on; give data.valid, or a share above 0");
     }
     if (recipe.train.max_steps > 0 && recipe.train.warmup_steps > recipe.train.max_steps) {
-      bad_input("train.warmup_steps = {}: must not be more than train.max_steps = {}", recipe.train.warmup_steps, recipe.train.max_steps);
+      bad_input("train.warmup_steps = {}: must not be more than train.max_steps = {}", recipe.train.warmup_steps,
+                recipe.train.max_steps);
     }
     if (recipe.train.precision == "f64" && recipe.train.device == "cuda") {
       bad_input("train.precision = \"f64\": is computed on the CPU only; train.device must be \"cpu\"");
@@ -332,8 +351,10 @@ Recipe parse_recipe(const std::string& text, const std::string& origin, const st
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) bad_input("{}: is a folder; a recipe is a TOML file such as recipes/default.toml", path);
-  if (!fs::exists(path, ignored)) bad_input("{}: there is no such recipe; a recipe is a TOML file such as recipes/default.toml", path);
+  if (fs::is_directory(path, ignored))
+    bad_input("{}: is a folder; a recipe is a TOML file such as recipes/default.toml", path);
+  if (!fs::exists(path, ignored))
+    bad_input("{}: there is no such recipe; a recipe is a TOML file such as recipes/default.toml", path);
   return parse_recipe(read_file(path), path, overrides);
 }
 

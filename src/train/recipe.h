@@ -1,5 +1,5 @@
-// Recipes: one TOML file a run (architecture.md, "Recipe keys"). Reading, dotted overrides, `base`, checks, and writing the resolved file back
-// with every key commented.
+// Recipes: one TOML file a run (architecture.md, "Recipe keys"). Reading, dotted overrides, `base`, checks, and writing
+// the resolved file back with every key commented.
 #pragma once
 
 #include <map>
@@ -28,19 +28,22 @@ struct TrainConfig {  // [train]
   std::int64_t measure_every = 50;    // steps between lines of cheap measures
   std::int64_t checkpoint_every = 0;  // steps; 0: after each epoch
   int keep_checkpoints = 2;
-  std::int64_t save_keys_every = 0;   // steps; key positions saved for drawing their movement; 0: at each evaluation
-  int patience = 0;                   // evaluations without improvement before stopping early; 0: never
+  std::int64_t save_keys_every = 0;     // steps; key positions saved for drawing their movement; 0: at each evaluation
+  int patience = 0;                     // evaluations without improvement before stopping early; 0: never
   std::string eval_average = "tokens";  // tokens | batches
   std::string precision = "auto";       // auto | fp32 | bf16 | f64
   std::string device = "auto";
   int threads = 0;
 };
 
-// What a published report says of this run: only compared, never used. In the file, [published] holds `source` and `note`, numbers of the
-// whole run (total_parameters_m, trainable_parameters_m, steps, experts_used, final_gini, ...) and one list a measure (train, val, ppl, gini,
-// entropy, gini_mass, entropy_mass, dead, temperature), all of the same length. `epochs = [1, 4]` names the epochs the lists speak of, where only
-// the first and the last were reported; without it they are 1, 2, 3, ... A number that was not reported is `nan` and left out of `values`.
-// [published] and `title` belong to one file: they are not taken over from `base`.
+// What a published report says of this run: only compared, never used. In the file, [published] holds `source` and
+// `note`, numbers of the whole run (total_parameters_m, trainable_parameters_m in millions as printed, steps;
+// experts_used, best_gini, best_entropy, best_gini_mass, best_entropy_mass of the middle layer of the best checkpoint;
+// gini_peak and entropy_low where only these were told) and one list a measure (train, val, ppl, gini, entropy,
+// gini_mass, entropy_mass, dead, temperature), all of the same length. `epochs = [1, 4]` names the epochs the lists
+// speak of, where only the first and the last were reported; without it they are 1, 2, 3, ... A number that was not
+// reported is `nan` and left out of `values`. [published] and `title` belong to one file: they are not taken over from
+// `base`.
 struct PublishedEpoch {
   int epoch = 0;
   std::map<std::string, double> values;  // train, val, ppl, gini, entropy, gini_mass, entropy_mass, dead, ...
@@ -62,9 +65,11 @@ struct Recipe {
   std::optional<Published> published;
 };
 
-// Reads a recipe, on top of the recipe its `base` names (relative to the file's folder), and applies overrides ("train.max_steps=100"). Unknown keys (naming the nearest known one), wrong types, values out of
-// range and impossible combinations throw bad_input with file and line. `vocab` of the model is data.vocab until a tokenizer is at hand.
-// A relative data path is taken as it stands (from the working folder), and, where nothing is there, from the recipe's folder.
+// Reads a recipe, on top of the recipe its `base` names (relative to the file's folder), and applies overrides
+// ("train.max_steps=100"). Unknown keys (naming the nearest known one), wrong types, values out of range and impossible
+// combinations throw bad_input with file and line. `vocab` of the model is data.vocab until a tokenizer is at hand. A
+// relative data path is taken as it stands (from the working folder), and, where nothing is there, from the recipe's
+// folder.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
 Recipe parse_recipe(const std::string& text, const std::string& origin, const std::vector<std::string>& overrides);
 // The resolved recipe as TOML, every key with a comment (meaning, range, default).

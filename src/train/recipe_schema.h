@@ -1,5 +1,5 @@
-// The table of recipe keys: each key stands here once, with its type, range, meaning and place in the Recipe. Reading, overrides, error
-// messages, the commented file that is written back, and differences are all made from this table.
+// The table of recipe keys: each key stands here once, with its type, range, meaning and place in the Recipe. Reading,
+// overrides, error messages, the commented file that is written back, and differences are all made from this table.
 #pragma once
 
 #include <cstdint>
@@ -36,14 +36,14 @@ struct RecipeKey {
   std::vector<std::string> choices;
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
-  bool above_low = false;   // the value must be above `low`, not equal to it
-  bool below_high = false;  // likewise
-  std::vector<int> lengths; // of a list; empty: any
+  bool above_low = false;    // the value must be above `low`, not equal to it
+  bool below_high = false;   // likewise
+  std::vector<int> lengths;  // of a list; empty: any
   std::function<Setting(const Recipe&)> get;
   std::function<void(Recipe&, const Setting&)> set;
 
   std::string full_name() const { return table.empty() ? name : table + "." + name; }
-  std::string wants() const;                     // "a whole number of at least 1"
+  std::string wants() const;                      // "a whole number of at least 1"
   std::string write(const Setting& value) const;  // as TOML
 };
 

@@ -1,5 +1,5 @@
-// TOML text as a plain tree with line numbers. The TOML library stays behind this file, so that it is compiled once and its types
-// appear nowhere else; recipes and the index of series are both read through it.
+// TOML text as a plain tree with line numbers. The TOML library stays behind this file, so that it is compiled once and
+// its types appear nowhere else; recipes and the index of series are both read through it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct TomlNode {
   std::int64_t integer = 0;
   double number = 0;  // also filled for an integer
   std::string text;
-  std::vector<TomlNode> items;                             // of an array
+  std::vector<TomlNode> items;                            // of an array
   std::vector<std::pair<std::string, TomlNode>> entries;  // of a table, in the order of the file
   int line = 0;
 

@@ -12,7 +12,9 @@ namespace some {
 namespace {
 
 std::string write_published(const Published& published) {
-  std::string text = "\n# What was reported of this run: only compared, never used. Lists have one number an epoch, nan where nothing was reported.\n[published]\n";
+  std::string text =
+      "\n# What was reported of this run: only compared, never used. Lists have one number an epoch, nan where nothing "
+      "was reported.\n[published]\n";
   if (!published.source.empty()) text += fmt::format("source = {}\n", toml_quote(published.source));
   if (!published.note.empty()) text += fmt::format("note = {}\n", toml_quote(published.note));
   for (const std::string& name : published_scalars()) {
@@ -21,7 +23,8 @@ std::string write_published(const Published& published) {
   }
   if (published.epochs.empty()) return text;
   std::string numbers;
-  for (const PublishedEpoch& epoch : published.epochs) numbers += (numbers.empty() ? "" : ", ") + std::to_string(epoch.epoch);
+  for (const PublishedEpoch& epoch : published.epochs)
+    numbers += (numbers.empty() ? "" : ", ") + std::to_string(epoch.epoch);
   text += fmt::format("epochs = [{}]\n", numbers);
   for (const std::string& name : published_columns()) {
     std::string column;
@@ -45,8 +48,8 @@ std::string write_recipe(const Recipe& recipe) {
     if (!table.name.empty()) text += fmt::format("\n# {}\n[{}]\n", table.meaning, table.name);
     for (const RecipeKey& key : recipe_keys()) {
       if (key.table != table.name) continue;
-      text += fmt::format("# {}\n#   {}; default {}\n{} = {}\n", key.meaning, key.wants(), key.write(key.get(defaults)), key.name,
-                          key.write(key.get(recipe)));
+      text += fmt::format("# {}\n#   {}; default {}\n{} = {}\n", key.meaning, key.wants(), key.write(key.get(defaults)),
+                          key.name, key.write(key.get(recipe)));
     }
   }
   if (recipe.published) text += write_published(*recipe.published);

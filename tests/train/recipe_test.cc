@@ -1,13 +1,12 @@
 // Recipes: reading, overrides, `base`, messages, writing back, and the parameter counts of every published run.
 #include "train/recipe.h"
 
+#include <gtest/gtest.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-
-#include <unistd.h>
-
-#include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -31,7 +30,9 @@ std::string message_of(const std::string& text, const std::vector<std::string>& 
 
 class Folder {
  public:
-  Folder() : path_(fs::temp_directory_path() / ("some-recipe-test-" + std::to_string(::getpid()))) { fs::create_directories(path_); }
+  Folder() : path_(fs::temp_directory_path() / ("some-recipe-test-" + std::to_string(::getpid()))) {
+    fs::create_directories(path_);
+  }
   ~Folder() { fs::remove_all(path_); }
   std::string write(const std::string& name, const std::string& text) const {
     fs::create_directories((path_ / name).parent_path());
@@ -62,15 +63,33 @@ TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
     const Setting before = key.get(recipe);
     Setting after = before;
     switch (key.kind) {
-      case SettingKind::boolean: after = !std::get<bool>(before); break;
-      case SettingKind::integer: after = std::max<std::int64_t>(std::get<std::int64_t>(before) * 2, 2); break;
-      case SettingKind::number: after = 0.375; break;
-      case SettingKind::text: after = std::string("a \"b\" \\ c"); break;
-      case SettingKind::choice: after = std::get<std::string>(before) == key.choices[0] ? key.choices[1] : key.choices[0]; break;
-      case SettingKind::numbers: after = std::vector<double>{0.125, 0.5}; break;
-      case SettingKind::integers: after = std::vector<double>{0, 1}; break;
-      case SettingKind::layer_scale: after = std::vector<double>(10, 0.5); break;
-      case SettingKind::anneal: after = BetaAnneal{AnnealShape::cosine, 1.0, 0.25}; break;
+      case SettingKind::boolean:
+        after = !std::get<bool>(before);
+        break;
+      case SettingKind::integer:
+        after = std::max<std::int64_t>(std::get<std::int64_t>(before) * 2, 2);
+        break;
+      case SettingKind::number:
+        after = 0.375;
+        break;
+      case SettingKind::text:
+        after = std::string("a \"b\" \\ c");
+        break;
+      case SettingKind::choice:
+        after = std::get<std::string>(before) == key.choices[0] ? key.choices[1] : key.choices[0];
+        break;
+      case SettingKind::numbers:
+        after = std::vector<double>{0.125, 0.5};
+        break;
+      case SettingKind::integers:
+        after = std::vector<double>{0, 1};
+        break;
+      case SettingKind::layer_scale:
+        after = std::vector<double>(10, 0.5);
+        break;
+      case SettingKind::anneal:
+        after = BetaAnneal{AnnealShape::cosine, 1.0, 0.25};
+        break;
     }
     key.set(recipe, after);
     recipe.model.vocab = recipe.data.vocab;
@@ -113,11 +132,12 @@ TEST(Recipe, NumbersSurviveWriting) {
 }
 
 TEST(Recipe, Overrides) {
-  const Recipe recipe = parse_recipe("[train]\nepochs = 3\n", "x.toml",
-                                     {"train.max_steps=100", "some.top_k=8", "data.train=data/my stories.txt", "some.init=sparse",
-                                      "train.betas=[0.8, 0.9]", "some.beta_anneal={shape=\"linear\", start=1, end=0.1}", "train.lr=1e-3",
-                                      "data.valid=2024-01-01", "some.entropy_band=[1.5, 2.5]", "some.beta_layer_scale=0.5", "seed=7",
-                                      "some.top_k=2", "data.separator===="});
+  const Recipe recipe =
+      parse_recipe("[train]\nepochs = 3\n", "x.toml",
+                   {"train.max_steps=100", "some.top_k=8", "data.train=data/my stories.txt", "some.init=sparse",
+                    "train.betas=[0.8, 0.9]", "some.beta_anneal={shape=\"linear\", start=1, end=0.1}", "train.lr=1e-3",
+                    "data.valid=2024-01-01", "some.entropy_band=[0.5, 2.5]", "some.beta_layer_scale=0.5", "seed=7",
+                    "some.top_k=2", "data.separator===="});
   EXPECT_EQ(recipe.train.epochs, 3);
   EXPECT_EQ(recipe.train.max_steps, 100);
   EXPECT_EQ(recipe.model.top_k, 2);  // the last one holds
@@ -128,7 +148,7 @@ TEST(Recipe, Overrides) {
   EXPECT_EQ(recipe.train.beta1, 0.8);
   EXPECT_EQ(recipe.model.keys.beta_anneal.shape, AnnealShape::linear);
   EXPECT_EQ(recipe.model.keys.beta_anneal.end, 0.1);
-  EXPECT_EQ(recipe.model.entropy_low, 1.5);
+  EXPECT_EQ(recipe.model.entropy_low, 0.5);
   EXPECT_EQ(recipe.model.keys.beta_layer_scale, std::vector<double>(10, 0.5));
   EXPECT_EQ(recipe.model.seed, 7U);
 }
@@ -147,46 +167,71 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
       {"[train]\nlr = \"fast\"", "some.toml:2: train.lr: wants a number above 0, not the text \"fast\""},
       {"[train]\nlr = 0", "some.toml:2: train.lr: wants a number above 0, not the whole number 0"},
       {"[train]\nlr = nan", "some.toml:2: train.lr: wants a number above 0, not the number nan"},
-      {"[train]\nepochs = 2.0", "some.toml:2: train.epochs: wants a whole number from 1 to 1000000000, not the number 2.0"},
-      {"[train]\nbatch = 0", "some.toml:2: train.batch: wants a whole number from 1 to 1048576, not the whole number 0"},
-      {"[train]\nbatch = 5000000000", "some.toml:2: train.batch: wants a whole number from 1 to 1048576, not the whole number 5000000000"},
-      {"[train]\nbetas = [0.9, 1.0]", "some.toml:2: train.betas: wants a list of two numbers, each of at least 0 and below 1, not the number 1.0"},
-      {"[train]\nbetas = [0.9]", "some.toml:2: train.betas: wants a list of two numbers, each of at least 0 and below 1, not a list of 1 value"},
-      {"[train]\ndevice = \"gpu\"", "some.toml:2: train.device: wants \"auto\", \"cpu\" or \"cuda\", not the text \"gpu\""},
-      {"[train]\nprecision = \"fp8\"", "some.toml:2: train.precision: wants \"auto\", \"fp32\", \"bf16\" or \"f64\", not the text \"fp8\""},
-      {"[model]\nseq_len = 0", "some.toml:2: model.seq_len: wants a whole number from 1 to 1048576, not the whole number 0"},
+      {"[train]\nepochs = 2.0",
+       "some.toml:2: train.epochs: wants a whole number from 1 to 1000000000, not the number 2.0"},
+      {"[train]\nbatch = 0",
+       "some.toml:2: train.batch: wants a whole number from 1 to 1048576, not the whole number 0"},
+      {"[train]\nbatch = 5000000000",
+       "some.toml:2: train.batch: wants a whole number from 1 to 1048576, not the whole number 5000000000"},
+      {"[train]\nbetas = [0.9, 1.0]",
+       "some.toml:2: train.betas: wants a list of two numbers, each of at least 0 and below 1, not the number 1.0"},
+      {"[train]\nbetas = [0.9]",
+       "some.toml:2: train.betas: wants a list of two numbers, each of at least 0 and below 1, not a list of 1 value"},
+      {"[train]\ndevice = \"gpu\"",
+       "some.toml:2: train.device: wants \"auto\", \"cpu\" or \"cuda\", not the text \"gpu\""},
+      {"[train]\nprecision = \"fp8\"",
+       "some.toml:2: train.precision: wants \"auto\", \"fp32\", \"bf16\" or \"f64\", not the text \"fp8\""},
+      {"[model]\nseq_len = 0",
+       "some.toml:2: model.seq_len: wants a whole number from 1 to 1048576, not the whole number 0"},
       {"[model]\ncausal = 1", "some.toml:2: model.causal: wants true or false, not the whole number 1"},
       {"[model]\nnorm = 2020-01-01", "some.toml:2: model.norm: wants \"post\" or \"pre\", not a date or time"},
-      {"model = 3", "some.toml:1: model is a table: its keys are written under [model], or as model.KEY=VALUE on the command line"},
+      {"model = 3",
+       "some.toml:1: model is a table: its keys are written under [model], or as model.KEY=VALUE on the command line"},
       {"[model]\nheads = 7", "some.toml:2: model.heads = 7: must divide model.d_model = 512"},
       {"[model]\nd_model = 500", "some.toml: model.heads = 8: must divide model.d_model = 500"},
-      {"[model]\nd_model = 63\nheads = 7", "some.toml:2: model.d_model = 63: must be even, since sinusoidal positions come in pairs"},
+      {"[model]\nd_model = 63\nheads = 7",
+       "some.toml:2: model.d_model = 63: must be even, since sinusoidal positions come in pairs"},
       {"[model]\nd_model = 24\nposition = \"rope\"",
        "some.toml:3: model.position = \"rope\": turns pairs, so model.d_model / model.heads = 3 must be even"},
       {"[some]\ntop_k = 65", "some.toml:2: some.top_k = 65: must not be more than some.experts = 64"},
       {"[some]\nbeta_layer_scale = [1, 0.5]",
-       "some.toml:2: some.beta_layer_scale has 2 numbers: wants one number for all layers, or a list of model.layers = 10"},
-      {"[some]\nbeta_layer_scale = -1", "some.toml:2: some.beta_layer_scale: wants a number or a list of numbers, each of at least 0, not the whole number -1"},
-      {"[some]\nfrozen_layers = [3, 10]", "some.toml:2: some.frozen_layers names layer 10: model.layers = 10, so layers are 0 to 9"},
-      {"[some]\nfrozen_layers = [1.5]", "some.toml:2: some.frozen_layers: wants a list of whole numbers, each of at least 0, not the number 1.5"},
+       "some.toml:2: some.beta_layer_scale has 2 numbers: wants one number for all layers, or a list of model.layers = "
+       "10"},
+      {"[some]\nbeta_layer_scale = -1",
+       "some.toml:2: some.beta_layer_scale: wants a number or a list of numbers, each of at least 0, not the whole "
+       "number -1"},
+      {"[some]\nfrozen_layers = [3, 10]",
+       "some.toml:2: some.frozen_layers names layer 10: model.layers = 10, so layers are 0 to 9"},
+      {"[some]\nfrozen_layers = [1.5]",
+       "some.toml:2: some.frozen_layers: wants a list of whole numbers, each of at least 0, not the number 1.5"},
       {"[some]\ntopk_warmup = 1.5", "some.toml:2: some.topk_warmup: wants a number from 0 to 1, not the number 1.5"},
       {"[some]\nentropy_band = [2.5, 1.5]", "some.toml:2: some.entropy_band = [2.5, 1.5]: wants the lower end first"},
-      {"[some]\nbeta_anneal = {shap = \"linear\"}", "some.toml:2: unknown key some.beta_anneal.shap; did you mean some.beta_anneal.shape?"},
+      {"[some]\nentropy_band = [1.5, 2.5]",
+       "some.toml:2: some.entropy_band = [1.5, 2.5]: the gates of some.top_k = 4 experts have at most 1.386 nats, so "
+       "the lower end must not be above that"},
+      {"[some]\nbeta_anneal = {shap = \"linear\"}",
+       "some.toml:2: unknown key some.beta_anneal.shap; did you mean some.beta_anneal.shape?"},
       {"[some]\nbeta_anneal = {shape = \"exponential\", start = 1, end = 0}",
        "some.toml:2: some.beta_anneal: an exponential shape wants start and end above 0"},
       {"[some]\ntraining = \"lora\"\nlora_rank = 600",
        "some.toml:3: some.lora_rank = 600: must not be more than the smaller side of an expert's matrix, 512"},
       {"[some]\ntemperature = \"learned\"\ntrain_temp_end = 1.0",
        "some.toml:3: some.train_temp_end = 1: cannot be given with some.temperature = \"learned\"; leave one out"},
-      {"[data]\nvocab = 100", "some.toml:2: data.vocab = 100: a bytelevel vocabulary has at least 259 tokens, 256 bytes and 3 special ones"},
-      {"[data]\nvalid_share = 0", "some.toml:2: data.valid_share = 0: leaves nothing to validate on; give data.valid, or a share above 0"},
+      {"[data]\nvocab = 100",
+       "some.toml:2: data.vocab = 100: a bytelevel vocabulary has at least 259 tokens, 256 bytes and 3 special ones"},
+      {"[data]\nvalid_share = 0",
+       "some.toml:2: data.valid_share = 0: leaves nothing to validate on; give data.valid, or a share above 0"},
       {"[data]\ntrain = \"\"", "some.toml:2: data.train = \"\": wants a file, a folder or \"builtin:stories\""},
-      {"[train]\nmax_steps = 10\nwarmup_steps = 20", "some.toml:3: train.warmup_steps = 20: must not be more than train.max_steps = 10"},
-      {"base = 3", "some.toml:1: base: wants the file name of another recipe, such as \"a4.toml\", not the whole number 3"},
+      {"[train]\nmax_steps = 10\nwarmup_steps = 20",
+       "some.toml:3: train.warmup_steps = 20: must not be more than train.max_steps = 10"},
+      {"base = 3",
+       "some.toml:1: base: wants the file name of another recipe, such as \"a4.toml\", not the whole number 3"},
       {"base = \"nothing.toml\"", "some.toml:1: base = \"nothing.toml\": there is no file nothing.toml"},
       {"[published]\nvall = [1]", "some.toml:2: unknown key published.vall; did you mean published.val?"},
-      {"[published]\nval = [1, 2]\ntrain = [1]", "some.toml:3: published.train has 1 numbers where the other lists have 2"},
-      {"[published]\nval = 1", "some.toml:2: published.val: wants a list of numbers, one an epoch, nan where nothing was reported"},
+      {"[published]\nval = [1, 2]\ntrain = [1]",
+       "some.toml:3: published.train has 1 numbers where the other lists have 2"},
+      {"[published]\nval = 1",
+       "some.toml:2: published.val: wants a list of numbers, one an epoch, nan where nothing was reported"},
       {"[published]\nsteps = \"x\"", "some.toml:2: published.steps: wants a number, not the text \"x\""},
   };
   for (const auto& [text, expected] : cases) EXPECT_EQ(message_of(text), expected) << text;
@@ -197,19 +242,23 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
 
 TEST(Recipe, MessagesOfOverrides) {
   EXPECT_EQ(message_of("", {"some.topk=3"}), "override some.topk=3: unknown key some.topk; did you mean some.top_k?");
-  EXPECT_EQ(message_of("", {"train.lr=fast"}), "override train.lr=fast: train.lr: wants a number above 0, not the text \"fast\"");
+  EXPECT_EQ(message_of("", {"train.lr=fast"}),
+            "override train.lr=fast: train.lr: wants a number above 0, not the text \"fast\"");
   EXPECT_EQ(message_of("", {"train.lr"}), "override train.lr: wants KEY=VALUE, such as train.max_steps=100");
   EXPECT_EQ(message_of("", {"=3"}), "override =3: wants KEY=VALUE, such as train.max_steps=100");
   EXPECT_EQ(message_of("", {"base=a4.toml"}), "override base=a4.toml: base can only stand in the file");
-  EXPECT_EQ(message_of("", {"model.heads=7"}), "override model.heads=7: model.heads = 7: must divide model.d_model = 512");
+  EXPECT_EQ(message_of("", {"model.heads=7"}),
+            "override model.heads=7: model.heads = 7: must divide model.d_model = 512");
   // A value cannot smuggle in a second key.
-  EXPECT_NE(message_of("", {"train.epochs=1\nmax_steps = 3"}).find("train.epochs: wants a whole number"), std::string::npos);
+  EXPECT_NE(message_of("", {"train.epochs=1\nmax_steps = 3"}).find("train.epochs: wants a whole number"),
+            std::string::npos);
 }
 
 TEST(Recipe, DenseAndNoneIgnoreSettingsOfExperts) {
   EXPECT_EQ(message_of("[model]\nffn = \"none\"\n[some]\nexperts = 2\n"), "");
   EXPECT_EQ(message_of("[model]\nffn = \"dense\"\ndense_mult = 0.0001\n"),
-            "some.toml:3: model.dense_mult = 0.0001: makes a hidden layer of 0; model.dense_mult * model.d_model must be at least 1");
+            "some.toml:3: model.dense_mult = 0.0001: makes a hidden layer of 0; model.dense_mult * model.d_model must "
+            "be at least 1");
 }
 
 TEST(Recipe, BaseIsBuiltUponAndCyclesAreFound) {
@@ -266,7 +315,8 @@ TEST(Recipe, MissingRecipeIsBadInput) {
 TEST(Recipe, DataPathIsLookedUpBesideTheRecipe) {
   const Folder folder;
   folder.write("texts/train.txt", "one\n");
-  const std::string base = folder.write("recipes/base.toml", "[data]\ntrain = \"../texts/train.txt\"\nvalid = \"not/there.txt\"\n");
+  const std::string base =
+      folder.write("recipes/base.toml", "[data]\ntrain = \"../texts/train.txt\"\nvalid = \"not/there.txt\"\n");
   const std::string other = folder.write("recipes/deep/other.toml", "base = \"../base.toml\"\n");
   for (const std::string& path : {base, other}) {
     const Recipe recipe = load_recipe(path, {});
@@ -278,7 +328,9 @@ TEST(Recipe, DataPathIsLookedUpBesideTheRecipe) {
 
 TEST(Recipe, PublishedNumbers) {
   const Recipe recipe = parse_recipe(
-      "[published]\nsource = \"a report\"\ntotal_parameters_m = 701.50\nepochs = [1, 4]\nval = [0.9, 0.7]\ngini = [nan, 0.8]\n", "x.toml", {});
+      "[published]\nsource = \"a report\"\ntotal_parameters_m = 701.50\nepochs = [1, 4]\nval = [0.9, 0.7]\ngini = "
+      "[nan, 0.8]\n",
+      "x.toml", {});
   ASSERT_TRUE(recipe.published.has_value());
   EXPECT_EQ(recipe.published->source, "a report");
   EXPECT_EQ(recipe.published->values.at("total_parameters_m"), 701.5);
@@ -292,7 +344,8 @@ TEST(Recipe, PublishedNumbers) {
   EXPECT_EQ(again.published->epochs[1].epoch, 4);
 }
 
-// -- Parameter counts (spec 2) ------------------------------------------------------------------------------------------------------
+// -- Parameter counts (spec 2)
+// ------------------------------------------------------------------------------------------------------
 
 ModelConfig shape(int d, int layers, int experts, int d_ffn, Router router, int vocab = 8192) {
   ModelConfig config;
@@ -379,10 +432,18 @@ TEST(Parameters, WhatEachSettingAdds) {
             Pair(2 * 4 * 2 * 3 * 14, 2 * 4 * 2 * 3 * 14));
   EXPECT_EQ(with([](ModelConfig& c) { c.training = ExpertTraining::full; }), Pair(0, 2 * 4 * 2 * 48));
   EXPECT_EQ(with([](ModelConfig& c) { c.ffn = Ffn::none; }).second, -2 * (2 * 16 * 8 + 16 + 8));
+  EXPECT_EQ(with([](ModelConfig& c) {  // and no second norm, which would stand before nothing
+              c.ffn = Ffn::none;
+              c.norm = Norm::pre;
+            })
+                .second,
+            16 - 2 * (2 * 16 * 8 + 16 + 8) - 2 * 16);
   EXPECT_EQ(with([](ModelConfig& c) {  // a dense block of the router's shape has the router's parameters
               c.ffn = Ffn::dense;
               c.dense_mult = 2.0;
-            }).second, 0);
+            })
+                .second,
+            0);
 }
 
 }  // namespace

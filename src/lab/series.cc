@@ -1,0 +1,136 @@
+#include "lab/series.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "train/recipe_schema.h"
+#include "train/recipe_toml.h"
+
+namespace some {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool contains(const std::vector<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+std::string text_of(const TomlNode& node, const std::string& key, const std::string& place) {
+  if (node.kind != TomlNode::Kind::text || node.text.empty()) {
+    bad_input("{}: {}: wants a text in quotes, not {}", place, key, node.describe());
+  }
+  return node.text;
+}
+
+Series read_series(const TomlNode& node, const std::string& origin) {
+  Series series;
+  for (const auto& [key, value] : node.entries) {
+    const std::string place = fmt::format("{}:{}", origin, value.line);
+    if (key == "name") {
+      series.name = text_of(value, key, place);
+    } else if (key == "title") {
+      series.title = text_of(value, key, place);
+    } else if (key == "about") {
+      series.about = text_of(value, key, place);
+    } else if (key == "recipes") {
+      if (value.kind != TomlNode::Kind::array || value.items.empty())
+        bad_input("{}: recipes: wants a list of names of recipes", place);
+      for (const TomlNode& item : value.items) {
+        const std::string name = text_of(item, key, fmt::format("{}:{}", origin, item.line));
+        if (contains(series.recipes, name))
+          bad_input("{}:{}: recipes: \"{}\" stands twice in the series", origin, item.line, name);
+        series.recipes.push_back(name);
+      }
+    } else {
+      bad_input("{}: unknown key {}; did you mean {}?", place, key,
+                nearest_name(key, {"name", "title", "about", "recipes"}));
+    }
+  }
+  if (series.name.empty() || series.recipes.empty())
+    bad_input("{}:{}: a series wants a name and recipes", origin, node.line);
+  return series;
+}
+
+}  // namespace
+
+const Series* SeriesIndex::find(const std::string& name) const {
+  for (const Series& one : series) {
+    if (one.name == name) return &one;
+  }
+  return nullptr;
+}
+
+std::string SeriesIndex::recipe_path(const std::string& recipe) const {
+  return (fs::path(folder) / (recipe + ".toml")).string();
+}
+
+std::vector<std::string> SeriesIndex::all_recipes() const {
+  std::vector<std::string> recipes;
+  for (const Series& one : series) {
+    for (const std::string& recipe : one.recipes) {
+      if (!contains(recipes, recipe)) recipes.push_back(recipe);
+    }
+  }
+  return recipes;
+}
+
+std::vector<std::string> SeriesIndex::select(const std::vector<std::string>& names) const {
+  const std::vector<std::string> all = all_recipes();
+  std::vector<std::string> selected;
+  for (const std::string& name : names) {
+    std::vector<std::string> meant;
+    if (name == "all") {
+      meant = all;
+    } else if (const Series* one = find(name)) {
+      meant = one->recipes;
+    } else if (contains(all, name)) {
+      meant = {name};
+    } else {
+      std::vector<std::string> known = all;
+      for (const Series& one : series) known.push_back(one.name);
+      bad_input("there is no series or run named {}; did you mean {}? `some lab list` names them all", name,
+                nearest_name(name, known));
+    }
+    for (const std::string& recipe : meant) {
+      if (!contains(selected, recipe)) selected.push_back(recipe);
+    }
+  }
+  return selected;
+}
+
+SeriesIndex load_series_index(const std::string& path) {
+  const TomlNode root = parse_toml(read_file(path), path);
+  SeriesIndex index;
+  index.folder = fs::path(path).parent_path().string();
+  for (const auto& [key, value] : root.entries) {
+    if (key != "series" || value.kind != TomlNode::Kind::array) {
+      bad_input("{}:{}: unknown key {}; the index holds tables headed [[series]]", path, value.line, key);
+    }
+    for (const TomlNode& item : value.items) {
+      if (item.kind != TomlNode::Kind::table)
+        bad_input("{}:{}: series: wants tables headed [[series]]", path, item.line);
+      Series series = read_series(item, path);
+      if (index.find(series.name) != nullptr)
+        bad_input("{}:{}: there are two series named {}", path, item.line, series.name);
+      for (const std::string& recipe : series.recipes) {
+        std::error_code ignored;
+        if (!fs::is_regular_file(index.recipe_path(recipe), ignored)) {
+          bad_input("{}:{}: series {} names the recipe {}, but there is no file {}", path, item.line, series.name,
+                    recipe, index.recipe_path(recipe));
+        }
+      }
+      index.series.push_back(std::move(series));
+    }
+  }
+  const std::vector<std::string> all = index.all_recipes();
+  for (const Series& one : index.series) {
+    if (contains(all, one.name) || one.name == "all")
+      bad_input("{}: the series {} has the name of a recipe or of all of them; names must differ", path, one.name);
+  }
+  return index;
+}
+
+}  // namespace some

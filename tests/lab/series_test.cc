@@ -1,0 +1,203 @@
+// The index of series, and every recipe of the project: each is read, checked, and compared with what its report
+// printed.
+#include "lab/series.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "train/recipe.h"
+#include "train/recipe_schema.h"
+
+namespace some {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string recipes_folder = std::string(SOME_SOURCE_DIR) + "/recipes";
+
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(recipes_folder)) {
+    if (entry.path().extension() == ".toml" && entry.path().stem() != "index")
+      names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string printed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
+
+TEST(Recipes, EveryOneIsReadAndCommented) {
+  ASSERT_GT(recipe_names().size(), 90U);
+  for (const std::string& name : recipe_names()) {
+    const std::string path = recipes_folder + "/" + name + ".toml";
+    Recipe recipe;
+    ASSERT_NO_THROW(recipe = load_recipe(path, {})) << name;
+    EXPECT_EQ(recipe.name, name);
+    EXPECT_FALSE(recipe.title.empty()) << name;
+    EXPECT_TRUE(read_file(path).starts_with("# ")) << name << " says in a comment where it comes from";
+    // What a run folder keeps reads back as the same run.
+    EXPECT_TRUE(write_recipe(parse_recipe(write_recipe(recipe), path, {})) == write_recipe(recipe)) << name;
+  }
+}
+
+TEST(Recipes, PrintedParametersAndStepsAreReproduced) {
+  int counted = 0, stepped = 0;
+  for (const std::string& name : recipe_names()) {
+    const Recipe recipe = load_recipe(recipes_folder + "/" + name + ".toml", {});
+    if (!recipe.published) continue;
+    const auto& values = recipe.published->values;
+    const ParameterCounts counts = count_parameters(recipe.model);
+    if (values.count("total_parameters_m") > 0) {
+      EXPECT_EQ(printed(static_cast<double>(counts.total) / 1e6, 2), printed(values.at("total_parameters_m"), 2))
+          << name;
+      EXPECT_EQ(printed(static_cast<double>(counts.trainable) / 1e6, 2),
+                printed(values.at("trainable_parameters_m"), 2))
+          << name;
+      ++counted;
+    }
+    if (values.count("steps") > 0) {
+      EXPECT_EQ(recipe.data.train_stories / recipe.train.batch * recipe.train.epochs,
+                static_cast<std::int64_t>(values.at("steps")))
+          << name;
+      ++stepped;
+    }
+  }
+  EXPECT_GE(counted, 45);
+  EXPECT_GE(stepped, 44);
+}
+
+TEST(Recipes, PublishedNumbersAgreeWithThemselves) {
+  for (const std::string& name : recipe_names()) {
+    const Recipe recipe = load_recipe(recipes_folder + "/" + name + ".toml", {});
+    if (!recipe.published) continue;
+    EXPECT_FALSE(recipe.published->source.empty()) << name;
+    for (const PublishedEpoch& epoch : recipe.published->epochs) {
+      EXPECT_GE(epoch.epoch, 1) << name;
+      EXPECT_LE(epoch.epoch, recipe.train.epochs) << name;
+      const auto has = [&](const char* key) { return epoch.values.count(key) > 0; };
+      // A mistyped digit shows: perplexity is the exponential of the validation loss, as printed (both are rounded).
+      if (has("val") && has("ppl")) {
+        EXPECT_NEAR(std::exp(epoch.values.at("val")), epoch.values.at("ppl"), 0.0061)
+            << name << " epoch " << epoch.epoch;
+      }
+      for (const char* gini : {"gini", "gini_mass"}) {
+        if (has(gini)) {
+          EXPECT_TRUE(epoch.values.at(gini) > 0.3 && epoch.values.at(gini) < 1) << name;
+        }
+      }
+      for (const char* entropy : {"entropy", "entropy_mass"}) {
+        if (has(entropy)) {
+          EXPECT_LE(epoch.values.at(entropy), std::log2(recipe.model.experts)) << name;
+        }
+      }
+    }
+    if (!recipe.published->epochs.empty() && recipe.published->values.count("best_gini") > 0 && name != "a6") {
+      EXPECT_NEAR(recipe.published->values.at("best_gini"), recipe.published->epochs.back().values.at("gini"), 0.00051)
+          << name;
+      EXPECT_NEAR(recipe.published->values.at("best_entropy"), recipe.published->epochs.back().values.at("entropy"),
+                  0.00051)
+          << name;
+    }
+  }
+}
+
+TEST(Recipes, SeriesAShareEverythingButTheBackbone) {
+  const Recipe a4 = load_recipe(recipes_folder + "/a4.toml", {});
+  for (const char* name : {"a1", "a2", "a3", "a5", "a6"}) {
+    for (const std::string& difference :
+         recipe_differences(load_recipe(recipes_folder + "/" + name + ".toml", {}), a4)) {
+      EXPECT_TRUE(difference.starts_with("model.d_model") || difference.starts_with("model.layers") ||
+                  difference.starts_with("model.heads"))
+          << difference;
+    }
+  }
+}
+
+TEST(Recipes, ControlsAreOfTheSizeTheySay) {
+  const ModelConfig a4 = load_recipe(recipes_folder + "/a4-warm.toml", {}).model;
+  const ModelConfig equal = load_recipe(recipes_folder + "/control-dense-trainable.toml", {}).model;
+  EXPECT_EQ(count_parameters(equal).trainable, count_parameters(a4).trainable);
+  const ModelConfig active = load_recipe(recipes_folder + "/control-dense-active.toml", {}).model;
+  const std::int64_t d = a4.d_model;
+  EXPECT_EQ(2 * d * active.dense_hidden(), 2 * d * a4.router_hidden() + a4.experts * d + a4.top_k * 2 * d * a4.d_ffn);
+  const ModelConfig a6 = load_recipe(recipes_folder + "/a6.toml", {}).model;
+  EXPECT_EQ(count_parameters(load_recipe(recipes_folder + "/a6-dense.toml", {}).model).trainable,
+            count_parameters(a6).trainable);
+}
+
+TEST(Recipes, DefaultIsTheReferenceOfEveryKey) {
+  const std::string text = read_file(recipes_folder + "/default.toml");
+  const Recipe defaults;
+  for (const RecipeKey& key : recipe_keys()) {
+    // The comment the program would write stands right above the key; the value may be any.
+    const std::string expected = fmt::format("# {}\n#   {}; default {}\n{} = ", key.meaning, key.wants(),
+                                             key.write(key.get(defaults)), key.name);
+    EXPECT_NE(text.find(expected), std::string::npos)
+        << "recipes/default.toml lacks or misdescribes " << key.full_name() << ":\n"
+        << expected;
+  }
+}
+
+TEST(SeriesIndexFile, KnowsEveryRecipe) {
+  const SeriesIndex index = load_series_index(recipes_folder + "/index.toml");
+  const std::vector<std::string> all = index.all_recipes();
+  for (const std::string& name : recipe_names()) {
+    if (name == "published") continue;  // shared settings, not a run
+    EXPECT_NE(std::find(all.begin(), all.end(), name), all.end()) << name << " is in no series";
+  }
+  for (const Series& series : index.series) {
+    EXPECT_FALSE(series.title.empty() || series.about.empty()) << series.name;
+  }
+  ASSERT_NE(index.find("series-a"), nullptr);
+  EXPECT_EQ(index.find("series-a")->recipes, (std::vector<std::string>{"a1", "a2", "a3", "a4", "a5", "a6"}));
+  EXPECT_EQ(index.select({"a6", "series-b", "a4", "series-a"}),
+            (std::vector<std::string>{"a6", "a4", "b1", "b2", "b3", "a1", "a2", "a3", "a5"}));
+  EXPECT_EQ(index.select({"all"}), all);
+  try {
+    index.select({"serie-a"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "there is no series or run named serie-a; did you mean series-a? `some lab list` names them all");
+  }
+}
+
+TEST(SeriesIndexFile, FaultsAreNamedWithTheirPlace) {
+  const fs::path folder = fs::temp_directory_path() / ("some-series-test-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  std::ofstream(folder / "x.toml") << "# x\n";
+  const auto message = [&](const std::string& text) -> std::string {
+    std::ofstream(folder / "index.toml") << text;
+    try {
+      load_series_index((folder / "index.toml").string());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::input);
+      return std::string(error.what()).substr((folder / "index.toml").string().size());
+    }
+    return "";
+  };
+  EXPECT_EQ(message("[[series]]\nname = \"s\"\nrecipes = [\"x\"]\n"), "");
+  EXPECT_EQ(message("[[series]]\nname = \"s\"\nrecipe = [\"x\"]\n"), ":3: unknown key recipe; did you mean recipes?");
+  EXPECT_EQ(message("[[series]]\nname = \"s\"\nrecipes = [\"x\", \"x\"]\n"),
+            ":3: recipes: \"x\" stands twice in the series");
+  EXPECT_EQ(message("[[series]]\nname = \"s\"\n"), ":1: a series wants a name and recipes");
+  EXPECT_EQ(message("[[series]]\nname = \"x\"\nrecipes = [\"x\"]\n"),
+            ": the series x has the name of a recipe or of all of them; names must differ");
+  EXPECT_EQ(message("[[series]]\nname = \"s\"\nrecipes = [\"x\"]\n[[series]]\nname = \"s\"\nrecipes = [\"x\"]\n"),
+            ":4: there are two series named s");
+  EXPECT_EQ(message("other = 3\n"), ":1: unknown key other; the index holds tables headed [[series]]");
+  EXPECT_TRUE(message("[[series]]\nname = \"s\"\nrecipes = [\"y\"]\n")
+                  .starts_with(":1: series s names the recipe y, but there is no file "));
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace some
