@@ -24,8 +24,9 @@ inline float exp_of(float x) {
   p = std::fma(p, r, 0.1666657703f);
   p = std::fma(p, r, 0.5f);
   p = std::fma(p, r * r, r) + 1.0f;
-  const float scale = std::bit_cast<float>((std::bit_cast<std::int32_t>(shifted) << 23) + 0x3F800000);
-  return x < lowest ? 0.0f : p * scale;
+  // Choices are made between constants or whole numbers only: the compiler will not vectorise one that skips arithmetic.
+  const std::int32_t power = (std::bit_cast<std::int32_t>(shifted) << 23) + 0x3F800000;
+  return p * std::bit_cast<float>(x < lowest ? 0 : power);
 }
 inline double exp_of(double x) { return std::exp(x); }
 
@@ -48,7 +49,7 @@ inline NormalLaw<float> normal_law(float x) {
   q = std::fma(q, t, 0.2381441705f);
   q = std::fma(q, t, 0.2248022656f);
   const float tail = 0.5f * gauss * (t * q);  // cumulative(-|x|)
-  return {x < 0.0f ? tail : 1.0f - tail, gauss * 0.3989422804f};
+  return {(x < 0.0f ? 0.0f : 1.0f) - std::copysign(tail, x), gauss * 0.3989422804f};
 }
 inline NormalLaw<double> normal_law(double x) {
   return {0.5 * std::erfc(-x * 0.70710678118654752440), std::exp(-0.5 * x * x) * 0.39894228040143267794};

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include <immintrin.h>
+
 #include "ops/support_cpu.h"
 
 namespace some::cpu {
@@ -13,44 +15,78 @@ namespace {
 constexpr std::int64_t grain = 16384;
 
 template <typename T>
+double sum_of_squares(const T* x, std::int64_t n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
+}
+
+template <typename T>
 void norm_of(const Tensor& grad, Tensor& norm) {
   const std::int64_t count = grad.elements();
   const T* g = grad.data<T>();
   std::vector<double> sums(static_cast<std::size_t>((count + grain - 1) / grain));
   parallel_chunks(count, grain, [&](std::int64_t begin, std::int64_t end) {
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = begin; i < end; ++i) sum += static_cast<double>(g[i]) * static_cast<double>(g[i]);
-    sums[static_cast<std::size_t>(begin / grain)] = sum;
+    sums[static_cast<std::size_t>(begin / grain)] = sum_of_squares(g + begin, end - begin);
   });
   norm.data<T>()[0] = static_cast<T>(std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0)));
 }
 
 template <typename T>
+struct AdamConstants {
+  AdamConstants(const AdamSettings& s, double norm)
+      : shrink(static_cast<T>(s.clip > 0 ? std::min(1.0, s.clip / (norm + 1e-6)) : 1.0)),
+        keep(static_cast<T>(1.0 - s.lr * s.weight_decay)),
+        beta1(static_cast<T>(s.beta1)),
+        beta2(static_cast<T>(s.beta2)),
+        rest1(static_cast<T>(1.0 - s.beta1)),
+        rest2(static_cast<T>(1.0 - s.beta2)),
+        rate(static_cast<T>(s.lr / (1.0 - std::pow(s.beta1, static_cast<double>(s.step))))),
+        root(static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(s.beta2, static_cast<double>(s.step))))),
+        epsilon(static_cast<T>(s.eps)) {}
+  T shrink, keep, beta1, beta2, rest1, rest2, rate, root, epsilon;
+};
+
+// Written out because the compiler does not vectorise a square root that may report an error.
+void square_roots(const float* x, float* y, std::int64_t n) {
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_sqrt_ps(_mm256_loadu_ps(x + i)));
+  for (; i < n; ++i) y[i] = std::sqrt(x[i]);
+}
+void square_roots(const double* x, double* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = std::sqrt(x[i]);
+}
+
+constexpr std::int64_t adam_block = 512;
+template <typename T>
+void adam_step(const AdamConstants<T>& with, std::int64_t n, const T* g, T* value, T* first, T* second) {
+  T roots[adam_block];
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T slope = g[i] * with.shrink;
+    first[i] = with.beta1 * first[i] + with.rest1 * slope;
+    second[i] = with.beta2 * second[i] + with.rest2 * slope * slope;
+  }
+  square_roots(second, roots, n);
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    value[i] = value[i] * with.keep - with.rate * first[i] / (roots[i] * with.root + with.epsilon);
+  }
+}
+
+template <typename T>
 void step_of(Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second, const Tensor& norm,
              const AdamSettings& settings) {
-  const double length = static_cast<double>(norm.data<T>()[0]);
-  const double shrink = settings.clip > 0 ? std::min(1.0, settings.clip / (length + 1e-6)) : 1.0;
-  const double steps = static_cast<double>(settings.step);
-  const T factor = static_cast<T>(shrink);
-  const T keep = static_cast<T>(1.0 - settings.lr * settings.weight_decay);
-  const T beta1 = static_cast<T>(settings.beta1), beta2 = static_cast<T>(settings.beta2);
-  const T rest1 = static_cast<T>(1.0 - settings.beta1), rest2 = static_cast<T>(1.0 - settings.beta2);
-  const T rate = static_cast<T>(settings.lr / (1.0 - std::pow(settings.beta1, steps)));
-  const T root = static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(settings.beta2, steps)));
-  const T epsilon = static_cast<T>(settings.eps);
+  const AdamConstants<T> constants(settings, static_cast<double>(norm.data<T>()[0]));
   const T* g = grad.data<T>();
   T* v = value.data<T>();
   T* m1 = first.data<T>();
   T* m2 = second.data<T>();
   T* copy = compute && compute.raw() != value.raw() ? compute.data<T>() : nullptr;
   parallel_chunks(value.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) {
-      const T slope = g[i] * factor;
-      m1[i] = beta1 * m1[i] + rest1 * slope;
-      m2[i] = beta2 * m2[i] + rest2 * slope * slope;
-      v[i] = v[i] * keep - rate * m1[i] / (std::sqrt(m2[i]) * root + epsilon);
+    for (std::int64_t i = begin; i < end; i += adam_block) {
+      adam_step(constants, std::min(adam_block, end - i), g + i, v + i, m1 + i, m2 + i);
     }
     if (copy != nullptr) std::copy(v + begin, v + end, copy + begin);
   });

@@ -1,0 +1,174 @@
+#include "ops/experts.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "ops/harness.h"
+
+namespace some::test {
+namespace {
+
+enum class Choice { spread, all_one, skip_first };  // skip_first: nobody chooses expert 0
+
+struct ExpertsShape {
+  std::int64_t tokens, d, f;
+  int experts, k;
+  Choice choice = Choice::spread;
+  bool features = false, learning = false;
+};
+
+double plain_gelu(double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }
+
+Array choices_of(const ExpertsShape& s) {
+  Array indices = zeros({s.tokens, s.k});
+  const RandomStream stream = random_stream(7, "choices");
+  const int first = s.choice == Choice::skip_first ? 1 : 0, usable = s.experts - first;
+  for (std::int64_t t = 0; t < s.tokens; ++t) {
+    // Distinct experts: a random start, then every next one.
+    const int start = s.choice == Choice::all_one ? 0 : static_cast<int>(stream.below(static_cast<std::uint64_t>(t), static_cast<std::uint32_t>(usable)));
+    for (int i = 0; i < s.k; ++i) indices[t * s.k + i] = first + (start + i) % usable;
+  }
+  return indices;
+}
+
+Arrays expert_inputs(const ExpertsShape& s) {
+  const std::int64_t width = s.features ? s.f : s.d;
+  Array gates = normals({s.tokens, s.k}, "gates");
+  return {{"x", normals({s.tokens, s.d}, "x")},
+          {"down", normals({s.experts, s.f, s.d}, "down", 1.0 / std::sqrt(static_cast<double>(s.d)))},
+          {"up", normals({s.experts, s.d, s.f}, "up", 1.0 / std::sqrt(static_cast<double>(s.f)))},
+          {"gates", gates},
+          {"indices", choices_of(s)},
+          {"dy", normals({s.tokens, width}, "dy")},
+          {"dx0", normals({s.tokens, s.d}, "dx0")},
+          {"ddown0", normals({s.experts, s.f, s.d}, "ddown0")},
+          {"dup0", normals({s.experts, s.d, s.f}, "dup0")}};
+}
+
+OpCase experts_case(ExpertsShape s) {
+  OpCase one;
+  one.name = fmt::format("experts_t{}_d{}_f{}_e{}_k{}{}{}{}", s.tokens, s.d, s.f, s.experts, s.k,
+                         s.choice == Choice::all_one ? "_all_one" : s.choice == Choice::skip_first ? "_unused" : "",
+                         s.features ? "_features" : "", s.learning ? "_learning" : "");
+  const std::int64_t width = s.features ? s.f : s.d;
+  one.inputs = [=] { return expert_inputs(s); };
+  one.run = [=](Lab& lab, const Arrays& in) {
+    Context& ctx = lab.context();
+    const DispatchPlan plan = make_dispatch(ctx, lab.whole(in.at("indices")), s.experts);
+    ExpertWeights weights;
+    weights.down = lab.compute(in.at("down"));
+    if (!s.features) weights.up = lab.compute(in.at("up"));
+    const Tensor x = lab.compute(in.at("x")), gates = lab.master(in.at("gates"));
+    Tensor pre = lab.new_compute({s.tokens * s.k, s.f}), y = lab.new_compute({s.tokens, width});
+    experts_forward(ctx, x, weights, plan, gates, pre, y);
+    Arrays results{{"order", read(plan.order)}, {"place", read(plan.place)}, {"offsets", read(plan.offsets)}, {"pre", read(pre)}, {"y", read(y)}};
+    Tensor dx = lab.compute(in.at("dx0")), dgates = lab.new_master({s.tokens, s.k});
+    ExpertGrads grads;
+    if (s.learning) {
+      grads.down = lab.master(in.at("ddown0"));
+      if (!s.features) grads.up = lab.master(in.at("dup0"));
+    }
+    experts_backward(ctx, lab.compute(in.at("dy")), x, weights, plan, gates, pre, dx, dgates, s.learning ? &grads : nullptr);
+    results["dx"] = read(dx);
+    results["dgates"] = read(dgates);
+    if (s.learning) results["ddown"] = read(grads.down);
+    if (s.learning && !s.features) results["dup"] = read(grads.up);
+    return results;
+  };
+  one.reference = [=](const Arrays& in) {
+    const std::int64_t choices = s.tokens * s.k;
+    Arrays out{{"order", zeros({choices})}, {"place", zeros({choices})}, {"offsets", zeros({s.experts + 1})},
+               {"pre", zeros({choices, s.f})}, {"y", zeros({s.tokens, width})}};
+    std::int64_t next = 0;
+    for (int e = 0; e < s.experts; ++e) {
+      for (std::int64_t choice = 0; choice < choices; ++choice) {
+        if (static_cast<int>(in.at("indices")[choice]) != e) continue;
+        out["order"][next] = static_cast<double>(choice);
+        out["place"][choice] = static_cast<double>(next);
+        const std::int64_t t = choice / s.k;
+        for (std::int64_t j = 0; j < s.f; ++j) {
+          double sum = 0;
+          for (std::int64_t i = 0; i < s.d; ++i) sum += in.at("down")[(e * s.f + j) * s.d + i] * in.at("x")[t * s.d + i];
+          out["pre"][next * s.f + j] = sum;
+          const double hidden = in.at("gates")[choice] * plain_gelu(sum);
+          if (s.features) {
+            out["y"][t * s.f + j] += hidden;
+          } else {
+            for (std::int64_t i = 0; i < s.d; ++i) out["y"][t * s.d + i] += hidden * in.at("up")[(e * s.d + i) * s.f + j];
+          }
+        }
+        ++next;
+      }
+      out["offsets"][e + 1] = static_cast<double>(next);
+    }
+    return out;
+  };
+  one.exact = {"order", "place", "offsets"};
+  one.loss = {{"y", "dy"}};
+  one.gradients = {{"x", "dx", "dx0"}, {"gates", "dgates"}};
+  if (s.learning) one.gradients.push_back({"down", "ddown", "ddown0"});
+  if (s.learning && !s.features) one.gradients.push_back({"up", "dup", "dup0"});
+  return one;
+}
+
+OpCase lora_case(int experts, std::int64_t out, std::int64_t in, std::int64_t rank) {
+  OpCase one;
+  one.name = fmt::format("lora_e{}_{}x{}_r{}", experts, out, in, rank);
+  one.inputs = [=] {
+    return Arrays{{"frozen", normals({experts, out, in}, "frozen")}, {"a", normals({experts, rank, in}, "a")},
+                  {"b", normals({experts, out, rank}, "b")},         {"dw", normals({experts, out, in}, "dw")},
+                  {"da0", normals({experts, rank, in}, "da0")},      {"db0", normals({experts, out, rank}, "db0")}};
+  };
+  one.run = [=](Lab& lab, const Arrays& inputs) {
+    const Param a = lab.param(inputs.at("a"), inputs.at("da0")), b = lab.param(inputs.at("b"), inputs.at("db0"));
+    Tensor effective = lab.new_compute({experts, out, in});
+    lora_merge(lab.context(), lab.compute(inputs.at("frozen")), a.value, b.value, effective);
+    lora_project(lab.context(), lab.master(inputs.at("dw")), a, b);
+    return Arrays{{"effective", read(effective)}, {"da", read(a.grad)}, {"db", read(b.grad)}};
+  };
+  one.reference = [=](const Arrays& inputs) {
+    Array effective = inputs.at("frozen");
+    for (std::int64_t e = 0; e < experts; ++e) {
+      for (std::int64_t o = 0; o < out; ++o) {
+        for (std::int64_t i = 0; i < in; ++i) {
+          for (std::int64_t r = 0; r < rank; ++r) {
+            effective[(e * out + o) * in + i] += inputs.at("b")[(e * out + o) * rank + r] * inputs.at("a")[(e * rank + r) * in + i];
+          }
+        }
+      }
+    }
+    return Arrays{{"effective", effective}};
+  };
+  one.loss = {{"effective", "dw"}};
+  one.gradients = {{"a", "da", "da0"}, {"b", "db", "db0"}};
+  return one;
+}
+
+const bool added = add_cases({
+    experts_case({1, 12, 11, 1, 1}),
+    experts_case({1, 12, 11, 5, 5}),
+    experts_case({9, 12, 11, 4, 1}),
+    experts_case({33, 12, 11, 6, 2, Choice::skip_first}),
+    experts_case({70, 16, 24, 3, 3, Choice::spread, false, true}),
+    experts_case({300, 24, 40, 5, 2, Choice::all_one}),
+    experts_case({600, 8, 16, 2, 1, Choice::all_one, false, true}),
+    experts_case({40, 64, 96, 8, 4}),
+    experts_case({1, 12, 11, 3, 1, Choice::spread, true}),
+    experts_case({50, 12, 11, 6, 3, Choice::skip_first, true, true}),
+    experts_case({33, 16, 32, 4, 4, Choice::spread, true}),
+    experts_case({33, 12, 11, 6, 2, Choice::skip_first, false, true}),
+    lora_case(1, 5, 7, 1),
+    lora_case(4, 11, 12, 3),
+    lora_case(2, 300, 20, 4),
+});
+
+TEST(Dispatch, RefusesAnExpertThatDoesNotExist) {
+  auto context = make_context(Device::cpu, "fp32");
+  Tensor indices = Tensor::zeros({2, 1}, DType::i32);
+  indices.data<std::int32_t>()[1] = 3;
+  EXPECT_THROW(make_dispatch(*context, indices, 3), Error);
+}
+
+}  // namespace
+}  // namespace some::test

@@ -1,0 +1,220 @@
+#include "ops/harness.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "base/device.h"
+#include "base/threads.h"
+
+namespace some::test {
+
+Array zeros(Shape shape) {
+  const auto count = static_cast<std::size_t>(shape.elements());
+  return {std::move(shape), std::vector<double>(count, 0.0)};
+}
+
+Array normals(Shape shape, const std::string& name, double scale) {
+  const RandomStream stream = random_stream(7, name);
+  Array result = zeros(std::move(shape));
+  for (std::size_t i = 0; i < result.values.size(); ++i) {
+    result.values[i] = to_float(to_bfloat16(static_cast<float>(scale) * stream.normal(i)));
+  }
+  return result;
+}
+
+Array whole_numbers(Shape shape, const std::string& name, int below) {
+  const RandomStream stream = random_stream(7, name);
+  Array result = zeros(std::move(shape));
+  for (std::size_t i = 0; i < result.values.size(); ++i) {
+    result.values[i] = stream.below(i, static_cast<std::uint32_t>(below));
+  }
+  return result;
+}
+
+Tensor Lab::put(const Array& array, DType type) {
+  if (type == DType::i32) {
+    Tensor host = Tensor::empty(array.shape, DType::i32);
+    std::transform(array.values.begin(), array.values.end(), host.data<std::int32_t>(),
+                   [](double value) { return static_cast<std::int32_t>(value); });
+    return host.to(context_->device);
+  }
+  Tensor host = Tensor::empty(array.shape, DType::f64);
+  std::copy(array.values.begin(), array.values.end(), host.data<double>());
+  return host.to(type).to(context_->device);
+}
+
+Tensor Lab::unset(Shape shape, DType type) {
+  Array array = zeros(std::move(shape));
+  std::fill(array.values.begin(), array.values.end(), std::numeric_limits<double>::quiet_NaN());
+  return put(array, type);
+}
+
+Param Lab::param(const Array& value) {
+  Param result;
+  result.value = master(value);
+  result.compute = context_->compute == context_->master ? result.value : compute(value);
+  return result;
+}
+
+Param Lab::param(const Array& value, const Array& gradient) {
+  Param result = param(value);
+  result.grad = master(gradient);
+  return result;
+}
+
+Array read(const Tensor& tensor) {
+  const Tensor host = tensor.to(Device::cpu);
+  Array result = zeros(tensor.shape());
+  if (host.dtype() == DType::i32) {
+    std::copy_n(host.data<std::int32_t>(), host.elements(), result.values.begin());
+  } else {
+    const Tensor wide = host.to(DType::f64);
+    std::copy_n(wide.data<double>(), wide.elements(), result.values.begin());
+  }
+  return result;
+}
+
+std::vector<OpCase>& all_cases() {
+  static std::vector<OpCase> cases;
+  return cases;
+}
+
+bool add_cases(std::vector<OpCase> cases) {
+  for (OpCase& one : cases) all_cases().push_back(std::move(one));
+  return true;
+}
+
+double difference(const Array& expected, const Array& actual) {
+  if (expected.values.size() != actual.values.size()) return std::numeric_limits<double>::infinity();
+  double magnitude = 1e-30, worst = 0;
+  for (std::size_t i = 0; i < expected.values.size(); ++i) {
+    magnitude = std::max(magnitude, std::fabs(expected.values[i]));
+    const double error = std::fabs(expected.values[i] - actual.values[i]);
+    if (!std::isfinite(error)) return std::numeric_limits<double>::infinity();
+    worst = std::max(worst, error);
+  }
+  return worst / magnitude;
+}
+
+void PrintTo(const OpCase& one, std::ostream* stream) { *stream << one.name; }
+
+namespace {
+
+Arrays run_on(const OpCase& one, const Arrays& inputs, Device device, const std::string& precision) {
+  Lab lab(device, precision);
+  return one.run(lab, inputs);
+}
+
+void expect_near(const OpCase& one, const Arrays& expected, const Arrays& actual, double tolerance) {
+  for (const auto& [name, values] : expected) {
+    ASSERT_TRUE(actual.count(name)) << name << " is not among the results";
+    const bool exact = std::find(one.exact.begin(), one.exact.end(), name) != one.exact.end();
+    EXPECT_LE(difference(values, actual.at(name)), exact ? 0.0 : tolerance) << "in " << name;
+  }
+}
+
+double loss_of(const OpCase& one, const Arrays& inputs) {
+  const Arrays results = run_on(one, inputs, Device::cpu, "f64");
+  double sum = 0;
+  for (const LossTerm& term : one.loss) {
+    const Array& values = results.at(term.result);
+    for (std::size_t i = 0; i < values.values.size(); ++i) {
+      sum += values.values[i] * (term.weight.empty() ? 1.0 : inputs.at(term.weight).values[i]);
+    }
+  }
+  return sum;
+}
+
+// Central differences with a step and its half, which tells how far the difference itself can be trusted.
+void check_gradient(const OpCase& one, const Arrays& inputs, const Arrays& results, const Gradient& gradient) {
+  constexpr std::size_t samples = 24;
+  Array actual = results.at(gradient.result);
+  if (!gradient.start.empty()) {
+    for (std::size_t i = 0; i < actual.values.size(); ++i) actual.values[i] -= inputs.at(gradient.start).values[i];
+  }
+  double magnitude = 1e-12;
+  for (const double value : actual.values) magnitude = std::max(magnitude, std::fabs(value));
+  const std::size_t count = actual.values.size();
+  ASSERT_EQ(count, inputs.at(gradient.input).values.size());
+  const RandomStream stream = random_stream(11, one.name + gradient.input);
+  for (std::size_t sample = 0; sample < std::min(samples, count); ++sample) {
+    const std::size_t i = count <= samples ? sample : stream.below(sample, static_cast<std::uint32_t>(count));
+    const auto slope = [&](double step) {
+      Arrays moved = inputs;
+      double& value = moved.at(gradient.input).values[i];
+      const double start = value;
+      value = start + step;
+      const double above = loss_of(one, moved);
+      value = start - step;
+      return (above - loss_of(one, moved)) / (2 * step);
+    };
+    const double coarse = slope(2e-5), fine = slope(1e-5);
+    EXPECT_LE(std::fabs(fine - actual.values[i]) / magnitude, 1e-6 + 4 * std::fabs(fine - coarse) / magnitude)
+        << gradient.result << "[" << i << "] is " << actual.values[i] << " but differences give " << fine;
+  }
+}
+
+class Operation : public testing::TestWithParam<OpCase> {
+ protected:
+  // Compares a device and precision with the CPU in double precision.
+  void compare(Device device, const std::string& precision, double tolerance) {
+    if (device == Device::cuda && !cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+    const Arrays inputs = GetParam().inputs();
+    expect_near(GetParam(), run_on(GetParam(), inputs, Device::cpu, "f64"), run_on(GetParam(), inputs, device, precision),
+                tolerance);
+  }
+};
+
+TEST_P(Operation, MatchesPlainLoops) {
+  const Arrays inputs = GetParam().inputs();
+  expect_near(GetParam(), GetParam().reference(inputs), run_on(GetParam(), inputs, Device::cpu, "f64"), 1e-10);
+}
+
+TEST_P(Operation, GradientsMatchDifferences) {
+  if (GetParam().gradients.empty()) return;
+  const Arrays inputs = GetParam().inputs();
+  const Arrays results = run_on(GetParam(), inputs, Device::cpu, "f64");
+  for (const Gradient& gradient : GetParam().gradients) check_gradient(GetParam(), inputs, results, gradient);
+}
+
+TEST_P(Operation, SameBitsForAnyNumberOfThreads) {
+  const Arrays inputs = GetParam().inputs();
+  const int before = threads();
+  set_threads(1);
+  const Arrays alone = run_on(GetParam(), inputs, Device::cpu, "fp32");
+  for (const int count : {2, 3, 5}) {
+    set_threads(count);
+    for (const auto& [name, values] : run_on(GetParam(), inputs, Device::cpu, "fp32")) {
+      const std::vector<double>& expected = alone.at(name).values;
+      ASSERT_EQ(expected.size(), values.values.size());
+      EXPECT_EQ(0, std::memcmp(expected.data(), values.values.data(), expected.size() * sizeof(double)))
+          << name << " differs with " << count << " threads";
+    }
+  }
+  set_threads(before);
+}
+
+TEST_P(Operation, CpuFloat) { compare(Device::cpu, "fp32", 2e-5); }
+TEST_P(Operation, CudaFloat) { compare(Device::cuda, "fp32", 1e-4); }
+TEST_P(Operation, CudaBfloat16) { compare(Device::cuda, "bf16", GetParam().bf16_tolerance); }
+
+// The same run twice: a GPU has no excuse for different bits either.
+TEST_P(Operation, CudaRepeats) {
+  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  const Arrays inputs = GetParam().inputs();
+  const Arrays first = run_on(GetParam(), inputs, Device::cuda, "bf16");
+  const Arrays second = run_on(GetParam(), inputs, Device::cuda, "bf16");
+  for (const auto& [name, values] : first) {
+    EXPECT_EQ(0, std::memcmp(values.values.data(), second.at(name).values.data(), values.values.size() * sizeof(double)))
+        << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, Operation, testing::ValuesIn(all_cases()),
+                         [](const testing::TestParamInfo<OpCase>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace some::test

@@ -1,0 +1,94 @@
+// One table of cases an operation, used in several ways (harness.cc): a naive reference in double precision, gradients by
+// finite differences, equal bits for any number of threads, and every other precision and device against the CPU in double.
+//
+// A case says what goes in (numbers, all representable in bfloat16, so that every precision starts from the same ones), how
+// the operation is run on them, and what a plain implementation gives. Adding a case to a table adds all the tests.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "base/context.h"
+#include "base/random.h"
+#include "base/tensor.h"
+#include "ops/param.h"
+
+namespace some::test {
+
+struct Array {
+  Shape shape;
+  std::vector<double> values;
+
+  double& operator[](std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
+  double operator[](std::int64_t i) const { return values[static_cast<std::size_t>(i)]; }
+  std::int64_t dim(int axis) const { return shape[axis]; }
+};
+using Arrays = std::map<std::string, Array>;
+
+Array zeros(Shape shape);
+// Normal numbers times `scale`, from a stream with this name.
+Array normals(Shape shape, const std::string& name, double scale = 1.0);
+Array whole_numbers(Shape shape, const std::string& name, int below);
+
+// The context an operation runs in, with conversions between Arrays and its tensors. Tensors for results are filled with
+// NaN first, so that an element the operation forgot shows.
+class Lab {
+ public:
+  Lab(Device device, const std::string& precision) : context_(make_context(device, precision)) {}
+  Context& context() { return *context_; }
+
+  Tensor compute(const Array& array) { return put(array, context_->compute); }
+  Tensor master(const Array& array) { return put(array, context_->master); }
+  Tensor whole(const Array& array) { return put(array, DType::i32); }
+  Tensor new_compute(Shape shape) { return unset(std::move(shape), context_->compute); }
+  Tensor new_master(Shape shape) { return unset(std::move(shape), context_->master); }
+  Tensor new_whole(Shape shape) { return Tensor::zeros(std::move(shape), DType::i32, context_->device); }
+  // A parameter whose gradient starts as `gradient`, or that has none.
+  Param param(const Array& value);
+  Param param(const Array& value, const Array& gradient);
+
+ private:
+  Tensor put(const Array& array, DType type);
+  Tensor unset(Shape shape, DType type);
+  std::unique_ptr<Context> context_;
+};
+
+Array read(const Tensor& tensor);  // from any device and type
+
+// The result `result` is the gradient of the case's loss with respect to the input `input`, plus the input `start` when
+// the operation adds to what was there.
+struct Gradient {
+  std::string input, result, start = "";
+};
+// The loss of a case is the sum over these of <input `weight`, result `result`>; with no weight, the result itself.
+struct LossTerm {
+  std::string result, weight;
+};
+
+struct OpCase {
+  std::string name;  // letters, digits and _ only
+  std::function<Arrays()> inputs;
+  std::function<Arrays(Lab&, const Arrays&)> run;
+  std::function<Arrays(const Arrays&)> reference;  // some or all of the results, by plain loops in double
+  std::vector<LossTerm> loss;
+  std::vector<Gradient> gradients;
+  std::vector<std::string> exact;   // results that must be equal in every precision (indices)
+  double bf16_tolerance = 2e-2;     // relative to the largest magnitude of the result
+};
+
+void PrintTo(const OpCase& one, std::ostream* stream);  // the name, in messages of failed tests
+
+std::vector<OpCase>& all_cases();
+// At namespace scope: `const bool added = add_cases({...});`
+bool add_cases(std::vector<OpCase> cases);
+
+// Largest difference, relative to the largest magnitude of `expected` (at least 1e-30); infinite when a value is not a
+// number or shapes differ.
+double difference(const Array& expected, const Array& actual);
+
+}  // namespace some::test

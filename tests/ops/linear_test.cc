@@ -1,0 +1,102 @@
+#include "ops/linear.h"
+
+#include "ops/harness.h"
+
+namespace some::test {
+namespace {
+
+double plain_gelu(double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }
+
+Array plain_affine(const Array& x, const Array& weight, const Array* bias) {
+  const std::int64_t rows = x.dim(0), in = x.dim(1), out = weight.dim(0);
+  Array y = zeros({rows, out});
+  for (std::int64_t t = 0; t < rows; ++t) {
+    for (std::int64_t o = 0; o < out; ++o) {
+      double sum = bias != nullptr ? (*bias)[o] : 0.0;
+      for (std::int64_t i = 0; i < in; ++i) sum += x[t * in + i] * weight[o * in + i];
+      y[t * out + o] = sum;
+    }
+  }
+  return y;
+}
+
+Arrays linear_inputs(std::int64_t rows, std::int64_t in, std::int64_t out) {
+  return {{"x", normals({rows, in}, "x")},
+          {"weight", normals({out, in}, "weight", 1.0 / std::sqrt(static_cast<double>(in)))},
+          {"bias", normals({out}, "bias")},
+          {"dy", normals({rows, out}, "dy")},
+          {"dweight0", normals({out, in}, "dweight0")},
+          {"dbias0", normals({out}, "dbias0")},
+          {"dx0", normals({rows, in}, "dx0")}};
+}
+
+OpCase linear_case(std::int64_t rows, std::int64_t in, std::int64_t out, bool with_bias, Into into) {
+  OpCase one;
+  one.name = fmt::format("linear_{}x{}x{}{}{}", rows, in, out, with_bias ? "_bias" : "", into == Into::add ? "_add" : "");
+  one.inputs = [=] { return linear_inputs(rows, in, out); };
+  one.run = [=](Lab& lab, const Arrays& in_) {
+    const Param weight = lab.param(in_.at("weight"), in_.at("dweight0"));
+    const Param bias = with_bias ? lab.param(in_.at("bias"), in_.at("dbias0")) : Param{};
+    const Tensor x = lab.compute(in_.at("x")), dy = lab.compute(in_.at("dy"));
+    Tensor y = lab.new_compute({rows, out}), y_master = lab.new_master({rows, out});
+    linear_forward(lab.context(), x, weight, bias, y);
+    linear_forward(lab.context(), x, weight, bias, y_master);
+    Tensor dx = into == Into::add ? lab.compute(in_.at("dx0")) : lab.new_compute({rows, in});
+    linear_backward(lab.context(), dy, x, weight, bias, &dx, into);
+    // dy in master precision, and no dx wanted
+    const Param again = lab.param(in_.at("weight"), in_.at("dweight0"));
+    linear_backward(lab.context(), lab.master(in_.at("dy")), x, again, Param{}, nullptr, Into::overwrite);
+    Arrays results{{"y", read(y)}, {"y_master", read(y_master)}, {"dx", read(dx)}, {"dweight", read(weight.grad)}, {"dweight_master", read(again.grad)}};
+    if (with_bias) results["dbias"] = read(bias.grad);
+    return results;
+  };
+  one.reference = [=](const Arrays& in_) {
+    const Array y = plain_affine(in_.at("x"), in_.at("weight"), with_bias ? &in_.at("bias") : nullptr);
+    return Arrays{{"y", y}, {"y_master", y}};
+  };
+  one.loss = {{"y", "dy"}};
+  one.gradients = {{"x", "dx", into == Into::add ? "dx0" : ""}, {"weight", "dweight", "dweight0"}, {"weight", "dweight_master", "dweight0"}};
+  if (with_bias) one.gradients.push_back({"bias", "dbias", "dbias0"});
+  return one;
+}
+
+OpCase linear_gelu_case(std::int64_t rows, std::int64_t in, std::int64_t out) {
+  OpCase one;
+  one.name = fmt::format("linear_gelu_{}x{}x{}", rows, in, out);
+  one.inputs = [=] { return linear_inputs(rows, in, out); };
+  one.run = [=](Lab& lab, const Arrays& in_) {
+    const Param weight = lab.param(in_.at("weight")), bias = lab.param(in_.at("bias"));
+    Tensor pre = lab.new_compute({rows, out}), y = lab.new_compute({rows, out});
+    linear_gelu_forward(lab.context(), lab.compute(in_.at("x")), weight, bias, pre, y);
+    Tensor dy = lab.compute(in_.at("dy"));
+    gelu_backward(lab.context(), pre, dy);
+    // No bias gradient in this table: column sums of dpre are the bias's.
+    const Param learnt = lab.param(in_.at("bias"), in_.at("dbias0"));
+    linear_backward(lab.context(), dy, lab.compute(in_.at("x")), weight, learnt, nullptr, Into::overwrite);
+    return Arrays{{"pre", read(pre)}, {"y", read(y)}, {"dpre", read(dy)}, {"dbias", read(learnt.grad)}};
+  };
+  one.reference = [=](const Arrays& in_) {
+    const Array pre = plain_affine(in_.at("x"), in_.at("weight"), &in_.at("bias"));
+    Array y = pre;
+    for (double& value : y.values) value = plain_gelu(value);
+    return Arrays{{"pre", pre}, {"y", y}};
+  };
+  one.loss = {{"y", "dy"}};
+  one.gradients = {{"bias", "dbias", "dbias0"}};
+  return one;
+}
+
+const bool added = add_cases({
+    linear_case(1, 12, 11, true, Into::overwrite),
+    linear_case(1, 1, 1, false, Into::add),
+    linear_case(7, 12, 36, true, Into::add),
+    linear_case(130, 33, 17, false, Into::overwrite),
+    linear_case(300, 64, 200, true, Into::add),
+    linear_case(1100, 48, 40, true, Into::overwrite),
+    linear_gelu_case(1, 12, 11),
+    linear_gelu_case(65, 24, 96),
+    linear_gelu_case(300, 16, 520),
+});
+
+}  // namespace
+}  // namespace some::test

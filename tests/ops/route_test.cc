@@ -1,0 +1,332 @@
+#include "ops/route.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "ops/harness.h"
+#include "ops/random_choice.h"
+
+namespace some::test {
+namespace {
+
+void plain_normalize(double* row, std::int64_t d, double* length) {
+  double squares = 0;
+  for (std::int64_t i = 0; i < d; ++i) squares += row[i] * row[i];
+  *length = std::max(std::sqrt(squares), 1e-12);
+  for (std::int64_t i = 0; i < d; ++i) row[i] /= *length;
+}
+
+// grounded: a query of the layer below exists; with ground > 0 but without one (layer 0) nothing is added.
+OpCase query_case(std::int64_t tokens, std::int64_t d, double ground, bool grounded) {
+  OpCase one;
+  one.name = fmt::format("query_{}x{}_ground{}{}", tokens, d, static_cast<int>(ground * 100), grounded ? "_previous" : "");
+  one.inputs = [=] {
+    Array previous = normals({tokens, d}, "previous", 1.0 / std::sqrt(static_cast<double>(d)));
+    return Arrays{{"raw", normals({tokens, d}, "raw", 3.0)}, {"previous", previous}, {"dquery", normals({tokens, d}, "dquery")},
+                  {"dprevious0", normals({tokens, d}, "dprevious0")}};
+  };
+  one.run = [=](Lab& lab, const Arrays& in) {
+    const Tensor raw = lab.master(in.at("raw")), previous = lab.master(in.at("previous"));
+    Tensor query = lab.new_master({tokens, d}), norms = lab.new_master({tokens, 2});
+    query_forward(lab.context(), raw, grounded ? &previous : nullptr, ground, query, norms);
+    const Tensor dquery = lab.master(in.at("dquery"));
+    Tensor draw = lab.new_master({tokens, d}), dprevious = lab.master(in.at("dprevious0"));
+    query_backward(lab.context(), dquery, raw, query, norms, ground, draw, grounded ? &dprevious : nullptr);
+    Tensor over = lab.master(in.at("dquery"));
+    query_backward(lab.context(), over, raw, query, norms, ground, over, nullptr);
+    Arrays results{{"query", read(query)}, {"norms", read(norms)}, {"draw", read(draw)}, {"draw_in_place", read(over)}};
+    if (grounded) results["dprevious"] = read(dprevious);
+    return results;
+  };
+  one.reference = [=](const Arrays& in) {
+    Array query = in.at("raw"), norms = zeros({tokens, 2});
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      plain_normalize(&query[t * d], d, &norms[2 * t]);
+      norms[2 * t + 1] = 1;
+      if (!grounded || ground == 0) continue;
+      for (std::int64_t i = 0; i < d; ++i) query[t * d + i] += ground * in.at("previous")[t * d + i];
+      plain_normalize(&query[t * d], d, &norms[2 * t + 1]);
+    }
+    return Arrays{{"query", query}, {"norms", norms}};
+  };
+  one.loss = {{"query", "dquery"}};
+  one.gradients = {{"raw", "draw"}, {"raw", "draw_in_place"}};
+  if (grounded) one.gradients.push_back({"previous", "dprevious", "dprevious0"});
+  return one;
+}
+
+struct RouteShape {
+  std::int64_t tokens, d;
+  int experts, k;
+  bool given = false;  // the choice is made already
+};
+
+std::string route_name(const std::string& op, const RouteShape& s) {
+  return fmt::format("{}_{}x{}_e{}_k{}{}", op, s.tokens, s.d, s.experts, s.k, s.given ? "_given" : "");
+}
+
+Arrays route_inputs(const RouteShape& s) {
+  Array choice = zeros({s.tokens, s.k});
+  for (std::int64_t i = 0; i < s.tokens * s.k; ++i) choice[i] = static_cast<double>((i * 7 / s.k + i % s.k) % s.experts);
+  Array temperature = zeros({1});
+  temperature[0] = 0.5;
+  return {{"query", normals({s.tokens, s.d}, "query", 1.0 / std::sqrt(static_cast<double>(s.d)))},
+          {"keys", normals({s.experts, s.d}, "keys")},
+          {"temperature", temperature},
+          {"choice", choice},
+          {"dgates", normals({s.tokens, s.k}, "dgates")},
+          {"dtemperature0", normals({1}, "dtemperature0")}};
+}
+
+double plain_score(const Arrays& in, std::int64_t t, std::int64_t e, std::int64_t d) {
+  double score = 0;
+  for (std::int64_t i = 0; i < d; ++i) score += in.at("query")[t * d + i] * in.at("keys")[e * d + i];
+  return score;
+}
+
+OpCase route_case(RouteShape s) {
+  OpCase one;
+  one.name = route_name("route", s);
+  one.inputs = [=] { return route_inputs(s); };
+  one.run = [=](Lab& lab, const Arrays& in) {
+    const Tensor query = lab.master(in.at("query")), keys = lab.master(in.at("keys")), temperature = lab.master(in.at("temperature"));
+    Routing routing{s.given ? lab.whole(in.at("choice")) : lab.new_whole({s.tokens, s.k}), lab.new_master({s.tokens, s.k}),
+                    lab.new_master({s.tokens, s.k})};
+    route_forward(lab.context(), query, keys, temperature, s.given, routing);
+    Tensor dquery = lab.new_master({s.tokens, s.d}), dtemperature = lab.master(in.at("dtemperature0"));
+    const Tensor dgates = lab.master(in.at("dgates"));
+    route_backward(lab.context(), dgates, routing, keys, temperature, dquery, &dtemperature);
+    Tensor dquery_only = lab.new_master({s.tokens, s.d});
+    route_backward(lab.context(), dgates, routing, keys, temperature, dquery_only, nullptr);
+    return Arrays{{"indices", read(routing.indices)}, {"scores", read(routing.scores)}, {"gates", read(routing.gates)},
+                  {"dquery", read(dquery)}, {"dquery_only", read(dquery_only)}, {"dtemperature", read(dtemperature)}};
+  };
+  one.reference = [=](const Arrays& in) {
+    Arrays out{{"indices", in.at("choice")}, {"scores", zeros({s.tokens, s.k})}, {"gates", zeros({s.tokens, s.k})}};
+    for (std::int64_t t = 0; t < s.tokens; ++t) {
+      std::vector<double> score;
+      for (int e = 0; e < s.experts; ++e) score.push_back(plain_score(in, t, e, s.d));
+      if (!s.given) {
+        std::vector<int> order(static_cast<std::size_t>(s.experts));
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return score[static_cast<std::size_t>(a)] > score[static_cast<std::size_t>(b)]; });
+        for (int i = 0; i < s.k; ++i) out["indices"][t * s.k + i] = order[static_cast<std::size_t>(i)];
+      }
+      double sum = 0;
+      for (int i = 0; i < s.k; ++i) {
+        out["scores"][t * s.k + i] = score[static_cast<std::size_t>(out["indices"][t * s.k + i])];
+        sum += std::exp(out["scores"][t * s.k + i] / in.at("temperature")[0]);
+      }
+      for (int i = 0; i < s.k; ++i) out["gates"][t * s.k + i] = std::exp(out["scores"][t * s.k + i] / in.at("temperature")[0]) / sum;
+    }
+    return out;
+  };
+  one.exact = {"indices"};
+  one.loss = {{"gates", "dgates"}};
+  one.gradients = {{"query", "dquery"}, {"query", "dquery_only"}, {"temperature", "dtemperature", "dtemperature0"}};
+  return one;
+}
+
+Arrays with_targets(Arrays in, std::int64_t tokens) {
+  Array targets = zeros({tokens}), loss = zeros({1});
+  for (std::int64_t t = 0; t < tokens; ++t) targets[t] = t % 3 == 1 ? -1 : static_cast<double>(t);
+  loss[0] = 0.75;
+  in["targets"] = targets;
+  in["loss0"] = loss;
+  return in;
+}
+
+bool plain_takes_part(const Arrays& in, bool masked, std::int64_t t) { return !masked || in.at("targets")[t] >= 0; }
+
+OpCase balance_case(RouteShape s, bool masked) {
+  constexpr double coefficient = 0.3;
+  OpCase one;
+  one.name = route_name(masked ? "balance_masked" : "balance", s);
+  one.inputs = [=] {
+    Arrays in = with_targets(route_inputs(s), s.tokens);
+    in["dquery0"] = normals({s.tokens, s.d}, "dquery0", 0.01);
+    return in;
+  };
+  one.run = [=](Lab& lab, const Arrays& in) {
+    Tensor dquery = lab.master(in.at("dquery0")), loss = lab.master(in.at("loss0"));
+    const Tensor targets = lab.whole(in.at("targets"));
+    balance_loss(lab.context(), lab.master(in.at("query")), lab.master(in.at("keys")), lab.master(in.at("temperature")),
+                 lab.whole(in.at("choice")), masked ? &targets : nullptr, coefficient, dquery, loss);
+    return Arrays{{"dquery", read(dquery)}, {"loss", read(loss)}};
+  };
+  one.reference = [=](const Arrays& in) {
+    std::vector<double> share(static_cast<std::size_t>(s.experts)), mean(static_cast<std::size_t>(s.experts));
+    double positions = 0;
+    for (std::int64_t t = 0; t < s.tokens; ++t) positions += plain_takes_part(in, masked, t) ? 1 : 0;
+    for (std::int64_t t = 0; t < s.tokens; ++t) {
+      if (!plain_takes_part(in, masked, t)) continue;
+      for (int i = 0; i < s.k; ++i) share[static_cast<std::size_t>(in.at("choice")[t * s.k + i])] += 1.0 / (positions * s.k);
+      std::vector<double> p;
+      double sum = 0;
+      for (int e = 0; e < s.experts; ++e) {
+        p.push_back(std::exp(plain_score(in, t, e, s.d) / in.at("temperature")[0]));
+        sum += p.back();
+      }
+      for (std::size_t e = 0; e < p.size(); ++e) mean[e] += p[e] / sum / positions;
+    }
+    Array loss = in.at("loss0");
+    for (std::size_t e = 0; e < mean.size(); ++e) loss[0] += coefficient * s.experts * share[e] * mean[e];
+    return Arrays{{"loss", loss}};
+  };
+  one.loss = {{"loss", ""}};
+  one.gradients = {{"query", "dquery", "dquery0"}};
+  return one;
+}
+
+OpCase entropy_case(std::int64_t tokens, int k, double low, double high, bool masked, const std::string& label) {
+  constexpr double coefficient = 2.0;
+  OpCase one;
+  one.name = fmt::format("entropy_{}_{}x{}{}", label, tokens, k, masked ? "_masked" : "");
+  one.inputs = [=] {
+    Array gates = normals({tokens, k}, "gates");
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      double sum = 0;
+      for (int i = 0; i < k; ++i) sum += std::exp(gates[t * k + i]);
+      for (int i = 0; i < k; ++i) gates[t * k + i] = to_float(to_bfloat16(static_cast<float>(std::exp(gates[t * k + i]) / sum)));
+    }
+    return with_targets({{"gates", gates}, {"dgates0", normals({tokens, k}, "dgates0")}}, tokens);
+  };
+  one.run = [=](Lab& lab, const Arrays& in) {
+    Tensor dgates = lab.master(in.at("dgates0")), loss = lab.master(in.at("loss0"));
+    const Tensor targets = lab.whole(in.at("targets"));
+    entropy_band_loss(lab.context(), lab.master(in.at("gates")), masked ? &targets : nullptr, low, high, coefficient, dgates, loss);
+    return Arrays{{"dgates", read(dgates)}, {"loss", read(loss)}};
+  };
+  one.reference = [=](const Arrays& in) {
+    double entropy = 0, positions = 0;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      if (!plain_takes_part(in, masked, t)) continue;
+      positions += 1;
+      for (int i = 0; i < k; ++i) entropy -= in.at("gates")[t * k + i] * std::log(in.at("gates")[t * k + i]);
+    }
+    entropy /= positions;
+    Array loss = in.at("loss0");
+    loss[0] += coefficient * std::pow(std::max({0.0, low - entropy, entropy - high}), 2);
+    return Arrays{{"loss", loss}};
+  };
+  one.loss = {{"loss", ""}};
+  one.gradients = {{"gates", "dgates", "dgates0"}};
+  return one;
+}
+
+OpCase random_choice_case(std::int64_t tokens, int experts, int k) {
+  OpCase one;
+  one.name = fmt::format("random_choice_{}_e{}_k{}", tokens, experts, k);
+  one.inputs = [=] { return Arrays{{"tokens", whole_numbers({tokens}, "tokens", 50)}}; };
+  one.run = [=](Lab& lab, const Arrays& in) {
+    Tensor indices = lab.new_whole({tokens, k});
+    random_choice(lab.context(), lab.whole(in.at("tokens")), experts, 5, 2, indices);
+    return Arrays{{"indices", read(indices)}};
+  };
+  one.reference = [=](const Arrays& in) {
+    Array indices = zeros({tokens, k});
+    std::vector<std::int32_t> chosen(static_cast<std::size_t>(k));
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      choose_experts(5, 2, static_cast<std::int32_t>(in.at("tokens")[t]), experts, k, chosen.data());
+      std::copy(chosen.begin(), chosen.end(), indices.values.begin() + t * k);
+    }
+    return Arrays{{"indices", indices}};
+  };
+  one.exact = {"indices"};
+  return one;
+}
+
+const bool added = add_cases({
+    query_case(1, 12, 0, false),
+    query_case(70, 11, 0.5, true),
+    query_case(5, 16, 0.5, false),
+    query_case(130, 64, 0.25, true),
+    route_case({1, 12, 1, 1}),
+    route_case({1, 12, 7, 7}),
+    route_case({33, 11, 6, 1}),
+    route_case({300, 24, 64, 4}),
+    route_case({40, 16, 40, 40}),
+    route_case({40, 16, 100, 17}),
+    route_case({65, 12, 9, 3, true}),
+    balance_case({1, 12, 1, 1}, false),
+    balance_case({200, 12, 10, 3}, false),
+    balance_case({70, 11, 6, 2}, true),
+    entropy_case(1, 4, 2.0, 3.0, false, "below"),
+    entropy_case(150, 4, 0.1, 0.2, true, "above"),
+    entropy_case(20, 4, 0.0, 5.0, false, "inside"),
+    random_choice_case(30, 9, 4),
+    random_choice_case(300, 16, 16),
+    random_choice_case(5, 1, 1),
+});
+
+Routing route_plainly(const std::vector<float>& scores, int k) {
+  // One dimension: the key of an expert is its score.
+  auto context = make_context(Device::cpu, "fp32");
+  const auto experts = static_cast<std::int64_t>(scores.size());
+  Tensor query = Tensor::empty({1, 1}, DType::f32), keys = Tensor::empty({experts, 1}, DType::f32), temperature = Tensor::empty({1}, DType::f32);
+  query.data<float>()[0] = 1;
+  temperature.data<float>()[0] = 1;
+  std::copy(scores.begin(), scores.end(), keys.data<float>());
+  Routing routing{Tensor::empty({1, k}, DType::i32), Tensor::empty({1, k}, DType::f32), Tensor::empty({1, k}, DType::f32)};
+  route_forward(*context, query, keys, temperature, false, routing);
+  return routing;
+}
+
+TEST(Route, EqualScoresGoToTheLowerExpert) {
+  const Routing few = route_plainly({1, 3, 3, 0, 3, 1}, 4);
+  EXPECT_EQ(std::vector<int>(few.indices.data<std::int32_t>(), few.indices.data<std::int32_t>() + 4), (std::vector<int>{1, 2, 4, 0}));
+  const Routing many = route_plainly(std::vector<float>(40, 2.0f), 30);
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(many.indices.data<std::int32_t>()[i], i);
+}
+
+TEST(Route, ScoresThatAreNotNumbersStillNameExperts) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int k : {3, 20}) {
+    const Routing routing = route_plainly(std::vector<float>(25, nan), k);
+    std::set<int> seen;
+    for (int i = 0; i < k; ++i) {
+      const int e = routing.indices.data<std::int32_t>()[i];
+      EXPECT_TRUE(e >= 0 && e < 25);
+      seen.insert(e);
+    }
+    EXPECT_EQ(seen.size(), static_cast<std::size_t>(k));
+  }
+}
+
+TEST(Route, ZeroRouterOutputGivesAFiniteQuery) {
+  auto context = make_context(Device::cpu, "fp32");
+  const Tensor raw = Tensor::zeros({1, 4}, DType::f32);
+  Tensor query = Tensor::empty({1, 4}, DType::f32), norms = Tensor::empty({1, 2}, DType::f32);
+  query_forward(*context, raw, nullptr, 0, query, norms);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(query.data<float>()[i], 0.0f);
+}
+
+TEST(RandomChoice, DistinctAndSpreadEvenly) {
+  constexpr int experts = 10, k = 4, ids = 5000;
+  std::vector<int> first(experts), any(experts);
+  for (int token = 0; token < ids; ++token) {
+    std::int32_t chosen[k];
+    choose_experts(3, 1, token, experts, k, chosen);
+    EXPECT_EQ(std::set<int>(chosen, chosen + k).size(), static_cast<std::size_t>(k));
+    ++first[static_cast<std::size_t>(chosen[0])];
+    for (const int e : chosen) ++any[static_cast<std::size_t>(e)];
+  }
+  for (int e = 0; e < experts; ++e) {
+    EXPECT_NEAR(first[static_cast<std::size_t>(e)], ids / experts, 110);  // five standard deviations
+    EXPECT_NEAR(any[static_cast<std::size_t>(e)], ids * k / experts, 180);
+  }
+  std::int32_t other_layer[k], other_seed[k], same[k], again[k];
+  choose_experts(3, 2, 0, experts, k, other_layer);
+  choose_experts(4, 1, 0, experts, k, other_seed);
+  choose_experts(3, 1, 0, experts, k, same);
+  choose_experts(3, 1, 0, experts, k, again);
+  EXPECT_TRUE(std::equal(same, same + k, again));
+  EXPECT_FALSE(std::equal(same, same + k, other_layer) && std::equal(same, same + k, other_seed));
+}
+
+}  // namespace
+}  // namespace some::test
