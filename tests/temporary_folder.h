@@ -1,12 +1,13 @@
 // A folder of its own for each test, removed at the end.
 #pragma once
 
+#include <stdlib.h>
+
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
-
-#include <unistd.h>
 
 namespace some {
 
@@ -14,7 +15,7 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "some-test-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
+    path_ = mkdtemp(pattern.data());
   }
   ~TemporaryFolder() {
     std::error_code ignored;
@@ -24,16 +25,16 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  std::string file(const std::string& name) const { return *this / name; }
   std::string write(const std::string& name, std::string_view contents) const {
     std::filesystem::create_directories(std::filesystem::path(file(name)).parent_path());
     std::ofstream(file(name), std::ios::binary) << contents;
     return file(name);
   }
   std::size_t entries() const {
-    std::size_t count = 0;
-    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(path_)) count += 1;
-    return count;
+    return static_cast<std::size_t>(
+        std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
   }
 
  private:
