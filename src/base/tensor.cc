@@ -170,4 +170,19 @@ void Tensor::type_mismatch(DType wanted) const {
   failed("a tensor {} of shape {} was used as {}", name_of(type_), shape_.text(), name_of(wanted));
 }
 
+std::vector<double> read_vector(const Tensor& tensor) {
+  const Tensor host = tensor.device() == Device::cpu ? tensor : tensor.to(Device::cpu);
+  std::vector<double> out(static_cast<std::size_t>(host.elements()));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    switch (host.dtype()) {
+      case DType::f64: out[i] = host.data<double>()[i]; break;
+      case DType::f32: out[i] = host.data<float>()[i]; break;
+      case DType::bf16: out[i] = to_float(host.data<BFloat16>()[i]); break;
+      case DType::i32: out[i] = host.data<std::int32_t>()[i]; break;
+      case DType::i64: out[i] = static_cast<double>(host.data<std::int64_t>()[i]); break;
+    }
+  }
+  return out;
+}
+
 }  // namespace some

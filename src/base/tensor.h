@@ -98,4 +98,6 @@ class Tensor {
   Device device_ = Device::cpu;
 };
 
+std::vector<double> read_vector(const Tensor& tensor);  // a copy on the host; any number type, any device
+
 }  // namespace some

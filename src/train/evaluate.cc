@@ -14,21 +14,6 @@ double Evaluation::headline(const EvaluateOptions& options) const {
   return options.count_pads ? padded_loss : loss;
 }
 
-std::vector<double> read_vector(const Tensor& tensor) {
-  const Tensor host = tensor.device() == Device::cpu ? tensor : tensor.to(Device::cpu);
-  std::vector<double> out(static_cast<std::size_t>(host.elements()));
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    switch (host.dtype()) {
-      case DType::f64: out[i] = host.data<double>()[i]; break;
-      case DType::f32: out[i] = host.data<float>()[i]; break;
-      case DType::bf16: out[i] = to_float(host.data<BFloat16>()[i]); break;
-      case DType::i32: out[i] = host.data<std::int32_t>()[i]; break;
-      case DType::i64: out[i] = static_cast<double>(host.data<std::int64_t>()[i]); break;
-    }
-  }
-  return out;
-}
-
 Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& options) {
   Context& ctx = model.context();
   const ModelConfig& config = model.config();

@@ -44,6 +44,5 @@ nlohmann::json to_json(const Evaluation& evaluation, const EvaluateOptions& opti
 nlohmann::json usage_measures(const std::vector<double>& usage);
 // Measures of every layer's key store now, and of `choices` (may be empty). `start`: key positions to measure movement from (may be empty).
 nlohmann::json layer_measures(Model& model, const std::vector<LayerChoices>& choices, const std::vector<Tensor>& start);
-std::vector<double> read_vector(const Tensor& tensor);  // any number type, any device
 
 }  // namespace some

@@ -1,0 +1,300 @@
+// The whole model: gradients of every setting against finite differences, packed against padded batches, threads, the cache, sizes.
+#include "model/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/random.h"
+#include "base/threads.h"
+#include "model/operations.h"
+#include "ops/elementwise.h"
+
+namespace some {
+namespace {
+
+ModelConfig small_config() {
+  ModelConfig c;
+  c.seed = 3;
+  c.vocab = 19;
+  c.d_model = 8;
+  c.layers = 2;
+  c.heads = 2;
+  c.seq_len = 7;
+  c.experts = 5;
+  c.d_ffn = 6;
+  c.top_k = 2;
+  return c;
+}
+
+// Rows of real tokens; `padded`: laid out to seq_len with padding that has no target.
+Batch rows_batch(const std::vector<std::vector<std::int32_t>>& rows, int seq_len, bool padded) {
+  Batch batch;
+  batch.offsets.push_back(0);
+  for (const auto& row : rows) {
+    const std::size_t laid = padded ? static_cast<std::size_t>(seq_len) : row.size();
+    for (std::size_t p = 0; p < laid; ++p) {
+      batch.tokens.push_back(p < row.size() ? row[p] : 1);
+      batch.positions.push_back(static_cast<std::int32_t>(p));
+      batch.targets.push_back(p + 1 < row.size() ? row[p + 1] : -1);
+      batch.predicted += batch.targets.back() >= 0;
+    }
+    batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+    batch.longest = std::max<std::int64_t>(batch.longest, static_cast<std::int64_t>(laid));
+  }
+  return batch;
+}
+
+const std::vector<std::vector<std::int32_t>> sample_rows = {{3, 4, 5, 6, 7, 8, 2}, {9, 10, 2}, {11, 12, 13, 14, 2}};
+
+double loss_of(Model& model, const Batch& batch) {
+  Context& ctx = model.context();
+  ctx.arena->reset();
+  model.clear_gradients();
+  TrainPass pass;
+  pass.collect_keys = false;
+  pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
+  double sum = 0;
+  for (const double nll : read_vector(model.train_pass(upload(ctx, batch), pass))) sum += nll;
+  return sum * pass.loss_scale + read_vector(model.auxiliary_loss())[0];
+}
+
+struct Variant {
+  const char* name;
+  void (*change)(ModelConfig&);
+};
+
+class ModelGradient : public testing::TestWithParam<Variant> {};
+
+TEST_P(ModelGradient, MatchesFiniteDifferences) {
+  ModelConfig config = small_config();
+  GetParam().change(config);
+  std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+  Model model(ctx, config, true);
+  ParameterStore& p = model.parameters();
+  // Values that start at zero or one are moved, so that no gradient is zero by accident.
+  const RandomStream noise = random_stream(9, "noise");
+  double* values = p.value.data<double>();
+  for (const auto& entry : p.entries()) {
+    for (std::int64_t i = 0; i < entry.shape.elements(); ++i) values[entry.offset + i] += 0.1 * noise.symmetric(static_cast<std::uint64_t>(entry.offset + i));
+  }
+  const Batch batch = rows_batch(sample_rows, config.seq_len, false);
+  loss_of(model, batch);
+  const std::vector<double> gradient = read_vector(p.grad);
+  for (const auto& entry : p.entries()) {
+    const std::int64_t n = entry.shape.elements();
+    for (int trial = 0; trial < 3; ++trial) {
+      const std::int64_t at = entry.offset + noise.below(static_cast<std::uint64_t>(1000 + entry.offset + trial), static_cast<std::uint32_t>(n));
+      const double kept = values[at], h = 1e-5;
+      values[at] = kept + h;
+      const double up = loss_of(model, batch);
+      values[at] = kept - h;
+      const double down = loss_of(model, batch);
+      values[at] = kept;
+      const double expected = (up - down) / (2 * h);
+      EXPECT_NEAR(gradient[static_cast<std::size_t>(at)], expected, 1e-6 * std::max(1.0, std::abs(expected))) << entry.name << " element " << at - entry.offset;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, ModelGradient,
+    testing::Values(Variant{"published", [](ModelConfig&) {}}, Variant{"pre_norm", [](ModelConfig& c) { c.norm = Norm::pre; }},
+                    Variant{"rope", [](ModelConfig& c) { c.position = Position::rope; }}, Variant{"not_causal", [](ModelConfig& c) { c.causal = false; }},
+                    Variant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }}, Variant{"none", [](ModelConfig& c) { c.ffn = Ffn::none; }},
+                    Variant{"none_pre", [](ModelConfig& c) { c.ffn = Ffn::none, c.norm = Norm::pre; }},
+                    Variant{"dense_pre", [](ModelConfig& c) { c.ffn = Ffn::dense, c.norm = Norm::pre; }},
+                    Variant{"linear_router", [](ModelConfig& c) { c.router = Router::linear; }}, Variant{"grounded", [](ModelConfig& c) { c.ground = 0.3, c.layers = 3; }},
+                    Variant{"readout", [](ModelConfig& c) { c.readout = Readout::linear; }}, Variant{"features", [](ModelConfig& c) { c.readout = Readout::features; }},
+                    Variant{"one_expert", [](ModelConfig& c) { c.experts = c.top_k = 1; }}, Variant{"all_experts", [](ModelConfig& c) { c.top_k = c.experts; }},
+                    Variant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
+                    Variant{"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
+                    Variant{"entropy_band", [](ModelConfig& c) { c.entropy_low = 0.1, c.entropy_high = 0.2, c.entropy_coefficient = 3; }},
+                    Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 2; }},
+                    Variant{"lora_features", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 2, c.readout = Readout::features; }},
+                    Variant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},
+                    Variant{"everything", [](ModelConfig& c) {
+                              c.norm = Norm::pre, c.position = Position::rope, c.ground = 0.2, c.readout = Readout::linear, c.temperature = Temperature::learned;
+                              c.training = ExpertTraining::lora, c.lora_rank = 3, c.top_k = 3;
+                            }}),
+    [](const auto& info) { return info.param.name; });
+
+// The load-balancing loss is differentiated through the mean probabilities but not through the counts, which are steps: finite differences see
+// the same as long as no choice changes, which holds for small moves.
+TEST(ModelBalance, GradientMatchesFiniteDifferences) {
+  ModelConfig config = small_config();
+  config.balance_loss = 0.5;
+  std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+  Model model(ctx, config, true);
+  const Batch batch = rows_batch(sample_rows, config.seq_len, false);
+  loss_of(model, batch);
+  Param weight = model.parameters().param("layers.1.router.1.weight");
+  const std::vector<double> gradient = read_vector(weight.grad);
+  for (const std::int64_t at : {0, 17, 40}) {
+    double* value = weight.value.data<double>() + at;
+    const double kept = *value, h = 1e-6;
+    *value = kept + h;
+    const double up = loss_of(model, batch);
+    *value = kept - h;
+    const double down = loss_of(model, batch);
+    *value = kept;
+    EXPECT_NEAR(gradient[static_cast<std::size_t>(at)], (up - down) / (2 * h), 1e-6);
+  }
+}
+
+struct StepOutcome {
+  std::vector<double> nll, gradient, keys, usage;
+};
+
+StepOutcome one_step(const ModelConfig& config, const Batch& batch, const std::string& precision) {
+  std::shared_ptr<Context> ctx = make_context(Device::cpu, precision);
+  Model model(ctx, config, true);
+  TrainPass pass;
+  pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
+  model.clear_gradients();
+  model.clear_key_sums();
+  StepOutcome out;
+  out.nll = read_vector(model.train_pass(upload(*ctx, batch), pass));
+  out.gradient = read_vector(model.parameters().grad);
+  model.update_key_stores(0, 0);
+  for (Layer& layer : model.layers()) {
+    for (const double k : read_vector(layer.keys.keys)) out.keys.push_back(k);
+    for (const double u : read_vector(layer.keys.usage)) out.usage.push_back(u);
+  }
+  return out;
+}
+
+TEST(ModelBatches, PackedAndPaddedGiveTheSameLossGradientsAndKeys) {
+  const ModelConfig config = small_config();
+  const StepOutcome packed = one_step(config, rows_batch(sample_rows, config.seq_len, false), "f64");
+  const StepOutcome padded = one_step(config, rows_batch(sample_rows, config.seq_len, true), "f64");
+  std::vector<double> packed_losses, padded_losses;
+  for (const double nll : packed.nll) {
+    if (nll != 0) packed_losses.push_back(nll);
+  }
+  for (const double nll : padded.nll) {
+    if (nll != 0) padded_losses.push_back(nll);
+  }
+  ASSERT_EQ(packed_losses.size(), padded_losses.size());
+  for (std::size_t i = 0; i < packed_losses.size(); ++i) EXPECT_NEAR(packed_losses[i], padded_losses[i], 1e-12);
+  ASSERT_EQ(packed.gradient.size(), padded.gradient.size());
+  for (std::size_t i = 0; i < packed.gradient.size(); ++i) ASSERT_NEAR(packed.gradient[i], padded.gradient[i], 1e-12) << i;
+  for (std::size_t i = 0; i < packed.keys.size(); ++i) ASSERT_NEAR(packed.keys[i], padded.keys[i], 1e-12) << i;
+  EXPECT_EQ(packed.usage, padded.usage);
+}
+
+TEST(ModelThreads, ChangeNoBit) {
+  ModelConfig config = small_config();
+  config.d_model = 48;
+  config.heads = 4;
+  config.d_ffn = 40;
+  config.seq_len = 60;
+  std::vector<std::vector<std::int32_t>> rows;
+  for (int r = 0; r < 9; ++r) {
+    std::vector<std::int32_t> row;
+    for (int p = 0; p < 20 + 5 * r; ++p) row.push_back(3 + (p * 7 + r) % 16);
+    rows.push_back(row);
+  }
+  const Batch batch = rows_batch(rows, config.seq_len, false);
+  set_threads(1);
+  const StepOutcome one = one_step(config, batch, "fp32");
+  for (const int threads : {2, 3, 5}) {
+    set_threads(threads);
+    const StepOutcome many = one_step(config, batch, "fp32");
+    EXPECT_EQ(one.nll, many.nll) << threads;
+    EXPECT_EQ(one.gradient, many.gradient) << threads;
+    EXPECT_EQ(one.keys, many.keys) << threads;
+  }
+  set_threads(0);
+}
+
+TEST(ModelAccumulation, MicroBatchesChangeGradientsAndKeysOnlyByRounding) {
+  const ModelConfig config = small_config();
+  std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+  const Batch whole = rows_batch(sample_rows, config.seq_len, false);
+  const StepOutcome together = one_step(config, whole, "f64");
+  Model model(ctx, config, true);
+  model.clear_gradients();
+  model.clear_key_sums();
+  TrainPass pass;
+  pass.loss_scale = 1.0 / static_cast<double>(whole.predicted);
+  for (const auto& row : sample_rows) {
+    ctx->arena->reset();
+    const Batch part = rows_batch({row}, config.seq_len, false);
+    model.train_pass(upload(*ctx, part), pass);
+    pass.first_position += part.size();
+  }
+  model.update_key_stores(0, 0);
+  const std::vector<double> gradient = read_vector(model.parameters().grad);
+  for (std::size_t i = 0; i < gradient.size(); ++i) ASSERT_NEAR(gradient[i], together.gradient[i], 1e-12);
+  std::size_t at = 0;
+  for (Layer& layer : model.layers()) {
+    for (const double k : read_vector(layer.keys.keys)) ASSERT_NEAR(k, together.keys[at++], 1e-12);
+  }
+}
+
+TEST(ModelDecode, AgreesWithTheWholePass) {
+  for (const bool pre : {false, true}) {
+    for (const bool rotary : {false, true}) {
+      ModelConfig config = small_config();
+      config.norm = pre ? Norm::pre : Norm::post;
+      config.position = rotary ? Position::rope : Position::sinusoidal;
+      config.ground = 0.2;
+      std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+      Model model(ctx, config, false);
+      const std::vector<std::int32_t> row = {3, 9, 4, 11, 5, 17};
+      const std::vector<double> whole = read_vector(model.logits(upload(*ctx, rows_batch({row}, config.seq_len, false)), {}));
+      Model::Cache cache = model.make_cache(2, config.seq_len);
+      // The first three tokens at once, then one by one, in the second slot.
+      std::vector<double> last;
+      for (std::size_t p = 2; p < row.size(); ++p) {
+        ctx->arena->reset();
+        const bool first = p == 2;
+        const std::vector<std::int32_t> tokens = first ? std::vector<std::int32_t>(row.begin(), row.begin() + 3) : std::vector<std::int32_t>{row[p]};
+        const std::vector<std::int32_t> slots(tokens.size(), 1);
+        const std::vector<std::int32_t> positions = first ? std::vector<std::int32_t>{0, 1, 2} : std::vector<std::int32_t>{static_cast<std::int32_t>(p)};
+        last = read_vector(model.decode(cache, tokens, slots, positions, {static_cast<std::int32_t>(tokens.size()) - 1}, {}));
+        for (int v = 0; v < config.vocab; ++v) {
+          ASSERT_NEAR(last[static_cast<std::size_t>(v)], whole[p * static_cast<std::size_t>(config.vocab) + static_cast<std::size_t>(v)], 1e-10) << p;
+        }
+      }
+    }
+  }
+}
+
+TEST(ModelParameters, DeclaredAreThoseCounted) {
+  for (const auto change : std::vector<void (*)(ModelConfig&)>{
+           [](ModelConfig&) {}, [](ModelConfig& c) { c.norm = Norm::pre; }, [](ModelConfig& c) { c.ffn = Ffn::dense; }, [](ModelConfig& c) { c.ffn = Ffn::none; },
+           [](ModelConfig& c) { c.readout = Readout::features; }, [](ModelConfig& c) { c.readout = Readout::linear; }, [](ModelConfig& c) { c.router = Router::linear; },
+           [](ModelConfig& c) { c.temperature = Temperature::learned; }, [](ModelConfig& c) { c.training = ExpertTraining::lora; },
+           [](ModelConfig& c) { c.training = ExpertTraining::full; }}) {
+    ModelConfig config = small_config();
+    change(config);
+    Model model(make_context(Device::cpu, "fp32"), config, false);
+    EXPECT_EQ(model.parameters().parameters(), count_parameters(config).trainable);
+  }
+}
+
+TEST(ModelFrozen, LayersKeepTheirKeysToTheBit) {
+  ModelConfig config = small_config();
+  config.keys.frozen_layers = {1};
+  std::shared_ptr<Context> ctx = make_context(Device::cpu, "fp32");
+  Model fresh(ctx, config, false);
+  const StepOutcome after = one_step(config, rows_batch(sample_rows, config.seq_len, false), "fp32");
+  const std::vector<double> first = read_vector(fresh.layers()[0].keys.keys), second = read_vector(fresh.layers()[1].keys.keys);
+  EXPECT_NE(std::vector<double>(after.keys.begin(), after.keys.begin() + static_cast<std::ptrdiff_t>(first.size())), first);
+  EXPECT_EQ(std::vector<double>(after.keys.begin() + static_cast<std::ptrdiff_t>(first.size()), after.keys.end()), second);
+}
+
+TEST(ModelOperations, CountIsThatOfTheFormula) {
+  // A4, as worked out by hand: 12 d^2 of projections, 2*(2*2d*d) of router, 2*k*2*d*f of experts, head, scores, attention over causal pairs.
+  ModelConfig c;
+  const double d = 512, f = 1024, k = 4, e = 64, v = 8192, layers = 10, tokens = 100, pairs = 5050;
+  const OperationCount count = count_operations(c, tokens, pairs);
+  const double forward = layers * (tokens * (8 * d * d + 8 * d * d + 2 * e * d + 4 * k * d * f) + 4 * d * pairs) + tokens * 2 * d * v;
+  EXPECT_NEAR(count.forward, forward, 1e-6 * forward);
+  EXPECT_NEAR(count.experts, 2 * layers * tokens * 4 * k * d * f, 1);
+}
+
+}  // namespace
+}  // namespace some

@@ -1,0 +1,206 @@
+// Runs that stop and go on, that go wrong, and that end early.
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "base/files.h"
+#include "base/safetensors.h"
+#include "temporary_folder.h"
+#include "train/checkpoint.h"
+
+namespace some {
+namespace {
+
+const char* const recipe_text = R"(
+seed = 5
+[model]
+d_model = 16
+layers = 2
+heads = 2
+seq_len = 48
+[some]
+experts = 6
+d_ffn = 16
+top_k = 2
+delta = 0.05
+decay_warmup = 3
+constraint = "clamp"
+respawn_threshold = 0.9
+theta_percentile = 0.5
+topk_warmup = 0.2
+[data]
+train = "builtin:stories"
+train_stories = 40
+valid_stories = 8
+vocab = 320
+[train]
+epochs = 2
+batch = 4
+accumulate = 2
+measure_every = 2
+eval_every = 4
+checkpoint_every = 3
+device = "cpu"
+)";
+
+Recipe recipe(const std::vector<std::string>& overrides = {}) { return parse_recipe(recipe_text, "test recipe", overrides); }
+
+std::string file_bytes(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+void expect_same_run(const std::string& a, const std::string& b) {
+  EXPECT_EQ(file_bytes(a + "/metrics.jsonl"), file_bytes(b + "/metrics.jsonl"));
+  const auto first = list_checkpoints(a), second = list_checkpoints(b);
+  ASSERT_FALSE(first.empty());
+  ASSERT_FALSE(second.empty());
+  ASSERT_EQ(first.back().step, second.back().step);
+  EXPECT_EQ(file_bytes(first.back().folder + "/model.safetensors"), file_bytes(second.back().folder + "/model.safetensors"));
+  const SafetensorsFile x = SafetensorsFile::open(first.back().folder + "/optimizer.safetensors");
+  const SafetensorsFile y = SafetensorsFile::open(second.back().folder + "/optimizer.safetensors");
+  ASSERT_EQ(x.names(), y.names());
+  for (const std::string& name : x.names()) {
+    const Tensor p = x.load(name), q = y.load(name);
+    EXPECT_EQ(std::string(static_cast<const char*>(p.raw()), p.bytes()), std::string(static_cast<const char*>(q.raw()), q.bytes())) << name;
+  }
+}
+
+TEST(Trainer, AStoppedAndResumedRunEndsBitIdentical) {
+  TemporaryFolder folder;
+  start_run(recipe(), folder / "whole", {});
+  // Stopped after every possible number of steps, also in the middle of accumulations' epochs; each time with another thread count.
+  for (const int stop : {1, 4, 5, 7, 9}) {
+    const std::string run = folder / fmt::format("stopped-{}", stop);
+    int steps = 0;
+    TrainHooks hooks;
+    hooks.step = [&](const TrainProgress&) { ++steps; };
+    hooks.stop_signal = [&] { return steps >= stop ? SIGTERM : 0; };
+    const TrainResult first = start_run(recipe({"train.threads=1"}), run, hooks);
+    EXPECT_EQ(first.stopped_by, SIGTERM);
+    EXPECT_EQ(first.steps, stop);
+    EXPECT_FALSE(run_is_finished(run));
+    resume_run(run, {fmt::format("train.threads={}", 1 + stop % 3)}, {});
+    EXPECT_TRUE(run_is_finished(run));
+    expect_same_run(folder / "whole", run);
+  }
+}
+
+TEST(Trainer, AKilledRunGoesBackToItsLastCheckpoint) {
+  TemporaryFolder folder;
+  start_run(recipe(), folder / "whole", {});
+  struct Killed {};
+  TrainHooks hooks;
+  hooks.step = [](const TrainProgress& p) {
+    if (p.step == 8) throw Killed();
+  };
+  EXPECT_THROW(start_run(recipe(), folder / "killed", hooks), Killed);
+  // Half a checkpoint, as a kill while writing leaves it.
+  std::filesystem::create_directories(folder / "killed/checkpoints/step-8.writing");
+  EXPECT_EQ(list_checkpoints(folder / "killed").back().step, 6);
+  resume_run(folder / "killed", {}, {});
+  expect_same_run(folder / "whole", folder / "killed");
+}
+
+TEST(Trainer, RepeatsBitForBit) {
+  TemporaryFolder folder;
+  start_run(recipe({"train.threads=2"}), folder / "a", {});
+  start_run(recipe({"train.threads=1"}), folder / "b", {});
+  expect_same_run(folder / "a", folder / "b");
+}
+
+TEST(Trainer, LearnsTheStories) {
+  TemporaryFolder folder;
+  const TrainResult result = start_run(recipe({"train.epochs=8", "train.lr=0.01", "train.accumulate=1", "train.warmup_steps=5"}), folder / "run", {});
+  // ln 320 = 5.77 is what knowing nothing costs.
+  EXPECT_LT(result.final_evaluation.loss, 4.6);
+  EXPECT_GT(result.final_evaluation.bits_per_byte, 0.5);
+}
+
+TEST(Trainer, ALossThatIsNotANumberStopsTheRunAndKeepsTheLastCheckpoint) {
+  TemporaryFolder folder;
+  try {
+    start_run(recipe({"train.lr=1e30", "train.clip=0", "train.checkpoint_every=1"}), folder / "run", {});
+    FAIL() << "the run went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::failure);
+    EXPECT_NE(std::string(error.what()).find("step"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("train.lr"), std::string::npos);
+  }
+  for (const auto& checkpoint : list_checkpoints(folder / "run")) {
+    const SafetensorsFile file = SafetensorsFile::open(checkpoint.folder + "/model.safetensors");
+    const Tensor embed = file.load("embed.weight");
+    EXPECT_TRUE(std::isfinite(embed.data<float>()[0])) << checkpoint.folder;
+  }
+}
+
+TEST(Trainer, StopsEarlyWhenAsked) {
+  TemporaryFolder folder;
+  const TrainResult result = start_run(recipe({"train.lr=1e-12", "train.weight_decay=0", "train.eval_every=1", "train.patience=2", "train.epochs=6", "some.use_alpha=false", "some.use_beta=false", "some.use_delta=false", "some.respawn_threshold=0"}),
+                                       folder / "run", {});
+  EXPECT_LT(result.steps, 30);
+  EXPECT_TRUE(run_is_finished(folder / "run"));
+}
+
+TEST(Trainer, RefusesAFolderThatHoldsARunAndOtherDataOnResuming) {
+  TemporaryFolder folder;
+  TrainHooks hooks;
+  hooks.stop_signal = [] { return SIGINT; };
+  start_run(recipe(), folder / "run", hooks);
+  EXPECT_THROW(start_run(recipe(), folder / "run", {}), Error);
+  EXPECT_THROW(resume_run(folder / "run", {"train.lr=1"}, {}), Error);
+  std::string config = read_file(folder / "run/config.toml");
+  const auto at = config.find("train_stories = 40");
+  ASSERT_NE(at, std::string::npos);
+  config.replace(at, 18, "train_stories = 48");
+  write_file_atomic(folder / "run/config.toml", config);
+  try {
+    resume_run(folder / "run", {}, {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("hash"), std::string::npos);
+  }
+}
+
+TEST(Trainer, NothingIsWrittenWhenTheDataAreWrong) {
+  TemporaryFolder folder;
+  EXPECT_THROW(start_run(recipe({"data.train=\"no-such-file.txt\""}), folder / "run", {}), Error);
+  EXPECT_THROW(start_run(recipe({"train.batch=4000"}), folder / "run", {}), Error);
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+
+TEST(Checkpoint, AnotherLibraryOrShapeIsRefused) {
+  TemporaryFolder folder;
+  TrainHooks hooks;
+  hooks.stop_signal = [] { return SIGINT; };
+  start_run(recipe(), folder / "run", hooks);
+  for (const char* change : {"some.library_seed=9", "some.init=\"sparse\"", "model.d_model=32"}) {
+    Recipe other = recipe({change});
+    other.model.vocab = 320;
+    Model model(make_context(Device::cpu, "fp32"), other.model, true);
+    EXPECT_THROW(load_checkpoint(find_checkpoint(folder / "run", "latest"), model, true), Error) << change;
+  }
+}
+
+TEST(Checkpoint, DamageIsNamed) {
+  TemporaryFolder folder;
+  TrainHooks hooks;
+  hooks.stop_signal = [] { return SIGINT; };
+  start_run(recipe(), folder / "run", hooks);
+  const std::string file = find_checkpoint(folder / "run", "latest").folder + "/model.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+  try {
+    open_run(folder / "run", {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::input);
+    EXPECT_NE(std::string(error.what()).find("model.safetensors"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace some
