@@ -1,15 +1,16 @@
-// One element of the frozen library, and its share of the hash: the arithmetic that the CPU and the GPU share, so that both give the
-// same bits (spec 3, "Expert libraries"). Only operations that IEEE 754 rounds exactly; nothing here may be contracted.
+// One element of the frozen library, and its share of the hash: the arithmetic that the CPU and the GPU share, so that
+// both give the same bits (spec 3, "Expert libraries"). Only operations that IEEE 754 rounds exactly; nothing here may
+// be contracted.
 //
 // A matrix [rows, cols] = [out, in] of expert e takes the positions e*rows*cols + row*cols + col of its stream,
 // random_stream(seed, "experts.<layer>.<matrix>") with matrix "down" or "up".
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstdint>
 #include <string>
-
-#include <fmt/format.h>
 
 #include "base/random.h"
 
@@ -34,17 +35,21 @@ SOME_HD inline float default_element(const RandomStream& stream, std::uint64_t i
   return stream.symmetric(index) * bound;
 }
 
-// sparse: N(0, 0.01^2) where it is not dropped. Of each column the dropped_in_column(rows) entries with the smallest (priority, row)
-// are 0: the lower priority first, and of equal priorities the lower row.
-SOME_HD inline float sparse_element(const RandomStream& stream, std::uint64_t index) { return stream.normal(index) * 0.01f; }
-SOME_HD inline std::uint64_t drop_priority(const RandomStream& drops, std::uint64_t index) { return drops.bits64(index); }
+// sparse: N(0, 0.01^2) where it is not dropped. Of each column the dropped_in_column(rows) entries with the smallest
+// (priority, row) are 0: the lower priority first, and of equal priorities the lower row.
+SOME_HD inline float sparse_element(const RandomStream& stream, std::uint64_t index) {
+  return stream.normal(index) * 0.01f;
+}
+SOME_HD inline std::uint64_t drop_priority(const RandomStream& drops, std::uint64_t index) {
+  return drops.bits64(index);
+}
 SOME_HD inline int dropped_in_column(int rows) { return (rows + 1) / 2; }
 
 // orthogonal: the Gaussian matrix that orthogonal.h makes orthonormal.
 SOME_HD inline float gaussian_element(const RandomStream& stream, std::uint64_t index) { return stream.normal(index); }
 
-// The hash of a library is the sum (modulo 2^64) of this over all elements of both matrices, so that it can be added up in any order.
-// `index` is the element's position in its stream, so elements that change places change the hash.
+// The hash of a library is the sum (modulo 2^64) of this over all elements of both matrices, so that it can be added up
+// in any order. `index` is the element's position in its stream, so elements that change places change the hash.
 SOME_HD inline std::uint64_t hash_element(LibraryMatrix matrix, std::uint64_t index, float value) {
   union {
     float f;

@@ -1,4 +1,5 @@
-// The frozen library on the CPU, one piece of work an expert and matrix; the truth that library_cuda.cu repeats bit for bit.
+// The frozen library on the CPU, one piece of work an expert and matrix; the truth that library_cuda.cu repeats bit for
+// bit.
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -13,8 +14,8 @@
 namespace some::cpu {
 namespace {
 
-// Four numbers of a stream lie in one random block. Written so that the compiler sees it and draws the block once: the same values as
-// one by one, at a sixth of the time.
+// Four numbers of a stream lie in one random block. Written so that the compiler sees it and draws the block once: the
+// same values as one by one, at a sixth of the time.
 void fill_default(const RandomStream& stream, std::uint64_t first, std::size_t count, float bound, float* out) {
   std::size_t j = 0;
   for (; j < count && ((first + j) & 3) != 0; ++j) out[j] = default_element(stream, first + j, bound);
@@ -37,12 +38,14 @@ void drop_half_of_columns(const RandomStream& drops, std::uint64_t first, int ro
     const int width = std::min(kColumns, cols - column);
     for (int row = 0; row < rows; ++row) {
       const std::uint64_t index = first + static_cast<std::uint64_t>(row) * cols + column;
-      for (int c = 0; c < width; ++c) entries[static_cast<std::size_t>(c) * rows + row] = {drop_priority(drops, index + c), row};
+      for (int c = 0; c < width; ++c)
+        entries[static_cast<std::size_t>(c) * rows + row] = {drop_priority(drops, index + c), row};
     }
     for (int c = 0; c < width; ++c) {
       const auto begin = entries.begin() + static_cast<std::ptrdiff_t>(c) * rows;
       std::nth_element(begin, begin + (dropped - 1), begin + rows);
-      for (auto entry = begin; entry != begin + dropped; ++entry) out[static_cast<std::ptrdiff_t>(entry->second) * cols + column + c] = 0.0f;
+      for (auto entry = begin; entry != begin + dropped; ++entry)
+        out[static_cast<std::ptrdiff_t>(entry->second) * cols + column + c] = 0.0f;
     }
   }
 }
@@ -71,8 +74,10 @@ void check(const LibrarySpec& spec) {
     bad_input("some.init = \"{}\" is not an expert library; choose default, orthogonal or sparse", spec.method);
   }
   if (spec.experts < 1 || spec.d_model < 1 || spec.d_ffn < 1) {
-    bad_input("an expert library needs at least one expert, d_model >= 1 and d_ffn >= 1; asked for {} experts, d_model {}, d_ffn {}", spec.experts,
-              spec.d_model, spec.d_ffn);
+    bad_input(
+        "an expert library needs at least one expert, d_model >= 1 and d_ffn >= 1; asked for {} experts, d_model {}, "
+        "d_ffn {}",
+        spec.experts, spec.d_model, spec.d_ffn);
   }
 }
 
@@ -84,7 +89,8 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
     failed("the CPU holds experts in fp32 or f64, not in {}", name_of(ctx.compute));
   }
   const auto recipe_of = [&](LibraryMatrix matrix, int rows, int cols) {
-    return MatrixRecipe{matrix, library_stream(spec.seed, layer, matrix), library_drop_stream(spec.seed, layer, matrix), rows, cols};
+    return MatrixRecipe{matrix, library_stream(spec.seed, layer, matrix), library_drop_stream(spec.seed, layer, matrix),
+                        rows, cols};
   };
   LayerLibrary library;
   std::vector<MatrixRecipe> recipes{recipe_of(LibraryMatrix::down, spec.d_ffn, spec.d_model)};

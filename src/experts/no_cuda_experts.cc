@@ -5,8 +5,6 @@
 
 namespace some::cuda {
 
-LayerLibrary make_layer_library(Context&, const LibrarySpec&, int) {
-  failed("{}", why_unavailable());
-}
+LayerLibrary make_layer_library(Context&, const LibrarySpec&, int) { failed("{}", why_unavailable()); }
 
 }  // namespace some::cuda

@@ -1,11 +1,11 @@
-// Block Gram-Schmidt in the order fixed by orthogonal.h. A panel is kept as [tall][16] doubles: four vectors of four lanes a row, each
-// lane its own chain, so that vectors change nothing in the order of roundings.
-// A matrix of 1024 x 512 takes 1.1 GFLOP; three rows or columns at a time keep twelve chains going, which hides their latency.
-#include "experts/orthogonal.h"
-
+// Block Gram-Schmidt in the order fixed by orthogonal.h. A panel is kept as [tall][16] doubles: four vectors of four
+// lanes a row, each lane its own chain, so that vectors change nothing in the order of roundings. A matrix of 1024 x
+// 512 takes 1.1 GFLOP; three rows or columns at a time keep twelve chains going, which hides their latency.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
+
+#include "experts/orthogonal.h"
 
 #if defined(__FMA__)
 #include <immintrin.h>
@@ -22,7 +22,8 @@ inline Lanes all(double value) { return Lanes{value, value, value, value}; }
 
 inline Lanes multiply_add(Lanes a, Lanes b, Lanes c) {
 #if defined(__FMA__)
-  return reinterpret_cast<Lanes>(_mm256_fmadd_pd(reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b), reinterpret_cast<__m256d>(c)));
+  return reinterpret_cast<Lanes>(
+      _mm256_fmadd_pd(reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b), reinterpret_cast<__m256d>(c)));
 #else
   for (int lane = 0; lane < kLanes; ++lane) c[lane] = std::fma(a[lane], b[lane], c[lane]);
   return c;
@@ -80,7 +81,8 @@ void orthonormalize_panel(Row* p, int tall, int width) {
       p[i].part[j / kLanes][j % kLanes] = unit;
       for (int v = 0; v < kVectors; ++v) r.part[v] = multiply_add(all(unit), p[i].part[v], r.part[v]);
     }
-    for (int l = 0; l <= j; ++l) r.part[l / kLanes][l % kLanes] = 0.0;  // finished columns stay: x - unit * 0 = x (but for the sign of 0)
+    for (int l = 0; l <= j; ++l)
+      r.part[l / kLanes][l % kLanes] = 0.0;  // finished columns stay: x - unit * 0 = x (but for the sign of 0)
     for (int i = 0; i < tall; ++i) {
       const Lanes unit = all(-element(p[i], j));
       for (int v = 0; v < kVectors; ++v) p[i].part[v] = multiply_add(unit, r.part[v], p[i].part[v]);
@@ -109,16 +111,19 @@ void orthogonalize(float* matrix, int rows, int cols) {
   const int tall = std::max(rows, cols), wide = std::min(rows, cols);
   const std::ptrdiff_t row_step = rows >= cols ? cols : 1, column_step = rows >= cols ? 1 : cols;
   const int panels = (wide + kOrthogonalPanel - 1) / kOrthogonalPanel;
-  std::vector<Row> storage(static_cast<std::size_t>(panels) * tall), s(static_cast<std::size_t>(panels) * kOrthogonalPanel);
+  std::vector<Row> storage(static_cast<std::size_t>(panels) * tall),
+      s(static_cast<std::size_t>(panels) * kOrthogonalPanel);
   for (int panel = 0; panel < panels; ++panel) {
     const int first = panel * kOrthogonalPanel, width = std::min(kOrthogonalPanel, wide - first);
     Row* p = storage.data() + static_cast<std::ptrdiff_t>(panel) * tall;
     for (int i = 0; i < tall; ++i) {
-      for (int l = 0; l < width; ++l) p[i].part[l / kLanes][l % kLanes] = matrix[i * row_step + (first + l) * column_step];
+      for (int l = 0; l < width; ++l)
+        p[i].part[l / kLanes][l % kLanes] = matrix[i * row_step + (first + l) * column_step];
     }
     orthonormalize_against(storage.data(), panel, tall, width, s.data(), p);
     for (int i = 0; i < tall; ++i) {
-      for (int l = 0; l < width; ++l) matrix[i * row_step + (first + l) * column_step] = orthogonal_result(element(p[i], l));
+      for (int l = 0; l < width; ++l)
+        matrix[i * row_step + (first + l) * column_step] = orthogonal_result(element(p[i], l));
     }
   }
 }

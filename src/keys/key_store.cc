@@ -1,11 +1,11 @@
 // Making the key store's tensors: the same on every device, because they are drawn on the CPU.
 #include "keys/key_store.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "base/error.h"
 #include "keys/rules.h"
@@ -24,14 +24,17 @@ void draw_keys(const RandomStream& stream, int experts, int d_model, T* out) {
       square += value * value;
     }
     const double length = std::max(std::sqrt(square), kSmallestLength);
-    for (std::int64_t j = 0; j < d_model; ++j) out[e * d_model + j] = static_cast<T>(row[static_cast<std::size_t>(j)] / length);
+    for (std::int64_t j = 0; j < d_model; ++j)
+      out[e * d_model + j] = static_cast<T>(row[static_cast<std::size_t>(j)] / length);
   }
 }
 
 }  // namespace
 
-KeyState make_key_state(Context& ctx, int experts, int d_model, std::uint64_t seed, int layer, const KeySettings& settings) {
-  if (experts < 1 || d_model < 1) bad_input("a key store needs at least one expert and d_model >= 1; asked for {} and {}", experts, d_model);
+KeyState make_key_state(Context& ctx, int experts, int d_model, std::uint64_t seed, int layer,
+                        const KeySettings& settings) {
+  if (experts < 1 || d_model < 1)
+    bad_input("a key store needs at least one expert and d_model >= 1; asked for {} and {}", experts, d_model);
   const RandomStream stream = random_stream(seed, fmt::format("layers.{}.keys", layer));
   Tensor keys = Tensor::empty({experts, d_model}, ctx.master);
   if (ctx.master == DType::f64) {

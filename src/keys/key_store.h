@@ -1,4 +1,5 @@
-// The key store of one layer: its state, the additive sums of a step, and the update (spec 4).
+// The key store of one layer: its state, the additive sums of a step, and the update (spec 4). What both devices must agree on beyond
+// the formulas (which positions are drawn, how ties and special cases go) stands in keys/rules.h.
 #pragma once
 
 #include <cstdint>

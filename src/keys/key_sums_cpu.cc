@@ -1,5 +1,5 @@
-// The additive sums of spec 4 on the CPU. Choices are sorted by expert and slot, so that every sum has one owner and is added up in
-// the order of the tokens, whatever the number of threads; in double precision, rounded once a call.
+// The additive sums of spec 4 on the CPU. Choices are sorted by expert and slot, so that every sum has one owner and is
+// added up in the order of the tokens, whatever the number of threads; in double precision, rounded once a call.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -13,8 +13,8 @@
 namespace some::cpu {
 namespace {
 
-// How many of `items` make a piece that is worth giving to a thread; many pieces where there is much work, because experts are
-// used unevenly. Each item is summed by itself, so this decides nothing but speed.
+// How many of `items` make a piece that is worth giving to a thread; many pieces where there is much work, because
+// experts are used unevenly. Each item is summed by itself, so this decides nothing but speed.
 std::int64_t grain(std::int64_t items, std::int64_t work) {
   const std::int64_t pieces = std::clamp<std::int64_t>(work / (1 << 15), 1, 256);
   return (items + pieces - 1) / pieces;
@@ -28,7 +28,8 @@ struct Choices {  // the participating tokens of each (expert, slot), in order
   Tensor tokens;   // i32 [P*slots], sorted by expert, slot, token
 };
 
-Choices sort_choices(Context& ctx, const Routing& routing, const Tensor* targets, const SumOptions& options, std::int64_t experts) {
+Choices sort_choices(Context& ctx, const Routing& routing, const Tensor* targets, const SumOptions& options,
+                     std::int64_t experts) {
   const std::int64_t rows = routing.indices.dim(0), slots = routing.indices.dim(1);
   Choices choices;
   choices.slots = slots;
@@ -48,7 +49,8 @@ Choices sort_choices(Context& ctx, const Routing& routing, const Tensor* targets
   for (std::int64_t p = 0; p < choices.positions; ++p) {
     for (std::int64_t i = 0; i < slots; ++i) {
       const std::int64_t e = index[taking[p] * slots + i];
-      if (e < 0 || e >= experts) failed("token {} chose expert {}, and there are {} (counted from 0)", taking[p], e, experts);
+      if (e < 0 || e >= experts)
+        failed("token {} chose expert {}, and there are {} (counted from 0)", taking[p], e, experts);
       ++offset[e * slots + i];
     }
   }
@@ -65,13 +67,16 @@ Choices sort_choices(Context& ctx, const Routing& routing, const Tensor* targets
 
 // sums += the queries of `count` tokens; four at a time, so that the running sum is not the limit.
 template <typename T>
-void add_queries(const T* query, std::int64_t d, const std::int32_t* tokens, std::int64_t count, double* running, T* sums) {
+void add_queries(const T* query, std::int64_t d, const std::int32_t* tokens, std::int64_t count, double* running,
+                 T* sums) {
   std::fill_n(running, d, 0.0);
   std::int64_t n = 0;
   for (; n + 4 <= count; n += 4) {
-    const T *a = query + tokens[n] * d, *b = query + tokens[n + 1] * d, *c = query + tokens[n + 2] * d, *f = query + tokens[n + 3] * d;
+    const T *a = query + tokens[n] * d, *b = query + tokens[n + 1] * d, *c = query + tokens[n + 2] * d,
+            *f = query + tokens[n + 3] * d;
     for (std::int64_t j = 0; j < d; ++j) {
-      running[j] += (static_cast<double>(a[j]) + static_cast<double>(b[j])) + (static_cast<double>(c[j]) + static_cast<double>(f[j]));
+      running[j] += (static_cast<double>(a[j]) + static_cast<double>(b[j])) +
+                    (static_cast<double>(c[j]) + static_cast<double>(f[j]));
     }
   }
   for (; n < count; ++n) {
@@ -85,16 +90,18 @@ template <typename T>
 void add_slot_sums(const Tensor& query, const Choices& choices, std::int64_t experts, KeySums& sums) {
   const std::int64_t d = query.dim(1), slots = choices.slots, top_k = sums.slot_counts.dim(1);
   const std::int32_t *offset = choices.offsets.data<std::int32_t>(), *token = choices.tokens.data<std::int32_t>();
-  parallel_chunks(experts * slots, grain(experts * slots, choices.positions * slots * d), [&](std::int64_t begin, std::int64_t end) {
-    std::vector<double> running(static_cast<std::size_t>(d));
-    for (std::int64_t b = begin; b < end; ++b) {
-      const std::int64_t count = offset[b + 1] - offset[b];
-      if (count == 0) continue;
-      const std::int64_t place = b / slots * top_k + b % slots;
-      sums.slot_counts.data<std::int32_t>()[place] += static_cast<std::int32_t>(count);
-      add_queries(query.data<T>(), d, token + offset[b], count, running.data(), sums.query_sums.data<T>() + place * d);
-    }
-  });
+  parallel_chunks(experts * slots, grain(experts * slots, choices.positions * slots * d),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    std::vector<double> running(static_cast<std::size_t>(d));
+                    for (std::int64_t b = begin; b < end; ++b) {
+                      const std::int64_t count = offset[b + 1] - offset[b];
+                      if (count == 0) continue;
+                      const std::int64_t place = b / slots * top_k + b % slots;
+                      sums.slot_counts.data<std::int32_t>()[place] += static_cast<std::int32_t>(count);
+                      add_queries(query.data<T>(), d, token + offset[b], count, running.data(),
+                                  sums.query_sums.data<T>() + place * d);
+                    }
+                  });
 }
 
 // Gate sums and the counts of experts chosen together: each expert writes its own row.
@@ -118,9 +125,10 @@ void add_expert_sums(const Routing& routing, const Choices& choices, std::int64_
     T& sum = sums.gate_sums.data<T>()[e];
     sum = static_cast<T>(static_cast<double>(sum) + weight);
   };
-  parallel_chunks(experts, grain(experts, choices.positions * slots * slots), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t e = begin; e < end; ++e) add_expert(e);
-  });
+  parallel_chunks(experts, grain(experts, choices.positions * slots * slots),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t e = begin; e < end; ++e) add_expert(e);
+                  });
 }
 
 // Keeps the E smallest priorities of those kept so far and those of this call.
@@ -128,7 +136,8 @@ template <typename T>
 void add_sample(Context& ctx, const Tensor& query, const Choices& choices, const SumOptions& options, KeySums& sums) {
   const std::int64_t d = query.dim(1), room = sums.sample_priority.elements();
   std::int64_t* priority = sums.sample_priority.data<std::int64_t>();
-  using Candidate = std::pair<std::int64_t, std::int64_t>;  // priority; place in the list so far, or room + row of this call
+  using Candidate =
+      std::pair<std::int64_t, std::int64_t>;  // priority; place in the list so far, or room + row of this call
   std::vector<Candidate> candidates;
   candidates.reserve(static_cast<std::size_t>(room + choices.positions));
   for (std::int64_t n = 0; n < room && priority[n] != kNoSample; ++n) candidates.emplace_back(priority[n], n);
@@ -150,7 +159,8 @@ void add_sample(Context& ctx, const Tensor& query, const Choices& choices, const
 }
 
 template <typename T>
-void add(Context& ctx, const Tensor& query, const Routing& routing, const Tensor* targets, const SumOptions& options, KeySums& sums) {
+void add(Context& ctx, const Tensor& query, const Routing& routing, const Tensor* targets, const SumOptions& options,
+         KeySums& sums) {
   ArenaScope scope(*ctx.arena);
   const std::int64_t experts = sums.slot_counts.dim(0);
   const Choices choices = sort_choices(ctx, routing, targets, options, experts);
@@ -174,12 +184,14 @@ void clear_key_sums(Context&, KeySums& sums) {
   }
 }
 
-void add_key_sums(Context& ctx, const Tensor& query, const Routing& routing, const Tensor* targets, const SumOptions& options, KeySums& sums) {
+void add_key_sums(Context& ctx, const Tensor& query, const Routing& routing, const Tensor* targets,
+                  const SumOptions& options, KeySums& sums) {
   const std::int64_t rows = query.dim(0);
-  if (query.dim(1) != sums.query_sums.dim(2) || routing.indices.dim(0) != rows || routing.indices.dim(1) > sums.slot_counts.dim(1) ||
-      routing.gates.shape() != routing.indices.shape() || (targets != nullptr && targets->elements() != rows)) {
-    failed("key sums {} do not fit queries {} with choices {} and gates {}", sums.query_sums.shape().text(), query.shape().text(),
-           routing.indices.shape().text(), routing.gates.shape().text());
+  if (query.dim(1) != sums.query_sums.dim(2) || routing.indices.dim(0) != rows ||
+      routing.indices.dim(1) > sums.slot_counts.dim(1) || routing.gates.shape() != routing.indices.shape() ||
+      (targets != nullptr && targets->elements() != rows)) {
+    failed("key sums {} do not fit queries {} with choices {} and gates {}", sums.query_sums.shape().text(),
+           query.shape().text(), routing.indices.shape().text(), routing.gates.shape().text());
   }
   if (rows == 0) return;
   if (query.dtype() == DType::f64) {

@@ -1,5 +1,6 @@
-// The key update of spec 4 on the CPU: the sums of a step in, the moved keys out. Rows are kept in double precision from the first
-// movement to the constraint and rounded once. Every expert's row has one owner and a fixed order, so threads change nothing.
+// The key update of spec 4 on the CPU: the sums of a step in, the moved keys out. Rows are kept in double precision
+// from the first movement to the constraint and rounded once. Every expert's row has one owner and a fixed order, so
+// threads change nothing.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -30,8 +31,16 @@ template <typename T>
 class Update {
  public:
   Update(Context& ctx, KeyState& state, const KeySums& sums, const KeySettings& settings, const UpdateOptions& options)
-      : ctx_(ctx), state_(state), sums_(sums), settings_(settings), options_(options), experts_(state.keys.dim(0)), d_(state.keys.dim(1)),
-        top_k_(sums.slot_counts.dim(1)), positions_(sums.positions.data<std::int64_t>()[0]), usage_(state.usage.data<T>()) {}
+      : ctx_(ctx),
+        state_(state),
+        sums_(sums),
+        settings_(settings),
+        options_(options),
+        experts_(state.keys.dim(0)),
+        d_(state.keys.dim(1)),
+        top_k_(sums.slot_counts.dim(1)),
+        positions_(sums.positions.data<std::int64_t>()[0]),
+        usage_(state.usage.data<T>()) {}
 
   void run() {
     ArenaScope scope(*ctx_.arena);
@@ -55,12 +64,14 @@ class Update {
   }
 
  private:
-  // Pieces of about the same work, whose borders depend on the shapes alone; small stores are not worth waking threads for.
+  // Pieces of about the same work, whose borders depend on the shapes alone; small stores are not worth waking threads
+  // for.
   template <typename Body>
   void for_each_expert(std::int64_t work_each, Body&& body) {
-    parallel_chunks(experts_, std::max<std::int64_t>(1, kPieceWork / work_each), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t e = begin; e < end; ++e) body(e);
-    });
+    parallel_chunks(experts_, std::max<std::int64_t>(1, kPieceWork / work_each),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t e = begin; e < end; ++e) body(e);
+                    });
   }
 
   double* key(std::int64_t e) { return keys_ + e * d_; }
@@ -84,7 +95,8 @@ class Update {
     T* mass = state_.mass.data<T>();
     const T* gates = sums_.gate_sums.data<T>();
     for (std::int64_t e = 0; e < experts_; ++e) {
-      usage_[e] = static_cast<T>(keep * usage_[e] + take * (factor_ * static_cast<double>(chosen_[static_cast<std::size_t>(e)])));
+      usage_[e] = static_cast<T>(keep * usage_[e] +
+                                 take * (factor_ * static_cast<double>(chosen_[static_cast<std::size_t>(e)])));
       mass[e] = static_cast<T>(keep * mass[e] + take * (factor_ * gates[e]));
     }
   }
@@ -112,7 +124,8 @@ class Update {
         const std::int32_t count = together[e * experts_ + f];
         if (count == 0 || f == e) continue;
         const double mine = 1.0 + usage_[e], theirs = 1.0 + usage_[f];
-        const double inertia = settings_.beta_inertia == BetaInertia::min ? std::min(mine, theirs) : std::max(mine, theirs);
+        const double inertia =
+            settings_.beta_inertia == BetaInertia::min ? std::min(mine, theirs) : std::max(mine, theirs);
         const double weight = factor_ * count * options_.beta / inertia;
         peers.emplace_back(weight, key(f));
         total += weight;
@@ -215,7 +228,7 @@ class Update {
   const UpdateOptions& options_;
   std::int64_t experts_, d_, top_k_, positions_;
   T* usage_;
-  double factor_ = 1.0;             // on every sum of the step; not 1 for flux
+  double factor_ = 1.0;               // on every sum of the step; not 1 for flux
   std::vector<std::int64_t> chosen_;  // c[e], before the factor
   double* keys_ = nullptr;
   double* pulled_ = nullptr;
@@ -223,10 +236,13 @@ class Update {
 
 }  // namespace
 
-void update_keys(Context& ctx, KeyState& state, const KeySums& sums, const KeySettings& settings, const UpdateOptions& options) {
-  if (settings.key_ema > 0.0 && !state.average) failed("key_ema is {}, but this key store was made without a running mean", settings.key_ema);
+void update_keys(Context& ctx, KeyState& state, const KeySums& sums, const KeySettings& settings,
+                 const UpdateOptions& options) {
+  if (settings.key_ema > 0.0 && !state.average)
+    failed("key_ema is {}, but this key store was made without a running mean", settings.key_ema);
   if (settings.respawn_threshold > 0.0 && !sums.sample_priority) {
-    failed("respawn_threshold is {}, but these key sums were made without a sample of queries", settings.respawn_threshold);
+    failed("respawn_threshold is {}, but these key sums were made without a sample of queries",
+           settings.respawn_threshold);
   }
   ++state.steps;  // spec 4.1
   if (sums.positions.data<std::int64_t>()[0] == 0) {

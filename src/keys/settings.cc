@@ -19,7 +19,10 @@ double BetaAnneal::at(double progress) const {
       return end + (start - end) * 0.5 * (1.0 + std::cos(std::numbers::pi * p));
     case AnnealShape::exponential:
       if (start <= 0.0 || end <= 0.0) {
-        bad_input("some.beta_anneal: an exponential needs start and end above 0 (have {} and {}); use \"linear\" or \"cosine\" to reach 0", start, end);
+        bad_input(
+            "some.beta_anneal: an exponential needs start and end above 0 (have {} and {}); use \"linear\" or "
+            "\"cosine\" to reach 0",
+            start, end);
       }
       return start * std::pow(end / start, p);
   }

@@ -1,13 +1,13 @@
 #include "experts/library.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -83,7 +83,8 @@ TEST(Library, DefaultIsUniformWithinItsBound) {
 TEST(Library, ElementsStandWhereTheContractSays) {
   const LayerLibrary library = make(small("default"), 4);
   const RandomStream down = random_stream(7, "experts.4.down"), up = random_stream(7, "experts.4.up");
-  const float down_bound = static_cast<float>(1.0 / std::sqrt(40.0)), up_bound = static_cast<float>(1.0 / std::sqrt(65.0));
+  const float down_bound = static_cast<float>(1.0 / std::sqrt(40.0)),
+              up_bound = static_cast<float>(1.0 / std::sqrt(65.0));
   for (std::uint64_t e = 0; e < 3; ++e) {
     for (std::uint64_t j = 0; j < 65 * 40; ++j) {
       const std::uint64_t n = e * 65 * 40 + j;
@@ -100,7 +101,8 @@ TEST(Library, DefaultDoesNotDependOnWhereAnExpertStartsInItsBlock) {
   spec.experts = 9;
   const LayerLibrary library = make(spec);
   const RandomStream down = library_stream(7, 0, LibraryMatrix::down);
-  for (std::uint64_t n = 0; n < 9 * 15; ++n) ASSERT_EQ(library.weights.down.data<float>()[n], down.symmetric(n) * default_bound(3));
+  for (std::uint64_t n = 0; n < 9 * 15; ++n)
+    ASSERT_EQ(library.weights.down.data<float>()[n], down.symmetric(n) * default_bound(3));
 }
 
 TEST(Library, SparseColumnsHaveExactlyHalfZeros) {
@@ -110,7 +112,8 @@ TEST(Library, SparseColumnsHaveExactlyHalfZeros) {
     spec.d_model = 19;
     const LayerLibrary library = make(spec);
     for (int e = 0; e < spec.experts; ++e) {
-      for (const auto& [tensor, height, width] : {std::tuple{library.weights.down, rows, 19}, std::tuple{library.weights.up, 19, rows}}) {
+      for (const auto& [tensor, height, width] :
+           {std::tuple{library.weights.down, rows, 19}, std::tuple{library.weights.up, 19, rows}}) {
         const float* matrix = tensor.data<float>() + static_cast<std::ptrdiff_t>(e) * height * width;
         for (int c = 0; c < width; ++c) {
           int zeros = 0;
@@ -160,20 +163,22 @@ TEST(Library, SparseZerosAreSpreadEvenly) {
       patterns.insert(pattern);
     }
   }
-  EXPECT_GT(patterns.size(), 1300u);  // of 12870 possible ones, 1600 draws meet about 1505
+  EXPECT_GT(patterns.size(), 1300u);                             // of 12870 possible ones, 1600 draws meet about 1505
   for (const int count : dropped) EXPECT_NEAR(count, 800, 120);  // 6 standard deviations
 }
 
 TEST(Library, SparseFollowsThePriorities) {
   const LayerLibrary library = make(small("sparse"), 2);
-  const RandomStream drops = library_drop_stream(7, 2, LibraryMatrix::down), values = library_stream(7, 2, LibraryMatrix::down);
+  const RandomStream drops = library_drop_stream(7, 2, LibraryMatrix::down),
+                     values = library_stream(7, 2, LibraryMatrix::down);
   for (int e = 0; e < 3; ++e) {
     for (int c = 0; c < 40; ++c) {
       for (int r = 0; r < 65; ++r) {
         const std::uint64_t index = static_cast<std::uint64_t>(e * 65 + r) * 40 + c;
         int before = 0;
         for (int other = 0; other < 65; ++other) {
-          const std::uint64_t mine = drops.bits64(index), theirs = drops.bits64(static_cast<std::uint64_t>(e * 65 + other) * 40 + c);
+          const std::uint64_t mine = drops.bits64(index),
+                              theirs = drops.bits64(static_cast<std::uint64_t>(e * 65 + other) * 40 + c);
           before += theirs < mine || (theirs == mine && other < r);
         }
         const float expected = before < 33 ? 0.0f : values.normal(index) * 0.01f;
@@ -192,7 +197,8 @@ double gram_error(const float* matrix, int rows, int cols) {
     for (int b = a; b < count; ++b) {
       double dot = 0;
       for (int i = 0; i < length; ++i) {
-        dot += static_cast<double>(tall ? matrix[i * cols + a] : matrix[a * cols + i]) * (tall ? matrix[i * cols + b] : matrix[b * cols + i]);
+        dot += static_cast<double>(tall ? matrix[i * cols + a] : matrix[a * cols + i]) *
+               (tall ? matrix[i * cols + b] : matrix[b * cols + i]);
       }
       worst = std::max(worst, std::fabs(dot - (a == b ? 1.0 : 0.0)));
     }
@@ -201,7 +207,17 @@ double gram_error(const float* matrix, int rows, int cols) {
 }
 
 TEST(Library, OrthogonalMatricesAreOrthonormal) {
-  for (const auto& [d, f] : {std::pair{1, 1}, {1, 5}, {5, 1}, {2, 2}, {16, 16}, {17, 16}, {16, 33}, {40, 65}, {100, 48}, {96, 96}, {128, 384}}) {
+  for (const auto& [d, f] : {std::pair{1, 1},
+                             {1, 5},
+                             {5, 1},
+                             {2, 2},
+                             {16, 16},
+                             {17, 16},
+                             {16, 33},
+                             {40, 65},
+                             {100, 48},
+                             {96, 96},
+                             {128, 384}}) {
     LibrarySpec spec = small("orthogonal");
     spec.d_model = d;
     spec.d_ffn = f;
@@ -214,7 +230,8 @@ TEST(Library, OrthogonalMatricesAreOrthonormal) {
   }
 }
 
-// A second way to the same Q: Householder reflections in long double, signs fixed by diag R. Q is unique, so they must agree.
+// A second way to the same Q: Householder reflections in long double, signs fixed by diag R. Q is unique, so they must
+// agree.
 std::vector<long double> householder_q(const std::vector<float>& a, int tall, int wide) {
   std::vector<long double> r(a.begin(), a.end()), q(static_cast<std::size_t>(tall) * tall, 0.0L);
   for (int i = 0; i < tall; ++i) q[static_cast<std::size_t>(i) * tall + i] = 1.0L;
@@ -244,7 +261,8 @@ std::vector<long double> householder_q(const std::vector<float>& a, int tall, in
   std::vector<long double> out(static_cast<std::size_t>(tall) * wide);
   for (int i = 0; i < tall; ++i) {
     for (int c = 0; c < wide; ++c) {
-      out[static_cast<std::size_t>(i) * wide + c] = q[static_cast<std::size_t>(i) * tall + c] * (r[static_cast<std::size_t>(c) * wide + c] < 0 ? -1.0L : 1.0L);
+      out[static_cast<std::size_t>(i) * wide + c] =
+          q[static_cast<std::size_t>(i) * tall + c] * (r[static_cast<std::size_t>(c) * wide + c] < 0 ? -1.0L : 1.0L);
     }
   }
   return out;
@@ -260,24 +278,32 @@ TEST(Library, OrthogonalIsTheQOfTheGaussianWithPositiveDiagonal) {
   std::vector<float> a(tall * wide), b(tall * wide);
   for (int i = 0; i < tall; ++i) {
     for (int c = 0; c < wide; ++c) {
-      a[static_cast<std::size_t>(i * wide + c)] = down.normal(static_cast<std::uint64_t>(e * tall * wide + i * wide + c));
-      b[static_cast<std::size_t>(i * wide + c)] = up.normal(static_cast<std::uint64_t>(e * tall * wide + c * tall + i));  // up is [37, 70]: transposed
+      a[static_cast<std::size_t>(i * wide + c)] =
+          down.normal(static_cast<std::uint64_t>(e * tall * wide + i * wide + c));
+      b[static_cast<std::size_t>(i * wide + c)] =
+          up.normal(static_cast<std::uint64_t>(e * tall * wide + c * tall + i));  // up is [37, 70]: transposed
     }
   }
   const std::vector<long double> qa = householder_q(a, tall, wide), qb = householder_q(b, tall, wide);
   for (int i = 0; i < tall; ++i) {
     for (int c = 0; c < wide; ++c) {
-      ASSERT_NEAR(library.weights.down.data<float>()[e * tall * wide + i * wide + c], static_cast<double>(qa[static_cast<std::size_t>(i * wide + c)]), 1e-7);
-      ASSERT_NEAR(library.weights.up.data<float>()[e * tall * wide + c * tall + i], static_cast<double>(qb[static_cast<std::size_t>(i * wide + c)]), 1e-7);
+      ASSERT_NEAR(library.weights.down.data<float>()[e * tall * wide + i * wide + c],
+                  static_cast<double>(qa[static_cast<std::size_t>(i * wide + c)]), 1e-7);
+      ASSERT_NEAR(library.weights.up.data<float>()[e * tall * wide + c * tall + i],
+                  static_cast<double>(qb[static_cast<std::size_t>(i * wide + c)]), 1e-7);
     }
   }
 }
 
-// The order of roundings that orthogonal.h fixes, one number at a time: what a GPU thread does. The bits must be the same.
+// The order of roundings that orthogonal.h fixes, one number at a time: what a GPU thread does. The bits must be the
+// same.
 void orthogonalize_plainly(std::vector<float>& matrix, int rows, int cols) {
   const int tall = std::max(rows, cols), wide = std::min(rows, cols);
-  const auto at = [&](int i, int c) -> std::size_t { return static_cast<std::size_t>(rows >= cols ? i * cols + c : c * cols + i); };
-  std::vector<std::vector<double>> q(static_cast<std::size_t>(wide), std::vector<double>(static_cast<std::size_t>(tall)));
+  const auto at = [&](int i, int c) -> std::size_t {
+    return static_cast<std::size_t>(rows >= cols ? i * cols + c : c * cols + i);
+  };
+  std::vector<std::vector<double>> q(static_cast<std::size_t>(wide),
+                                     std::vector<double>(static_cast<std::size_t>(tall)));
   for (int c = 0; c < wide; ++c) {
     for (int i = 0; i < tall; ++i) q[c][i] = matrix[at(i, c)];
   }
@@ -332,7 +358,9 @@ TEST(Library, NearlyDependentColumnsBecomeOrthonormalToo) {
   const RandomStream stream = random_stream(3, "dependent");
   for (int i = 0; i < rows; ++i) {
     const float shared = stream.normal(static_cast<std::uint64_t>(100000 + i));
-    for (int c = 0; c < cols; ++c) matrix[static_cast<std::size_t>(i * cols + c)] = shared + 1e-5f * stream.normal(static_cast<std::uint64_t>(i * cols + c));
+    for (int c = 0; c < cols; ++c)
+      matrix[static_cast<std::size_t>(i * cols + c)] =
+          shared + 1e-5f * stream.normal(static_cast<std::uint64_t>(i * cols + c));
   }
   cpu::orthogonalize(matrix.data(), rows, cols);
   EXPECT_LT(gram_error(matrix.data(), rows, cols), 1e-6);
@@ -408,7 +436,8 @@ TEST(Library, SeedLayerExpertAndMethodAllMatter) {
         aa += static_cast<double>(matrices[a][j]) * matrices[a][j];
         bb += static_cast<double>(matrices[b][j]) * matrices[b][j];
       }
-      const bool same_draw = a / 3 % 4 == b / 3 % 4 && a % 3 == b % 3;  // orthogonal and sparse start from the same Gaussian numbers
+      const bool same_draw =
+          a / 3 % 4 == b / 3 % 4 && a % 3 == b % 3;  // orthogonal and sparse start from the same Gaussian numbers
       if (!same_draw) {
         EXPECT_LT(std::fabs(ab) / std::sqrt(aa * bb), 0.12) << a << " " << b;
       }
@@ -435,7 +464,8 @@ TEST(Library, HashSeesOneBitAndEveryExchange) {
   }
 }
 
-// Checkpoints name the library by this hash. If one of these changes, every saved run loses its experts: never change them.
+// Checkpoints name the library by this hash. If one of these changes, every saved run loses its experts: never change
+// them.
 TEST(Library, GoldenHashes) {
   const std::map<std::string, std::uint64_t> golden = {
       {"default", 1446961516583467986ull},

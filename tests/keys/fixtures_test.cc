@@ -1,6 +1,5 @@
 // The golden key updates, made by another implementation of the specification, in both precisions.
 #include <filesystem>
-
 #include <nlohmann/json.hpp>
 
 #include "base/safetensors.h"
@@ -52,9 +51,12 @@ void replay(const std::string& path, double tolerance) {
     routing.gates = file.load(step + "gates").to(dtype_of<T>());
     add_key_sums(*ctx, file.load(step + "queries").to(dtype_of<T>()), routing, nullptr, SumOptions{}, sums);
     update_keys(*ctx, state, sums, settings, options);
-    EXPECT_LT(largest_error(values(state.keys), values(file.load(expect + "keys"))), tolerance) << path << " step " << n;
-    EXPECT_LT(largest_error(values(state.usage), values(file.load(expect + "usage"))), tolerance) << path << " step " << n;
-    EXPECT_LT(largest_error(values(state.mass), values(file.load(expect + "mass"))), tolerance) << path << " step " << n;
+    EXPECT_LT(largest_error(values(state.keys), values(file.load(expect + "keys"))), tolerance)
+        << path << " step " << n;
+    EXPECT_LT(largest_error(values(state.usage), values(file.load(expect + "usage"))), tolerance)
+        << path << " step " << n;
+    EXPECT_LT(largest_error(values(state.mass), values(file.load(expect + "mass"))), tolerance)
+        << path << " step " << n;
   }
   EXPECT_NEAR(gini(values(state.usage)), std::stod(file.metadata().at("gini")), 10 * tolerance) << path;
   EXPECT_NEAR(entropy_bits(values(state.usage)), std::stod(file.metadata().at("entropy")), 10 * tolerance) << path;

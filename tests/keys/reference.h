@@ -1,5 +1,5 @@
-// The key update of spec 4 written down once more, token by token and pair by pair in double precision, without any of the sums.
-// Slow and obvious: every setting is compared with it.
+// The key update of spec 4 written down once more, token by token and pair by pair in double precision, without any of
+// the sums. Slow and obvious: every setting is compared with it.
 #pragma once
 
 #include <algorithm>
@@ -43,13 +43,15 @@ class Reference {
     std::vector<std::size_t> tokens;
     for (std::size_t t = 0; t < step.queries.size(); ++t) {
       if (!step.targets.empty() && step.targets[t] < 0) continue;
-      const double drawn = step.sum_options.stream.uniform(t + static_cast<std::size_t>(step.sum_options.first_position));
+      const double drawn =
+          step.sum_options.stream.uniform(t + static_cast<std::size_t>(step.sum_options.first_position));
       if (drawn < step.sum_options.fraction) tokens.push_back(t);
     }
     if (tokens.empty()) return;
     const std::size_t experts = keys.size(), d = keys[0].size(), top_k = step.choices[0].size();
     double share = 1.0;
-    if (settings.usage == Usage::flux) share = static_cast<double>(experts) / static_cast<double>(tokens.size() * top_k);
+    if (settings.usage == Usage::flux)
+      share = static_cast<double>(experts) / static_cast<double>(tokens.size() * top_k);
 
     Row count(experts, 0.0), weight(experts, 0.0);
     for (const std::size_t t : tokens) {
@@ -87,8 +89,10 @@ class Reference {
             const std::size_t e = at(step, t, i), f = at(step, t, other);
             if (e == f) continue;
             const double mine = 1 + usage[e], theirs = 1 + usage[f];
-            const double inertia = settings.beta_inertia == BetaInertia::min ? std::min(mine, theirs) : std::max(mine, theirs);
-            for (std::size_t j = 0; j < d; ++j) keys[e][j] += share * step.update_options.beta / inertia * (start[f][j] - start[e][j]);
+            const double inertia =
+                settings.beta_inertia == BetaInertia::min ? std::min(mine, theirs) : std::max(mine, theirs);
+            for (std::size_t j = 0; j < d; ++j)
+              keys[e][j] += share * step.update_options.beta / inertia * (start[f][j] - start[e][j]);
           }
         }
       }
@@ -107,19 +111,23 @@ class Reference {
     if (settings.constraint_order == ConstraintOrder::last) constrain(count);
     if (settings.key_ema > 0) {
       for (std::size_t e = 0; e < experts; ++e) {
-        for (std::size_t j = 0; j < d; ++j) average[e][j] = settings.key_ema * average[e][j] + (1 - settings.key_ema) * keys[e][j];
+        for (std::size_t j = 0; j < d; ++j)
+          average[e][j] = settings.key_ema * average[e][j] + (1 - settings.key_ema) * keys[e][j];
       }
     }
     if (settings.respawn_threshold > 0) rebirth(step, tokens);
   }
 
  private:
-  static std::size_t at(const Step& step, std::size_t t, std::size_t i) { return static_cast<std::size_t>(step.choices[t][i]); }
+  static std::size_t at(const Step& step, std::size_t t, std::size_t i) {
+    return static_cast<std::size_t>(step.choices[t][i]);
+  }
 
   void constrain(const Row& count) {
     for (std::size_t e = 0; e < keys.size(); ++e) {
       const double long_ = length(keys[e]);
-      const bool apply = settings.constraint == Constraint::normalize || (settings.constraint == Constraint::normalize_used && count[e] > 0) ||
+      const bool apply = settings.constraint == Constraint::normalize ||
+                         (settings.constraint == Constraint::normalize_used && count[e] > 0) ||
                          (settings.constraint == Constraint::clamp && long_ > 1);
       if (!apply) continue;
       for (double& x : keys[e]) x /= std::max(long_, 1e-12);
@@ -137,7 +145,8 @@ class Reference {
       if (used.empty()) return;
       const double place = settings.theta_percentile * (static_cast<double>(used.size()) - 1);
       const double low = std::floor(place), high = std::ceil(place);
-      theta = used[static_cast<std::size_t>(low)] + (place - low) * (used[static_cast<std::size_t>(high)] - used[static_cast<std::size_t>(low)]);
+      theta = used[static_cast<std::size_t>(low)] +
+              (place - low) * (used[static_cast<std::size_t>(high)] - used[static_cast<std::size_t>(low)]);
     }
     for (std::size_t e = 0; e < keys.size(); ++e) {
       if (usage[e] >= theta) continue;
@@ -155,7 +164,8 @@ class Reference {
     births += static_cast<std::int64_t>(dead.size());
     std::vector<std::pair<std::int64_t, std::size_t>> drawn;
     for (const std::size_t t : tokens) {
-      drawn.emplace_back(sample_priority(step.sum_options.stream, step.sum_options.first_position + static_cast<std::int64_t>(t)), t);
+      drawn.emplace_back(
+          sample_priority(step.sum_options.stream, step.sum_options.first_position + static_cast<std::int64_t>(t)), t);
     }
     std::sort(drawn.begin(), drawn.end());
     for (std::size_t n = 0; n < dead.size(); ++n) {

@@ -27,7 +27,9 @@ PlainSums plain_sums(const Step& step, const CaseShape& shape) {
       const std::size_t place = static_cast<std::size_t>(choice[i] * k) + i;
       out.counts[place] += 1;
       out.gates[static_cast<std::size_t>(choice[i])] += step.gates[t][i];
-      for (int j = 0; j < d; ++j) out.queries[place * static_cast<std::size_t>(d) + static_cast<std::size_t>(j)] += step.queries[t][static_cast<std::size_t>(j)];
+      for (int j = 0; j < d; ++j)
+        out.queries[place * static_cast<std::size_t>(d) + static_cast<std::size_t>(j)] +=
+            step.queries[t][static_cast<std::size_t>(j)];
       for (const int other : choice) {
         if (other != choice[i]) out.together[static_cast<std::size_t>(choice[i] * E + other)] += 1;
       }
@@ -42,7 +44,8 @@ using Precisions = testing::Types<float, double>;
 TYPED_TEST_SUITE(KeySumsTest, Precisions);
 
 TYPED_TEST(KeySumsTest, AreThoseOfTheTokensHoweverTheStepIsCut) {
-  for (const CaseShape& shape : {CaseShape{}, CaseShape{300, 20, 4, 9, true}, CaseShape{33, 5, 5, 3, false}, CaseShape{17, 6, 1, 8, true}}) {
+  for (const CaseShape& shape :
+       {CaseShape{}, CaseShape{300, 20, 4, 9, true}, CaseShape{33, 5, 5, 3, false}, CaseShape{17, 6, 1, 8, true}}) {
     for (const double fraction : {1.0, 0.5}) {
       Step step = random_step(shape, 8, 0);
       step.sum_options.fraction = fraction;
@@ -50,7 +53,8 @@ TYPED_TEST(KeySumsTest, AreThoseOfTheTokensHoweverTheStepIsCut) {
       const PlainSums wanted = plain_sums(step, shape);
       for (const std::int64_t piece : {1, 10, 1000}) {
         Store<TypeParam> store(shape, KeySettings{});
-        for (std::int64_t begin = 0; begin < shape.tokens; begin += piece) store.add(step, begin, std::min<std::int64_t>(shape.tokens, begin + piece));
+        for (std::int64_t begin = 0; begin < shape.tokens; begin += piece)
+          store.add(step, begin, std::min<std::int64_t>(shape.tokens, begin + piece));
         EXPECT_EQ(values(store.sums.slot_counts), wanted.counts);
         EXPECT_EQ(values(store.sums.together), wanted.together);
         EXPECT_EQ(numbers(store.sums.positions)[0], wanted.positions);
@@ -70,9 +74,12 @@ TYPED_TEST(KeySumsTest, ClearedSumsAreAsNew) {
   used.add(random_step(shape, 1, 0), 0, shape.tokens);
   EXPECT_FALSE(same_bits(used.sums.query_sums, fresh.sums.query_sums));
   clear_key_sums(*used.ctx, used.sums);
-  for (const auto& [a, b] : {std::pair{used.sums.slot_counts, fresh.sums.slot_counts}, {used.sums.gate_sums, fresh.sums.gate_sums},
-                             {used.sums.query_sums, fresh.sums.query_sums}, {used.sums.together, fresh.sums.together},
-                             {used.sums.positions, fresh.sums.positions}, {used.sums.sample_priority, fresh.sums.sample_priority},
+  for (const auto& [a, b] : {std::pair{used.sums.slot_counts, fresh.sums.slot_counts},
+                             {used.sums.gate_sums, fresh.sums.gate_sums},
+                             {used.sums.query_sums, fresh.sums.query_sums},
+                             {used.sums.together, fresh.sums.together},
+                             {used.sums.positions, fresh.sums.positions},
+                             {used.sums.sample_priority, fresh.sums.sample_priority},
                              {used.sums.sample_queries, fresh.sums.sample_queries}}) {
     EXPECT_TRUE(same_bits(a, b));
   }
@@ -104,7 +111,9 @@ TYPED_TEST(KeySumsTest, TheSampleIsTheSameHoweverTheStepIsCut) {
         continue;
       }
       EXPECT_EQ(priority, order[static_cast<std::size_t>(n)].first);
-      EXPECT_LT(largest_error(values(whole.sums.sample_queries.rows(n, n + 1)), step.queries[static_cast<std::size_t>(order[static_cast<std::size_t>(n)].second)]), 1e-6);
+      EXPECT_LT(largest_error(values(whole.sums.sample_queries.rows(n, n + 1)),
+                              step.queries[static_cast<std::size_t>(order[static_cast<std::size_t>(n)].second)]),
+                1e-6);
     }
   }
 }

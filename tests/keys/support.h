@@ -1,12 +1,12 @@
 // Random cases for the key store, and the way between plain vectors and tensors.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <memory>
 #include <numeric>
 #include <string>
-
-#include <gtest/gtest.h>
 
 #include "keys/key_store.h"
 #include "reference.h"
@@ -28,14 +28,17 @@ inline std::vector<double> values(const Tensor& tensor) {
   return {wide.data<double>(), wide.data<double>() + wide.elements()};
 }
 
-inline std::vector<std::int64_t> numbers(const Tensor& tensor) { return {tensor.data<std::int64_t>(), tensor.data<std::int64_t>() + tensor.elements()}; }
+inline std::vector<std::int64_t> numbers(const Tensor& tensor) {
+  return {tensor.data<std::int64_t>(), tensor.data<std::int64_t>() + tensor.elements()};
+}
 
 inline bool same_bits(const Tensor& a, const Tensor& b) {
-  return static_cast<bool>(a) == static_cast<bool>(b) && (!a || (a.shape() == b.shape() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0));
+  return static_cast<bool>(a) == static_cast<bool>(b) &&
+         (!a || (a.shape() == b.shape() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0));
 }
 inline bool same_bits(const KeyState& a, const KeyState& b) {
-  return same_bits(a.keys, b.keys) && same_bits(a.usage, b.usage) && same_bits(a.mass, b.mass) && same_bits(a.average, b.average) &&
-         same_bits(a.counts, b.counts) && a.steps == b.steps;
+  return same_bits(a.keys, b.keys) && same_bits(a.usage, b.usage) && same_bits(a.mass, b.mass) &&
+         same_bits(a.average, b.average) && same_bits(a.counts, b.counts) && a.steps == b.steps;
 }
 inline KeyState copy_of(const KeyState& state) {
   KeyState out = state;
@@ -89,21 +92,26 @@ template <typename T>
 class Store {
  public:
   Store(const CaseShape& shape, const KeySettings& settings, std::uint64_t seed = 5)
-      : shape_(shape), settings(settings), ctx(make_context(Device::cpu, dtype_of<T>() == DType::f64 ? "f64" : "fp32")) {
+      : shape_(shape),
+        settings(settings),
+        ctx(make_context(Device::cpu, dtype_of<T>() == DType::f64 ? "f64" : "fp32")) {
     state = make_key_state(*ctx, shape.experts, shape.d_model, seed, 0, settings);
     sums = make_key_sums(*ctx, shape.experts, shape.top_k, shape.d_model, settings.respawn_threshold > 0);
   }
 
   void add(const Step& step, std::int64_t begin, std::int64_t end) {
     if (begin == end) return;
-    const auto part = [&](const std::vector<Row>& rows) { return std::vector<Row>(rows.begin() + begin, rows.begin() + end); };
+    const auto part = [&](const std::vector<Row>& rows) {
+      return std::vector<Row>(rows.begin() + begin, rows.begin() + end);
+    };
     const std::int64_t slots = static_cast<std::int64_t>(step.choices[0].size());
     Routing routing;
     routing.gates = matrix<T>(part(step.gates), {end - begin, slots});
     routing.indices = Tensor::empty({end - begin, slots}, DType::i32);
     for (std::int64_t t = begin; t < end; ++t) {
       for (std::int64_t i = 0; i < slots; ++i) {
-        routing.indices.data<std::int32_t>()[(t - begin) * slots + i] = step.choices[static_cast<std::size_t>(t)][static_cast<std::size_t>(i)];
+        routing.indices.data<std::int32_t>()[(t - begin) * slots + i] =
+            step.choices[static_cast<std::size_t>(t)][static_cast<std::size_t>(i)];
       }
     }
     Tensor targets;
@@ -113,7 +121,8 @@ class Store {
     }
     SumOptions options = step.sum_options;
     options.first_position += begin;
-    add_key_sums(*ctx, matrix<T>(part(step.queries), {end - begin, shape_.d_model}), routing, targets ? &targets : nullptr, options, sums);
+    add_key_sums(*ctx, matrix<T>(part(step.queries), {end - begin, shape_.d_model}), routing,
+                 targets ? &targets : nullptr, options, sums);
   }
 
   // The step in pieces of `piece` tokens (0: at once).
@@ -129,7 +138,8 @@ class Store {
     Reference out;
     out.settings = settings;
     const std::vector<double> keys = values(state.keys);
-    for (int e = 0; e < shape_.experts; ++e) out.keys.emplace_back(keys.begin() + e * shape_.d_model, keys.begin() + (e + 1) * shape_.d_model);
+    for (int e = 0; e < shape_.experts; ++e)
+      out.keys.emplace_back(keys.begin() + e * shape_.d_model, keys.begin() + (e + 1) * shape_.d_model);
     out.average = out.keys;
     out.usage = values(state.usage);
     out.mass = values(state.mass);

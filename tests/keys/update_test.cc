@@ -41,22 +41,24 @@ const std::vector<Variation>& variations() {
       {"clamp", [](KeySettings& s) { s.constraint = Constraint::clamp; }},
       {"free", [](KeySettings& s) { s.constraint = Constraint::free; }},
       {"constraint last", [](KeySettings& s) { s.constraint_order = ConstraintOrder::last; }},
-      {"clamp last", [](KeySettings& s) { s.constraint = Constraint::clamp, s.constraint_order = ConstraintOrder::last; }},
+      {"clamp last",
+       [](KeySettings& s) { s.constraint = Constraint::clamp, s.constraint_order = ConstraintOrder::last; }},
       {"theta", [](KeySettings& s) { s.theta = 0.5; }},
       {"theta zero", [](KeySettings& s) { s.theta = 0.0; }},
       {"theta_percentile 1", [](KeySettings& s) { s.theta_percentile = 1.0; }},
       {"theta_percentile 0", [](KeySettings& s) { s.theta_percentile = 0.0; }},
       {"decay_warmup", [](KeySettings& s) { s.decay_warmup = 3; }},
       {"key_ema", [](KeySettings& s) { s.key_ema = 0.8; }},
-      {"phoenix", [](KeySettings& s) { s.constraint = Constraint::clamp, s.respawn_threshold = 0.9; }},
-      {"phoenix and key_ema", [](KeySettings& s) { s.constraint = Constraint::clamp, s.respawn_threshold = 0.75, s.key_ema = 0.8; }},
+      {"phoenix", [](KeySettings& s) { s.constraint = Constraint::clamp, s.respawn_threshold = 0.3; }},
+      {"phoenix and key_ema",
+       [](KeySettings& s) { s.constraint = Constraint::clamp, s.respawn_threshold = 0.3, s.key_ema = 0.8; }},
   };
   return all;
 }
 
 template <typename T>
-Store<T> follow(const CaseShape& shape, const KeySettings& settings, double fraction, bool with_targets, int steps, const std::string& what,
-                std::uint64_t seed = 11, std::int64_t piece = 0) {
+Store<T> follow(const CaseShape& shape, const KeySettings& settings, double fraction, bool with_targets, int steps,
+                const std::string& what, std::uint64_t seed = 11, std::int64_t piece = 0) {
   Store<T> store(shape, settings);
   Reference reference = store.reference();
   for (int n = 0; n < steps; ++n) {
@@ -96,6 +98,7 @@ TEST(KeyUpdateTest, EverySettingMakesADifference) {
     variation.change(settings);
     const Store<double> other = follow<double>({}, settings, 1.0, false, 6, variation.name);
     EXPECT_FALSE(same_bits(plain.state, other.state)) << variation.name;
+    EXPECT_EQ(numbers(other.state.counts)[0] > 0, settings.respawn_threshold > 0) << variation.name;
   }
 }
 
@@ -106,14 +109,15 @@ TYPED_TEST(KeyUpdate, PaddingAndAFractionOfThePositions) {
 }
 
 TYPED_TEST(KeyUpdate, Shapes) {
-  for (const CaseShape& shape : {CaseShape{1, 1, 1, 1, false}, CaseShape{1, 5, 2, 7, true}, CaseShape{30, 6, 1, 5, true}, CaseShape{30, 6, 6, 5, false},
-                                 CaseShape{200, 33, 4, 17, true}, CaseShape{7, 40, 3, 64, true}}) {
+  for (const CaseShape& shape :
+       {CaseShape{1, 1, 1, 1, false}, CaseShape{1, 5, 2, 7, true}, CaseShape{30, 6, 1, 5, true},
+        CaseShape{30, 6, 6, 5, false}, CaseShape{200, 33, 4, 17, true}, CaseShape{7, 40, 3, 64, true}}) {
     const std::string name = std::to_string(shape.experts) + " experts, k " + std::to_string(shape.top_k);
     follow<TypeParam>(shape, strong(), 1.0, false, 4, name);
     KeySettings settings = strong();
     settings.usage = Usage::flux;
     settings.constraint = Constraint::clamp;
-    settings.respawn_threshold = 0.75;
+    settings.respawn_threshold = 0.3;
     follow<TypeParam>(shape, settings, 1.0, false, 4, name + ", flux and phoenix");
   }
 }
@@ -136,10 +140,11 @@ TEST(KeyUpdateTest, Combinations) {
     s.theta_percentile = std::vector{0.05, 0.35, 0.7, 1.0}[pick(4)];
     s.theta = pick(4) == 0 ? 0.4 : -1.0;
     s.decay_warmup = pick(4);
-    s.constraint = std::vector{Constraint::normalize, Constraint::normalize_used, Constraint::clamp, Constraint::free}[pick(4)];
+    s.constraint =
+        std::vector{Constraint::normalize, Constraint::normalize_used, Constraint::clamp, Constraint::free}[pick(4)];
     s.constraint_order = pick(2) == 0 ? ConstraintOrder::before_decay : ConstraintOrder::last;
     s.key_ema = pick(3) == 0 ? 0.7 : 0.0;
-    s.respawn_threshold = pick(3) == 0 ? 0.75 : 0.0;
+    s.respawn_threshold = pick(3) == 0 ? 0.35 : 0.0;
     CaseShape shape;
     shape.experts = 2 + static_cast<int>(pick(14));
     shape.top_k = 1 + static_cast<int>(pick(static_cast<std::uint32_t>(shape.experts)));
@@ -204,7 +209,7 @@ TYPED_TEST(KeyUpdate, SameBitsForAnyNumberOfThreads) {
   const int before = threads();
   KeySettings settings = strong();
   settings.constraint = Constraint::clamp;
-  settings.respawn_threshold = 0.75;
+  settings.respawn_threshold = 0.3;
   settings.key_ema = 0.5;
   settings.clip_delta = 0.3;
   const CaseShape shape{500, 40, 4, 37, true};
@@ -286,7 +291,8 @@ TYPED_TEST(KeyUpdate, PhoenixFindsDistinctPositionsAndForgetsUsage) {
   Store<TypeParam> store(shape, settings);
   const std::vector<std::int64_t> dead = {2, 5, 11};
   for (const std::int64_t e : dead) {
-    for (int j = 0; j < shape.d_model; ++j) store.state.keys.template data<TypeParam>()[e * shape.d_model + j] *= TypeParam(0.4);
+    for (int j = 0; j < shape.d_model; ++j)
+      store.state.keys.template data<TypeParam>()[e * shape.d_model + j] *= TypeParam(0.4);
   }
   const KeyState before = copy_of(store.state);
   const Step step = random_step(shape, 4, 0);
@@ -343,8 +349,10 @@ TYPED_TEST(KeyUpdate, KeysAreDrawnFromTheirStreamAndHaveLengthOne) {
   for (std::int64_t e = 0; e < 20; ++e) {
     const std::vector<double> key = values(a.keys.rows(e, e + 1));
     EXPECT_NEAR(length(key), 1.0, 1e-6);
-    EXPECT_NEAR(key[3] / key[7], stream.normal(static_cast<std::uint64_t>(e * 30 + 3)) / stream.normal(static_cast<std::uint64_t>(e * 30 + 7)),
-                1e-4 * std::fabs(key[3] / key[7]));
+    EXPECT_NEAR(
+        key[3] / key[7],
+        stream.normal(static_cast<std::uint64_t>(e * 30 + 3)) / stream.normal(static_cast<std::uint64_t>(e * 30 + 7)),
+        1e-4 * std::fabs(key[3] / key[7]));
   }
   settings.key_ema = 0.9;
   const KeyState averaged = make_key_state(*ctx, 20, 30, 9, 1, settings);
@@ -365,7 +373,8 @@ TEST(KeyUpdateTest, RefusesStateAndSumsThatLackWhatASettingNeeds) {
 
 TEST(BetaAnnealTest, Shapes) {
   EXPECT_EQ((BetaAnneal{AnnealShape::none, 3.0, 4.0}.at(0.5)), 1.0);
-  const BetaAnneal linear{AnnealShape::linear, 1.0, 0.2}, cosine{AnnealShape::cosine, 1.0, 0.2}, exponential{AnnealShape::exponential, 1.0, 0.01};
+  const BetaAnneal linear{AnnealShape::linear, 1.0, 0.2}, cosine{AnnealShape::cosine, 1.0, 0.2},
+      exponential{AnnealShape::exponential, 1.0, 0.01};
   for (const BetaAnneal& anneal : {linear, cosine, exponential}) {
     EXPECT_NEAR(anneal.at(0.0), anneal.start, 1e-15);
     EXPECT_NEAR(anneal.at(1.0), anneal.end, 1e-15);
