@@ -86,7 +86,8 @@ std::unique_ptr<Context> make_context(Device device, const std::string& precisio
   if (precision == "fp32") {
     context->compute = context->master = DType::f32;
   } else if (precision == "f64") {
-    if (device != Device::cpu) bad_input("precision \"f64\" works on the CPU only: use \"fp32\" or \"bf16\" on the GPU");
+    if (device != Device::cpu)
+      bad_input("precision \"f64\" works on the CPU only: use \"fp32\" or \"bf16\" on the GPU");
     context->compute = context->master = DType::f64;
   } else if (precision == "bf16") {
     if (device != Device::cuda) bad_input("precision \"bf16\" works on the GPU only: use \"fp32\" on the CPU");

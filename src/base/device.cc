@@ -1,10 +1,10 @@
 #include "base/device.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-
-#include <sys/mman.h>
 
 namespace some {
 namespace {

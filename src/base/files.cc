@@ -1,5 +1,11 @@
 #include "base/files.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -7,12 +13,6 @@
 #include <filesystem>
 #include <utility>
 #include <vector>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <xxhash.h>
 
 #include "base/error.h"
 

@@ -6,7 +6,9 @@
 namespace some::cuda {
 
 bool available() { return false; }
-std::string why_unavailable() { return "this build has no CUDA: configure it where nvcc is found, with -DSOME_CUDA=ON"; }
+std::string why_unavailable() {
+  return "this build has no CUDA: configure it where nvcc is found, with -DSOME_CUDA=ON";
+}
 
 namespace {
 [[noreturn]] void refuse() { failed("{}", why_unavailable()); }

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <set>
-
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -102,7 +101,8 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
     bool too_large = false;
     for (const nlohmann::json& dim : value["shape"]) {
       const std::size_t size = read_size(dim, path, name);
-      too_large = too_large || size > static_cast<std::size_t>(INT64_MAX) || __builtin_mul_overflow(needed, size, &needed);
+      too_large =
+          too_large || size > static_cast<std::size_t>(INT64_MAX) || __builtin_mul_overflow(needed, size, &needed);
       dims.push_back(static_cast<std::int64_t>(size));
     }
     if (too_large) damaged(path, "{} is too large: {}", name, value["shape"].dump());
@@ -113,7 +113,8 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
     entry.begin = read_size(offsets[0], path, name);
     entry.end = read_size(offsets[1], path, name);
     if (entry.begin > entry.end || entry.end > data_size)
-      damaged(path, "{} lies at bytes {} to {}, the file holds {} bytes of data", name, entry.begin, entry.end, data_size);
+      damaged(path, "{} lies at bytes {} to {}, the file holds {} bytes of data", name, entry.begin, entry.end,
+              data_size);
     if (entry.end - entry.begin != needed)
       damaged(path, "{} needs {} bytes and has {}", name, needed, entry.end - entry.begin);
     file.entries_.emplace(name, std::move(entry));

@@ -32,7 +32,8 @@ StorySource other_source(const std::string& name, const DataConfig& config, std:
 Tokenizer get_tokenizer(const DataConfig& config, const StorySet& train, const DataProgress& progress) {
   if (config.tokenizer != "bytelevel" && config.tokenizer != "whitespace") {
     if (!std::filesystem::exists(config.tokenizer))
-      bad_input("data.tokenizer: there is no file {}; expected \"bytelevel\", \"whitespace\" or a tokenizer.json", config.tokenizer);
+      bad_input("data.tokenizer: there is no file {}; expected \"bytelevel\", \"whitespace\" or a tokenizer.json",
+                config.tokenizer);
     return Tokenizer::load(config.tokenizer);
   }
   if (config.vocab < 1) bad_input("data.vocab is {}; it must be at least 1", config.vocab);
@@ -125,12 +126,14 @@ TokenData tokens_of(const StorySet& set, const Tokenizer& tokenizer, bool eos, c
 
 }  // namespace
 
-Corpora load_corpora(const DataConfig& config, std::uint64_t seed, const std::string& cache_folder, const DataProgress& progress) {
+Corpora load_corpora(const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
+                     const DataProgress& progress) {
   const std::string valid_name = config.valid.empty() && is_builtin(config.train) ? config.train : config.valid;
   const auto sets = [&]() -> StorySplit {
     if (!valid_name.empty()) {
       return {scan_stories(training_source(config), "reading the training text", progress),
-              scan_stories(other_source(valid_name, config, config.valid_stories), "reading the validation text", progress)};
+              scan_stories(other_source(valid_name, config, config.valid_stories), "reading the validation text",
+                           progress)};
     }
     if (config.train_stories < 0) bad_input("data.train_stories is {}; 0 means all of them", config.train_stories);
     if (config.valid_stories < 0) bad_input("data.valid_stories is {}; 0 means all of them", config.valid_stories);
@@ -138,19 +141,22 @@ Corpora load_corpora(const DataConfig& config, std::uint64_t seed, const std::st
     return split_stories(all, config.valid_share, seed, config.train_stories, config.valid_stories);
   }();
   if (const std::int64_t both = count_overlap(sets.train, sets.valid); both > 0)
-    log_warning("{} of {} validation stories also stand in the training text: the validation loss will look better than it is",
-                both, sets.valid.hashes.size());
+    log_warning(
+        "{} of {} validation stories also stand in the training text: the validation loss will look better than it is",
+        both, sets.valid.hashes.size());
 
   const Tokenizer tokenizer = get_tokenizer(config, sets.train, progress);
   tokenizer.pad_id();  // a vocabulary without [PAD] or [EOS] is refused here, where the file is known
   tokenizer.eos_id();
-  TokenData train = tokens_of(sets.train, tokenizer, config.eos, cache_folder, "tokenising the training text", progress);
-  TokenData valid = tokens_of(sets.valid, tokenizer, config.eos, cache_folder, "tokenising the validation text", progress);
+  TokenData train =
+      tokens_of(sets.train, tokenizer, config.eos, cache_folder, "tokenising the training text", progress);
+  TokenData valid =
+      tokens_of(sets.valid, tokenizer, config.eos, cache_folder, "tokenising the validation text", progress);
   return {tokenizer, std::move(train), std::move(valid)};
 }
 
-TokenData load_tokens(const std::string& source, const DataConfig& config, const Tokenizer& tokenizer, std::int64_t limit,
-                      const std::string& cache_folder) {
+TokenData load_tokens(const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
+                      std::int64_t limit, const std::string& cache_folder) {
   const std::string what = "reading " + source;
   const StorySet set = scan_stories(other_source(source, config, limit), what, {});
   return tokens_of(set, tokenizer, config.eos, cache_folder, what, {});

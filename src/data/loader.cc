@@ -23,7 +23,8 @@ struct BatchLoader::Impl {
     if (number < 0) failed("there is no batch number {}", number);
     per_epoch = data.stories() / rows;
     if (per_epoch == 0)
-      bad_input("the training text has {} stories, too few for one batch of {}: make train.batch smaller", data.stories(), rows);
+      bad_input("the training text has {} stories, too few for one batch of {}: make train.batch smaller",
+                data.stories(), rows);
     thread = std::thread([this] { work(); });
   }
 

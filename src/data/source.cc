@@ -67,7 +67,9 @@ StorySource::StorySource(std::string name, const DataConfig& config, std::int64_
 
 StoryStream StorySource::open() const {
   if (!domain_.empty()) {
-    return [told = std::make_shared<BuiltinStories>(domain_, first_, first_ + limit_)](std::string& story) { return told->next(story); };
+    return [told = std::make_shared<BuiltinStories>(domain_, first_, first_ + limit_)](std::string& story) {
+      return told->next(story);
+    };
   }
   CorpusOptions options;
   options.paths = {name_};
@@ -117,10 +119,12 @@ StorySet scan_stories(StorySource source, const std::string& what, const DataPro
 
 StorySplit split_stories(const StorySet& all, double share, std::uint64_t seed, std::int64_t train_stories,
                          std::int64_t valid_stories) {
-  if (!(share > 0 && share < 1)) bad_input("data.valid_share is {}; it must lie between 0 and 1 where data.valid is empty", share);
+  if (!(share > 0 && share < 1))
+    bad_input("data.valid_share is {}; it must lie between 0 and 1 where data.valid is empty", share);
   const auto total = static_cast<std::int64_t>(all.hashes.size());
   if (total < 2)
-    bad_input("{} has one story: too few to set some aside for validation; give data.valid a file of its own", all.source.name());
+    bad_input("{} has one story: too few to set some aside for validation; give data.valid a file of its own",
+              all.source.name());
   const auto wanted = std::clamp<std::int64_t>(std::llround(share * static_cast<double>(total)), 1, total - 1);
 
   // Selection sampling (Knuth, algorithm S): exactly `wanted` of them, every choice equally likely, in one pass.

@@ -57,8 +57,10 @@ void TokenWriter::write(const void* data, std::size_t size) {
   position_ += size;
 }
 
-void TokenWriter::add(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths, std::int64_t text_bytes) {
-  if (ids.size() != byte_lengths.size()) failed("a story has {} ids and {} byte lengths", ids.size(), byte_lengths.size());
+void TokenWriter::add(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths,
+                      std::int64_t text_bytes) {
+  if (ids.size() != byte_lengths.size())
+    failed("a story has {} ids and {} byte lengths", ids.size(), byte_lengths.size());
   table_.push_back({position_, ids.size(), static_cast<std::uint64_t>(text_bytes)});
   // A token may follow more blank space than 16 bits can count: the rest goes to the tokens after it, so that the sum
   // stays right.
@@ -93,7 +95,8 @@ void TokenWriter::finish() {
   sink_(&checksum, sizeof checksum);
 }
 
-std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image, const TokenKey& key, std::string* problem) {
+std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image, const TokenKey& key,
+                                                        std::string* problem) {
   const auto refuse = [&](const char* why) -> std::shared_ptr<const TokenData::Impl> {
     *problem = why;
     return nullptr;
@@ -105,8 +108,10 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
   std::memcpy(&tail, image.data + image.size - sizeof tail, sizeof tail);
   if (std::memcmp(head.magic, magic, sizeof magic) != 0) return refuse("it is not a token file");
   if (head.version != version) return refuse("it is of another version");
-  if (XXH3_64bits(image.data, image.size - sizeof tail.checksum) != tail.checksum) return refuse("its checksum is wrong");
-  if (std::memcmp(&tail.key, &key, sizeof key) != 0) return refuse("it was made from other text or with another tokenizer");
+  if (XXH3_64bits(image.data, image.size - sizeof tail.checksum) != tail.checksum)
+    return refuse("its checksum is wrong");
+  if (std::memcmp(&tail.key, &key, sizeof key) != 0)
+    return refuse("it was made from other text or with another tokenizer");
 
   // A right checksum means nobody damaged it by accident; nothing is read outside the file even so.
   const std::uint64_t end = image.size - sizeof tail;
@@ -122,7 +127,8 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
   std::uint64_t position = sizeof(Head), tokens = 0;
   for (std::uint64_t i = 0; i < tail.stories; ++i) {
     const StoryEntry& entry = impl->table[i];
-    if (entry.position != position || entry.tokens > tail.table / sizeof(std::int32_t)) return refuse("a story is out of place");
+    if (entry.position != position || entry.tokens > tail.table / sizeof(std::int32_t))
+      return refuse("a story is out of place");
     const std::uint64_t size = record_size(entry.tokens);
     position += size + padding_of(size);
     tokens += entry.tokens;

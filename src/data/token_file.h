@@ -7,14 +7,14 @@
 //   tail     place of the table, counts, the key it was made for, hash of the ids, checksum of all before it
 #pragma once
 
+#include <xxhash.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
-
-#include <xxhash.h>
 
 #include "base/files.h"
 #include "data/token_data.h"
@@ -62,7 +62,8 @@ class TokenWriter {
 };
 
 // Checks everything, the checksum too. Returns nothing and says why when it is not whole or not made for `key`.
-std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image, const TokenKey& key, std::string* problem);
+std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image, const TokenKey& key,
+                                                        std::string* problem);
 
 // The same image in memory, for data without a cache.
 TokenData tokens_in_memory(const TokenKey& key, const std::function<void(TokenWriter&)>& produce);

@@ -1,9 +1,8 @@
-#include "base/context.h"
+#include <gtest/gtest.h>
 
 #include <cstring>
 
-#include <gtest/gtest.h>
-
+#include "base/context.h"
 #include "base/device.h"
 #include "base/error.h"
 

@@ -1,8 +1,8 @@
 #include "base/files.h"
 
-#include <stdexcept>
-
 #include <gtest/gtest.h>
+
+#include <stdexcept>
 
 #include "base/error.h"
 #include "base/log.h"

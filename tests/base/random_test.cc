@@ -1,11 +1,11 @@
 #include "base/random.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 namespace some {
 namespace {

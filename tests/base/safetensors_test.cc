@@ -1,8 +1,8 @@
 #include "base/safetensors.h"
 
-#include <cstring>
-
 #include <gtest/gtest.h>
+
+#include <cstring>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -43,7 +43,8 @@ TEST(Safetensors, RoundTrip) {
   Tensor single = Tensor::empty({1}, DType::f32);
   single.data<float>()[0] = 0.1f;
   const std::string path = folder.file("a.safetensors");
-  write_safetensors(path, {{"narrow", narrow}, {"wide \"q\"", wide}, {"count", count}, {"none", none}, {"single", single}},
+  write_safetensors(path,
+                    {{"narrow", narrow}, {"wide \"q\"", wide}, {"count", count}, {"none", none}, {"single", single}},
                     {{"step", "12"}, {"naïve", "ok\n"}});
 
   const SafetensorsFile file = SafetensorsFile::open(path);
@@ -71,12 +72,16 @@ TEST(Safetensors, NothingInsideIsFine) {
 TEST(Safetensors, TensorsAreAlignedForReadersThatMap) {
   const TemporaryFolder folder;
   write_safetensors(folder.file("a"),
-                    {{"b", Tensor::zeros({3}, DType::bf16)}, {"i", Tensor::zeros({1}, DType::i32)}, {"d", Tensor::zeros({1}, DType::f64)}}, {});
+                    {{"b", Tensor::zeros({3}, DType::bf16)},
+                     {"i", Tensor::zeros({1}, DType::i32)},
+                     {"d", Tensor::zeros({1}, DType::f64)}},
+                    {});
   const std::string contents = read_file(folder.file("a"));
   std::uint64_t header = 0;
   std::memcpy(&header, contents.data(), 8);
   EXPECT_EQ(header % 8, 0u);
-  EXPECT_NE(contents.find("\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}"), std::string::npos) << contents;
+  EXPECT_NE(contents.find("\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]}"), std::string::npos)
+      << contents;
 }
 
 TEST(Safetensors, WriterRefusesTwoOfOneName) {
@@ -120,18 +125,32 @@ TEST(Safetensors, EveryDamageIsRefused) {
   expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8), "not a size");
   expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", 8), "not a size");
   expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8), "needs 12 bytes and has 8");
-  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0), "too large");
-  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[18446744073709551615,0],"data_offsets":[0,0]}})", 0), "too large");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0),
+                 "too large");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[18446744073709551615,0],"data_offsets":[0,0]}})", 0),
+                 "too large");
   expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8), "not two numbers");
   expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8), "a lies at bytes 8 to 0");
   expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,"8"]}})", 8), "not a size");
   expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12), "bytes 0 to 4");
-  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"I32","shape":[1],"data_offsets":[4,8]}})", 8),
-                 "two tensors share byte 4");
-  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"I32","shape":[1],"data_offsets":[8,12]}})", 12),
-                 "bytes 4 to 8");
-  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8),
-                 "twice");
+  expect_refused(
+      file_of(
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+          R"("b":{"dtype":"I32","shape":[1],"data_offsets":[4,8]}})",
+          8),
+      "two tensors share byte 4");
+  expect_refused(
+      file_of(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+          R"("b":{"dtype":"I32","shape":[1],"data_offsets":[8,12]}})",
+          12),
+      "bytes 4 to 8");
+  expect_refused(
+      file_of(
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+          R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+          8),
+      "twice");
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 #include "base/threads.h"
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <stdexcept>
 #include <thread>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 namespace some {
 namespace {
@@ -37,7 +37,11 @@ TEST_P(Threads, ChunksCoverWithoutOverlap) {
 }
 
 TEST_P(Threads, ExceptionsComeOut) {
-  EXPECT_THROW(parallel_for(100, [](std::int64_t i) { if (i == 57) throw std::runtime_error("57"); }), std::runtime_error);
+  EXPECT_THROW(parallel_for(100,
+                            [](std::int64_t i) {
+                              if (i == 57) throw std::runtime_error("57");
+                            }),
+               std::runtime_error);
   EXPECT_THROW(parallel_for(1, [](std::int64_t) { throw std::runtime_error("one"); }), std::runtime_error);
   int after = 0;
   parallel_for(1, [&](std::int64_t) { after = 1; });

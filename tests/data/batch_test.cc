@@ -1,9 +1,9 @@
 #include "data/batch.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <numeric>
-
-#include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "data/token_data.h"
@@ -158,7 +158,8 @@ TEST(BatchLoader, OrderIsTheSameFromAnyStart) {
   }
   for (const int first : {1, 4, 5, 6, 13}) {
     BatchLoader loader(data, options, 4, 42, first);
-    for (std::size_t n = static_cast<std::size_t>(first); n < 20; ++n) EXPECT_EQ(loader.next().stories, all[n]) << first;
+    for (std::size_t n = static_cast<std::size_t>(first); n < 20; ++n)
+      EXPECT_EQ(loader.next().stories, all[n]) << first;
   }
   // Within an epoch no story comes twice, and the order is the one epoch_order gives.
   for (int epoch = 0; epoch < 4; ++epoch) {

@@ -1,3 +1,5 @@
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -5,8 +7,6 @@
 #include <map>
 #include <numeric>
 #include <set>
-
-#include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -34,10 +34,13 @@ class Listener {
 };
 
 bool any_contains(const std::vector<std::string>& messages, const std::string& part) {
-  return std::any_of(messages.begin(), messages.end(), [&](const auto& m) { return m.find(part) != std::string::npos; });
+  return std::any_of(messages.begin(), messages.end(),
+                     [&](const auto& m) { return m.find(part) != std::string::npos; });
 }
 
-std::string story_number(int i) { return "Story " + std::to_string(i) + " tells of a cat that had " + std::to_string(i * i) + " friends."; }
+std::string story_number(int i) {
+  return "Story " + std::to_string(i) + " tells of a cat that had " + std::to_string(i * i) + " friends.";
+}
 
 std::string text_of(int first, int count, const std::string& line_end = "\n") {
   std::string text;
@@ -89,7 +92,8 @@ std::string fault(Call&& call) {
 TEST(Corpora, TrainAndValidFiles) {
   const TemporaryFolder folder;
   const Listener listener;
-  DataConfig config = small_config(folder.write("train.txt", text_of(0, 20)), folder.write("valid.txt", text_of(50, 8)));
+  DataConfig config =
+      small_config(folder.write("train.txt", text_of(0, 20)), folder.write("valid.txt", text_of(50, 8)));
   const Corpora corpora = load(config);
   ASSERT_EQ(corpora.train.stories(), 20);
   ASSERT_EQ(corpora.valid.stories(), 8);
@@ -140,7 +144,8 @@ TEST(Corpora, BytesAddUpToTheStory) {
 
 TEST(Corpora, MoreBlankSpaceThanSixteenBitsKeepsItsBytes) {
   const TemporaryFolder folder;
-  DataConfig config = small_config(folder.write("t.txt", "a" + std::string(150000, ' ') + "b c d e f"), folder.write("v.txt", "a b"));
+  DataConfig config =
+      small_config(folder.write("t.txt", "a" + std::string(150000, ' ') + "b c d e f"), folder.write("v.txt", "a b"));
   config.tokenizer = "whitespace";
   const Corpora corpora = load(config);
   const auto bytes = corpora.train.bytes(0);
@@ -149,7 +154,8 @@ TEST(Corpora, MoreBlankSpaceThanSixteenBitsKeepsItsBytes) {
 
 TEST(Corpora, SpecialTokensInTheTextAreText) {
   const TemporaryFolder folder;
-  const Corpora corpora = load(small_config(folder.write("t.txt", "He wrote [EOS] and [PAD] on it."), folder.write("v.txt", "x")));
+  const Corpora corpora =
+      load(small_config(folder.write("t.txt", "He wrote [EOS] and [PAD] on it."), folder.write("v.txt", "x")));
   const auto ids = corpora.train.ids(0);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), corpora.tokenizer.eos_id()), 1);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), corpora.tokenizer.pad_id()), 0);
@@ -239,7 +245,8 @@ TEST(Corpora, CrlfJsonLinesAndFoldersGiveTheSameStories) {
   const Corpora many = load(small_config(folder.file("many"), valid));
   EXPECT_TRUE(same_tokens(plain.train, many.train));
 
-  DataConfig line = small_config(folder.write("dash.txt", "One.\n---\nTwo.\n---\n"), folder.write("dash-v.txt", "Three."));
+  DataConfig line =
+      small_config(folder.write("dash.txt", "One.\n---\nTwo.\n---\n"), folder.write("dash-v.txt", "Three."));
   line.separator = "---";
   EXPECT_EQ(load(line).train.stories(), 2);
 }
@@ -249,8 +256,11 @@ TEST(Corpora, BadInputIsNamed) {
   const std::string good = folder.write("t.txt", text_of(0, 3));
   EXPECT_NE(fault([&] { load(small_config(folder.file("absent.txt"), good)); }).find("absent.txt"), std::string::npos);
   EXPECT_NE(fault([&] { load(small_config(good, folder.file("absent.txt"))); }).find("absent.txt"), std::string::npos);
-  EXPECT_NE(fault([&] { load(small_config(folder.write("bad.txt", "ab\xff"), good)); }).find("bad.txt"), std::string::npos);
-  EXPECT_NE(fault([&] { load(small_config(folder.write("only.txt", "<|endoftext|>\n<|endoftext|>\n"), good)); }).find("only.txt"),
+  EXPECT_NE(fault([&] { load(small_config(folder.write("bad.txt", "ab\xff"), good)); }).find("bad.txt"),
+            std::string::npos);
+  EXPECT_NE(fault([&] {
+              load(small_config(folder.write("only.txt", "<|endoftext|>\n<|endoftext|>\n"), good));
+            }).find("only.txt"),
             std::string::npos);
   EXPECT_NE(fault([&] { load(small_config("", good)); }).find("data.train"), std::string::npos);
   EXPECT_NE(fault([&] { load(small_config("builtin:poems", good)); }).find("builtin:stories"), std::string::npos);
@@ -299,8 +309,9 @@ TEST(Corpora, LongStories) {
   const TemporaryFolder folder;
   std::string line;
   while (line.size() < (5u << 20)) line += story_number(static_cast<int>(line.size() % 977)) + " ";
-  const Corpora corpora = load(small_config(folder.write("t.txt", line + "\n<|endoftext|>\nshort\n<|endoftext|>\n" + line + "end"),
-                                            folder.write("v.txt", "x")));
+  const Corpora corpora =
+      load(small_config(folder.write("t.txt", line + "\n<|endoftext|>\nshort\n<|endoftext|>\n" + line + "end"),
+                        folder.write("v.txt", "x")));
   ASSERT_EQ(corpora.train.stories(), 3);
   EXPECT_EQ(decode(corpora, corpora.train, 0), line);
   EXPECT_EQ(decode(corpora, corpora.train, 1), "short");
@@ -355,9 +366,12 @@ TEST(Corpora, ThreadsDoNotChangeTheTokens) {
 
 TEST(Corpora, ProgressReachesItsEnd) {
   const TemporaryFolder folder;
-  const DataConfig config = small_config(folder.write("t.txt", text_of(0, 1500)), folder.write("v.txt", text_of(2000, 5)));
+  const DataConfig config =
+      small_config(folder.write("t.txt", text_of(0, 1500)), folder.write("v.txt", text_of(2000, 5)));
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> last;
-  load_corpora(config, 1, "", [&](const std::string& what, std::int64_t done, std::int64_t total) { last[what] = {done, total}; });
+  load_corpora(config, 1, "", [&](const std::string& what, std::int64_t done, std::int64_t total) {
+    last[what] = {done, total};
+  });
   EXPECT_EQ(last.at("tokenising the training text"), (std::pair<std::int64_t, std::int64_t>{1500, 1500}));
   EXPECT_EQ(last.at("training the tokenizer"), (std::pair<std::int64_t, std::int64_t>{1500, 1500}));
   EXPECT_EQ(last.at("reading the validation text"), (std::pair<std::int64_t, std::int64_t>{5, 5}));
@@ -377,7 +391,8 @@ class Cache : public testing::Test {
     return largest;
   }
   std::size_t cached_files() {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(cache_), std::filesystem::directory_iterator()));
+    return static_cast<std::size_t>(
+        std::distance(std::filesystem::directory_iterator(cache_), std::filesystem::directory_iterator()));
   }
   void expect_rebuilt(const std::string& damaged) {
     const std::string path = train_file();
@@ -427,7 +442,8 @@ TEST_F(Cache, OtherTextTokenizerOrEosIsNotMistaken) {
 TEST_F(Cache, FlippedBitsAreNoticed) {
   load(config_, cache_);
   const std::string sound = read_file(train_file());
-  std::set<std::size_t> places = {0, 8, 15, 16, 17, sound.size() / 2, sound.size() - 1, sound.size() - 8, sound.size() - 9};
+  std::set<std::size_t> places = {
+      0, 8, 15, 16, 17, sound.size() / 2, sound.size() - 1, sound.size() - 8, sound.size() - 9};
   for (std::size_t field = 1; field <= 8; ++field) places.insert(sound.size() - 8 * field);
   const RandomStream stream = random_stream(1, "damage");
   for (std::uint64_t i = 0; i < 12; ++i) places.insert(stream.below(i, static_cast<std::uint32_t>(sound.size())));
@@ -442,14 +458,15 @@ TEST_F(Cache, FlippedBitsAreNoticed) {
 TEST_F(Cache, TruncatedEmptyAndLengthenedAreNoticed) {
   load(config_, cache_);
   const std::string sound = read_file(train_file());
-  for (const std::size_t size : {std::size_t{1}, std::size_t{16}, std::size_t{79}, std::size_t{80}, sound.size() / 2, sound.size() - 64,
-                                 sound.size() - 8, sound.size() - 1}) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{16}, std::size_t{79}, std::size_t{80}, sound.size() / 2,
+                                 sound.size() - 64, sound.size() - 8, sound.size() - 1}) {
     SCOPED_TRACE(size);
     expect_rebuilt(sound.substr(0, size));
   }
   expect_rebuilt(sound + "x");
   expect_rebuilt(sound + std::string(8, '\0'));
-  expect_rebuilt("This is no token file at all, but it is long enough to be one: it has many more than eighty bytes in it.");
+  expect_rebuilt(
+      "This is no token file at all, but it is long enough to be one: it has many more than eighty bytes in it.");
 }
 
 TEST_F(Cache, EmptyFileIsNoticed) {
@@ -480,7 +497,8 @@ TEST_F(Cache, NothingHalfDoneIsLeftWhenTheTextIsBad) {
 // Images whose checksum is right but whose contents make no sense are refused without reading outside of them.
 TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
   std::string sound;
-  TokenWriter writer([&](const void* data, std::size_t size) { sound.append(static_cast<const char*>(data), size); }, {});
+  TokenWriter writer([&](const void* data, std::size_t size) { sound.append(static_cast<const char*>(data), size); },
+                     {});
   const std::vector<std::int32_t> ids = {5, 6, 7};
   const std::vector<std::uint32_t> lengths = {1, 2, 3};
   for (int i = 0; i < 4; ++i) writer.add(ids, lengths, 6);
@@ -496,7 +514,8 @@ TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
   const std::size_t tail = sound.size() - 64, table = tail - 4 * sizeof(StoryEntry);
   for (std::size_t place = table; place < tail + 24; place += 8) {
     if (place < tail && (place - table) % 24 == 16) continue;  // bytes of text: any number is possible
-    for (const std::uint64_t value : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{40}, ~std::uint64_t{0}, std::uint64_t{1} << 61}) {
+    for (const std::uint64_t value :
+         {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{40}, ~std::uint64_t{0}, std::uint64_t{1} << 61}) {
       std::string image = sound;
       std::uint64_t before = 0;
       std::memcpy(&before, image.data() + place, 8);
