@@ -262,11 +262,41 @@ TEST(ModelDecode, AgreesWithTheWholePass) {
   }
 }
 
+TEST(ModelDecode, AgreesOverLongTextsInFloat) {
+  ModelConfig config = small_config();
+  config.norm = Norm::pre;
+  config.position = Position::rope;
+  config.readout = Readout::features;
+  config.d_model = 64;
+  config.heads = 4;
+  config.d_ffn = 96;
+  config.seq_len = 200;
+  std::shared_ptr<Context> ctx = make_context(Device::cpu, "fp32");
+  Model model(ctx, config, false);
+  std::vector<std::int32_t> row;
+  for (int p = 0; p < 180; ++p) row.push_back(3 + (p * p + p / 3) % 16);
+  const std::vector<double> whole = read_vector(model.logits(upload(*ctx, rows_batch({row}, config.seq_len, false)), {}));
+  Model::Cache cache = model.make_cache(1, config.seq_len);
+  for (std::size_t p = 99; p < row.size(); ++p) {
+    ctx->arena->reset();
+    std::vector<std::int32_t> tokens, positions;
+    for (std::size_t q = p == 99 ? 0 : p; q <= p; ++q) {
+      tokens.push_back(row[q]);
+      positions.push_back(static_cast<std::int32_t>(q));
+    }
+    const std::vector<double> last =
+        read_vector(model.decode(cache, tokens, std::vector<std::int32_t>(tokens.size(), 0), positions, {static_cast<std::int32_t>(tokens.size()) - 1}, {}));
+    for (int v = 0; v < config.vocab; ++v) {
+      ASSERT_NEAR(last[static_cast<std::size_t>(v)], whole[p * static_cast<std::size_t>(config.vocab) + static_cast<std::size_t>(v)], 1e-4) << p;
+    }
+  }
+}
+
 TEST(ModelParameters, DeclaredAreThoseCounted) {
   for (const auto change : std::vector<void (*)(ModelConfig&)>{
            [](ModelConfig&) {}, [](ModelConfig& c) { c.norm = Norm::pre; }, [](ModelConfig& c) { c.ffn = Ffn::dense; }, [](ModelConfig& c) { c.ffn = Ffn::none; },
            [](ModelConfig& c) { c.readout = Readout::features; }, [](ModelConfig& c) { c.readout = Readout::linear; }, [](ModelConfig& c) { c.router = Router::linear; },
-           [](ModelConfig& c) { c.temperature = Temperature::learned; }, [](ModelConfig& c) { c.training = ExpertTraining::lora; },
+           [](ModelConfig& c) { c.temperature = Temperature::learned; }, [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 3; },
            [](ModelConfig& c) { c.training = ExpertTraining::full; }}) {
     ModelConfig config = small_config();
     change(config);
