@@ -1,6 +1,9 @@
 // The additive sums of spec 4 on the GPU. Choices are sorted by (expert, slot); then every sum has one owner and a fixed order. Bytes
 // moved: each chosen query once a choice (T*k*d*4), mostly from L2.
 #include "keys/key_store.h"
+
+#include <algorithm>
+
 #include "keys/rules.h"
 #include "ops/cuda_kernels.h"
 #include "ops/segment_sums.h"
@@ -124,9 +127,20 @@ __global__ void __launch_bounds__(128) take_sample_kernel(SortedLongs sorted, in
   for (int j = threadIdx.x; j < d; j += blockDim.x) sample[static_cast<std::int64_t>(place) * d + j] = source[j];
 }
 
-__global__ void clear_priorities_kernel(long long* priorities, int count) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < count) priorities[i] = kNoSample;
+// All sums to zero in one launch: they are small, and a launch costs more than a megabyte. Every tensor is 32-bit words to it.
+struct Cleared {
+  std::uint32_t* words[6];
+  std::int64_t counts[6];
+  long long* priorities;
+  int room;
+};
+
+__global__ void __launch_bounds__(threads) clear_kernel(Cleared cleared) {
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x, step = static_cast<std::int64_t>(gridDim.x) * threads;
+  for (int n = 0; n < 6; ++n) {
+    for (std::int64_t i = first; i < cleared.counts[n]; i += step) cleared.words[n][i] = 0u;
+  }
+  for (std::int64_t i = first; i < cleared.room; i += step) cleared.priorities[i] = kNoSample;
 }
 
 void add_sample(Context& ctx, const Tensor& query, const Batch& batch, KeySums& sums) {
@@ -147,15 +161,21 @@ void add_sample(Context& ctx, const Tensor& query, const Batch& batch, KeySums& 
 }  // namespace
 
 void clear_key_sums(Context& ctx, KeySums& sums) {
-  sums.slot_counts.zero();
-  sums.gate_sums.zero();
-  sums.query_sums.zero();
-  sums.together.zero();
-  sums.positions.zero();
-  if (!sums.sample_priority) return;
-  sums.sample_queries.zero();
-  const int room = static_cast<int>(sums.sample_priority.elements());
-  clear_priorities_kernel<<<grid_for(room, 256), 256, 0, ctx.cuda->stream>>>(longs(sums.sample_priority), room);
+  Cleared cleared{};
+  int n = 0;
+  std::int64_t most = 0;
+  for (const Tensor* tensor : {&sums.query_sums, &sums.slot_counts, &sums.gate_sums, &sums.together, &sums.positions, &sums.sample_queries}) {
+    if (!*tensor) continue;
+    cleared.words[n] = static_cast<std::uint32_t*>(tensor->raw());
+    cleared.counts[n] = static_cast<std::int64_t>(tensor->bytes() / 4);
+    most = std::max(most, cleared.counts[n++]);
+  }
+  if (sums.sample_priority) {
+    cleared.priorities = longs(sums.sample_priority);
+    cleared.room = static_cast<int>(sums.sample_priority.elements());
+  }
+  const int blocks = static_cast<int>(std::min<std::int64_t>((most + threads - 1) / threads, 4 * ctx.cuda->multiprocessors));
+  clear_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(cleared);
   SOME_CUDA_LAUNCHED();
 }
 

@@ -1,0 +1,246 @@
+// Times of the operations on the GPU at the shapes of A4, all slots and only the real tokens (a quarter), one row an operation:
+//   build/bench_cuda_ops
+// "GB/s" counts the bytes an operation must move, "TFLOP/s" its products; both are to be held against the GPU's own limits
+// (docs/performance.md). Without a GPU every row says so.
+#include <benchmark/benchmark.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/device.h"
+#include "base/random.h"
+#include "experts/library.h"
+#include "keys/key_store.h"
+#include "ops/elementwise.h"
+#include "ops/embed.h"
+#include "ops/head_loss.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "ops/optimizer.h"
+#include "ops/route.h"
+
+namespace some {
+namespace {
+
+constexpr std::int64_t d = 512, vocabulary = 8192, experts = 64, top_k = 4;
+
+struct Bench {
+  std::unique_ptr<Context> ctx = make_context(Device::cuda, "bf16");
+  RandomStream stream = random_stream(1, "bench");
+
+  Tensor random(Shape shape, DType type, double scale = 1.0) {
+    Tensor host = Tensor::empty(shape, DType::f32);
+    for (std::int64_t i = 0; i < host.elements(); ++i)
+      host.data<float>()[i] = static_cast<float>(scale) * stream.symmetric(static_cast<std::uint64_t>(i));
+    return host.to(type).to(Device::cuda);
+  }
+  Tensor numbers(Shape shape, std::uint32_t below) {
+    Tensor host = Tensor::empty(shape, DType::i32);
+    for (std::int64_t i = 0; i < host.elements(); ++i)
+      host.data<std::int32_t>()[i] = static_cast<std::int32_t>(stream.below(static_cast<std::uint64_t>(i), below));
+    return host.to(Device::cuda);
+  }
+  Tensor empty(Shape shape, DType type) { return Tensor::zeros(shape, type, Device::cuda); }
+  Param param(Shape shape, double scale) {
+    Param p;
+    p.value = random(shape, DType::f32, scale);
+    p.compute = p.value.to(DType::bf16);
+    p.grad = empty(shape, DType::f32);
+    return p;
+  }
+};
+
+// Runs `body` in a loop of 20 between two marks in the stream, so that the time between launches does not count.
+void time_loop(benchmark::State& state, double bytes, double operations, const std::function<void()>& body) {
+  constexpr int repeats = 20;
+  for (int i = 0; i < 3; ++i) body();
+  cuda::Event begin, end;
+  for (auto _ : state) {
+    begin.record();
+    for (int i = 0; i < repeats; ++i) body();
+    end.record();
+    state.SetIterationTime(end.milliseconds_since(begin) / 1000.0 / repeats);
+  }
+  if (bytes > 0) state.counters["GB/s"] = benchmark::Counter(bytes * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+  if (operations > 0) state.counters["TFLOP/s"] = benchmark::Counter(operations * 1e-12, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+using Body = std::function<void(benchmark::State&, std::int64_t)>;
+
+void add(const std::string& name, const Body& body, const std::vector<std::int64_t>& sizes = {24576, 6144}) {
+  for (const std::int64_t size : sizes) {
+    benchmark::RegisterBenchmark((name + "/" + std::to_string(size)).c_str(), [body, size](benchmark::State& state) {
+      if (!cuda::available()) {
+        state.SkipWithError(cuda::why_unavailable().c_str());
+        return;
+      }
+      body(state, size);
+    })->UseManualTime()->Unit(benchmark::kMicrosecond)->Iterations(10);
+  }
+}
+
+void linear(benchmark::State& state, std::int64_t rows, std::int64_t in, std::int64_t out, DType result, bool backward) {
+  Bench b;
+  const Tensor x = b.random({rows, in}, DType::bf16);
+  const Param weight = b.param({out, in}, 0.05), bias = b.param({out}, 0.05);
+  Tensor y = b.random({rows, out}, result), dx = b.empty({rows, in}, DType::bf16);
+  const double operations = 2.0 * static_cast<double>(rows * in * out);
+  if (backward) {
+    time_loop(state, 0, 2 * operations, [&] { linear_backward(*b.ctx, y, x, weight, bias, &dx, Into::add); });
+  } else {
+    time_loop(state, 0, operations, [&] { linear_forward(*b.ctx, x, weight, bias, y); });
+  }
+}
+
+struct Choices {
+  Tensor query, keys, temperature;
+  Routing routing;
+  Choices(Bench& b, std::int64_t rows) {
+    const Tensor raw = b.random({rows, d}, DType::f32);
+    query = b.empty({rows, d}, DType::f32);
+    Tensor norms = b.empty({rows, 2}, DType::f32);
+    query_forward(*b.ctx, raw, nullptr, 0.0, query, norms);
+    keys = b.random({experts, d}, DType::f32, 0.05);
+    temperature = b.empty({1}, DType::f32);
+    fill(*b.ctx, 1.0, temperature);
+    routing = {b.empty({rows, top_k}, DType::i32), b.empty({rows, top_k}, DType::f32), b.empty({rows, top_k}, DType::f32)};
+    route_forward(*b.ctx, query, keys, temperature, false, routing);
+  }
+};
+
+void register_all() {
+  add("linear_512_1536", [](auto& state, std::int64_t rows) { linear(state, rows, d, 3 * d, DType::bf16, false); });
+  add("linear_512_512", [](auto& state, std::int64_t rows) { linear(state, rows, d, d, DType::bf16, false); });
+  add("linear_1024_512_to_fp32", [](auto& state, std::int64_t rows) { linear(state, rows, 2 * d, d, DType::f32, false); });
+  add("linear_backward_512_1536", [](auto& state, std::int64_t rows) { linear(state, rows, d, 3 * d, DType::bf16, true); });
+  add("linear_backward_512_512", [](auto& state, std::int64_t rows) { linear(state, rows, d, d, DType::bf16, true); });
+  add("linear_backward_1024_512_fp32", [](auto& state, std::int64_t rows) { linear(state, rows, 2 * d, d, DType::f32, true); });
+  add("linear_gelu_512_1024", [](auto& state, std::int64_t rows) {
+    Bench b;
+    const Tensor x = b.random({rows, d}, DType::bf16);
+    const Param weight = b.param({2 * d, d}, 0.05), bias = b.param({2 * d}, 0.05);
+    Tensor pre = b.empty({rows, 2 * d}, DType::bf16), y = b.empty({rows, 2 * d}, DType::bf16);
+    time_loop(state, 0, 2.0 * static_cast<double>(rows * d * 2 * d), [&] { linear_gelu_forward(*b.ctx, x, weight, bias, pre, y); });
+  });
+  add("gelu_backward_1024", [](auto& state, std::int64_t rows) {
+    Bench b;
+    const Tensor pre = b.random({rows, 2 * d}, DType::bf16);
+    Tensor dy = b.random({rows, 2 * d}, DType::bf16);
+    time_loop(state, 6.0 * static_cast<double>(rows * 2 * d), 0, [&] { gelu_backward(*b.ctx, pre, dy); });
+  });
+  add("add_norm", [](auto& state, std::int64_t rows) {
+    Bench b;
+    const Tensor x = b.random({rows, d}, DType::bf16), addend = b.random({rows, d}, DType::bf16);
+    const Param weight = b.param({d}, 1.0), bias = b.param({d}, 1.0);
+    Tensor sum = b.empty({rows, d}, DType::bf16), y = b.empty({rows, d}, DType::bf16), mean = b.empty({rows}, DType::f32), rstd = b.empty({rows}, DType::f32);
+    time_loop(state, 8.0 * static_cast<double>(rows * d), 0, [&] { add_norm_forward(*b.ctx, x, &addend, weight, bias, sum, y, mean, rstd); });
+  });
+  add("norm_backward", [](auto& state, std::int64_t rows) {
+    Bench b;
+    const Tensor dy = b.random({rows, d}, DType::bf16), sum = b.random({rows, d}, DType::bf16);
+    const Tensor mean = b.random({rows}, DType::f32), rstd = b.random({rows}, DType::f32);
+    const Param weight = b.param({d}, 1.0), bias = b.param({d}, 1.0);
+    Tensor dsum = b.empty({rows, d}, DType::bf16);
+    time_loop(state, 6.0 * static_cast<double>(rows * d), 0, [&] { norm_backward(*b.ctx, dy, sum, mean, rstd, weight, bias, nullptr, dsum); });
+  });
+  add("query_forward", [](auto& state, std::int64_t rows) {
+    Bench b;
+    const Tensor raw = b.random({rows, d}, DType::f32);
+    Tensor query = b.empty({rows, d}, DType::f32), norms = b.empty({rows, 2}, DType::f32);
+    time_loop(state, 8.0 * static_cast<double>(rows * d), 0, [&] { query_forward(*b.ctx, raw, nullptr, 0.0, query, norms); });
+  });
+  add("route_forward", [](auto& state, std::int64_t rows) {
+    Bench b;
+    Choices c(b, rows);
+    time_loop(state, 0, 2.0 * static_cast<double>(rows * d * experts), [&] { route_forward(*b.ctx, c.query, c.keys, c.temperature, false, c.routing); });
+  });
+  add("route_backward", [](auto& state, std::int64_t rows) {
+    Bench b;
+    Choices c(b, rows);
+    const Tensor dgates = b.random({rows, top_k}, DType::f32);
+    Tensor dquery = b.empty({rows, d}, DType::f32);
+    time_loop(state, 4.0 * static_cast<double>(rows * d), 0, [&] { route_backward(*b.ctx, dgates, c.routing, c.keys, c.temperature, dquery, nullptr); });
+  });
+  add("key_sums", [](auto& state, std::int64_t rows) {
+    Bench b;
+    Choices c(b, rows);
+    KeySums sums = make_key_sums(*b.ctx, experts, top_k, d, false);
+    time_loop(state, 4.0 * static_cast<double>(rows * top_k * d), 0, [&] {
+      clear_key_sums(*b.ctx, sums);
+      add_key_sums(*b.ctx, c.query, c.routing, nullptr, SumOptions{}, sums);
+    });
+  });
+  add("key_update", [](auto& state, std::int64_t rows) {
+    Bench b;
+    Choices c(b, rows);
+    KeySettings settings;
+    settings.decay_warmup = 0;
+    KeyState keys = make_key_state(*b.ctx, experts, d, 1, 0, settings);
+    KeySums sums = make_key_sums(*b.ctx, experts, top_k, d, false);
+    add_key_sums(*b.ctx, c.query, c.routing, nullptr, SumOptions{}, sums);
+    UpdateOptions options;
+    options.beta = 0.005;
+    time_loop(state, 0, 0, [&] { update_keys(*b.ctx, keys, sums, settings, options); });
+  });
+  add("embed", [](auto& state, std::int64_t rows) {
+    Bench b;
+    const Tensor tokens = b.numbers({rows}, vocabulary), positions = b.numbers({rows}, 768);
+    const Param table = b.param({vocabulary, d}, 1.0);
+    Tensor out = b.empty({rows, d}, DType::bf16);
+    time_loop(state, 6.0 * static_cast<double>(rows * d), 0, [&] { embed_forward(*b.ctx, tokens, positions, table, true, out); });
+  });
+  // Three quarters of the tokens are padding, as in a padded batch.
+  add("embed_backward", [](auto& state, std::int64_t rows) {
+    Bench b;
+    Tensor tokens = b.numbers({rows}, vocabulary).to(Device::cpu);
+    for (std::int64_t t = rows / 4; t < rows; ++t) tokens.data<std::int32_t>()[t] = 1;
+    tokens = tokens.to(Device::cuda);
+    const Param table = b.param({vocabulary, d}, 1.0);
+    const Tensor dout = b.random({rows, d}, DType::bf16);
+    time_loop(state, 2.0 * static_cast<double>(rows * d), 0, [&] { embed_backward(*b.ctx, tokens, dout, table); });
+  });
+  add("head_loss", [](auto& state, std::int64_t rows) {
+    Bench b;
+    const Tensor h = b.random({rows, d}, DType::bf16), targets = b.numbers({rows}, vocabulary);
+    const Param weight = b.param({vocabulary, d}, 0.05), bias = b.param({vocabulary}, 0.05);
+    Tensor nll = b.empty({rows}, DType::f32), dh = b.empty({rows, d}, DType::bf16);
+    time_loop(state, 0, 6.0 * static_cast<double>(rows * d * vocabulary), [&] { head_loss(*b.ctx, h, weight, bias, targets, 1e-4, nll, &dh); });
+  });
+  add("norm_and_adamw", [](auto& state, std::int64_t count) {
+    Bench b;
+    Tensor value = b.random({count}, DType::f32), compute = b.empty({count}, DType::bf16), first = b.empty({count}, DType::f32), second = b.empty({count}, DType::f32);
+    const Tensor grad = b.random({count}, DType::f32, 1e-3);
+    Tensor norm = b.empty({1}, DType::f32);
+    time_loop(state, 34.0 * static_cast<double>(count), 0, [&] {
+      gradient_norm(*b.ctx, grad, norm);
+      adamw_step(*b.ctx, value, compute, grad, first, second, norm, AdamSettings{});
+    });
+  }, {29420000});
+  for (const char* method : {"default", "sparse", "orthogonal"}) {
+    add(std::string("library_layer_") + method, [method](auto& state, std::int64_t count) {
+      Bench b;
+      LibrarySpec spec;
+      spec.method = method;
+      spec.experts = static_cast<int>(count);
+      for (auto _ : state) {
+        cuda::Event begin, end;
+        begin.record();
+        make_layer_library(*b.ctx, spec, 0);
+        end.record();
+        state.SetIterationTime(end.milliseconds_since(begin) / 1000.0);
+      }
+    }, {64, 512});
+  }
+}
+
+}  // namespace
+}  // namespace some
+
+int main(int argc, char** argv) {
+  some::register_all();
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

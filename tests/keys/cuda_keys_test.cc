@@ -1,0 +1,187 @@
+// The key store on the GPU against the CPU: the same sums and the same movement, and the same bits when repeated.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/device.h"
+#include "support.h"
+
+namespace some::test {
+namespace {
+
+struct Case {
+  std::string name;
+  CaseShape shape;
+  KeySettings settings;
+  int slots = 0;             // choices a token really has; 0: top_k
+  double taking_part = 1.0;  // share of the tokens with a target
+  double fraction = 1.0;
+  double same_choice = 0.0;  // share of the tokens that choose like the first one, as padding does
+  double beta = 0.005;
+  int steps = 3;
+};
+
+KeySettings settings_with(const std::function<void(KeySettings&)>& change) {
+  KeySettings settings;
+  settings.decay_warmup = 1;
+  change(settings);
+  return settings;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](const std::string& name, CaseShape shape, const std::function<void(KeySettings&)>& change) -> Case& {
+    all.push_back({name, shape, settings_with(change)});
+    return all.back();
+  };
+  const auto nothing = [](KeySettings&) {};
+  add("small", {40, 9, 3, 12}, nothing);
+  add("one_expert", {10, 1, 1, 4}, nothing);
+  add("odd_width", {77, 13, 2, 7}, nothing);
+  add("published", {3000, 64, 4, 512}, nothing);
+  add("one_popular_choice", {5000, 64, 4, 128}, nothing).same_choice = 0.8;
+  add("many_experts", {2500, 200, 8, 64}, nothing).same_choice = 0.5;
+  add("some_targets", {700, 16, 2, 32}, nothing).taking_part = 0.3;
+  add("no_position", {50, 16, 2, 32}, nothing).taking_part = 0.0;
+  add("fraction", {900, 16, 2, 32}, nothing).fraction = 0.25;
+  add("fewer_slots", {300, 16, 4, 32}, nothing).slots = 1;
+  add("max_inertia", {300, 16, 4, 32}, [](KeySettings& s) { s.beta_inertia = BetaInertia::max; });
+  add("no_pull", {300, 16, 4, 32}, [](KeySettings& s) { s.use_beta = false; });
+  add("no_attraction", {300, 16, 4, 32}, [](KeySettings& s) { s.use_alpha = false; });
+  add("cumulative", {300, 16, 4, 32}, [](KeySettings& s) { s.usage = Usage::cumulative; });
+  add("flux_clipped", {300, 16, 4, 32}, [](KeySettings& s) {
+    s.usage = Usage::flux;
+    s.clip_delta = 0.05;
+    s.alpha_floor = 0.02;
+  });
+  add("normalize_used_last", {300, 16, 4, 32}, [](KeySettings& s) {
+    s.constraint = Constraint::normalize_used;
+    s.constraint_order = ConstraintOrder::last;
+  });
+  add("clamp", {300, 16, 4, 32}, [](KeySettings& s) { s.constraint = Constraint::clamp; });
+  add("free_with_mean", {300, 16, 4, 32}, [](KeySettings& s) {
+    s.constraint = Constraint::free;
+    s.key_ema = 0.9;
+  });
+  add("high_percentile", {300, 33, 4, 32}, [](KeySettings& s) {
+    s.theta_percentile = 0.71;
+    s.delta = 0.2;
+  });
+  add("absolute_theta", {300, 16, 4, 32}, [](KeySettings& s) {
+    s.theta = 0.7;
+    s.delta = 0.1;
+  });
+  add("rebirth", {300, 40, 2, 32}, [](KeySettings& s) {
+    s.theta_percentile = 0.5;
+    s.delta = 0.6;
+    s.respawn_threshold = 0.5;
+    s.key_ema = 0.5;
+  });
+  Case& few = add("rebirth_with_few_positions", {300, 40, 2, 32}, [](KeySettings& s) {
+    s.theta_percentile = 0.9;
+    s.delta = 0.9;
+    s.respawn_threshold = 0.5;
+  });
+  few.taking_part = 0.02;
+  few.steps = 5;
+  return all;
+}
+
+Step make_step(const Case& test, int number) {
+  Step step = random_step(test.shape, 11, number);
+  const RandomStream stream = random_stream(11, "test.choice." + std::to_string(number));
+  const int slots = test.slots == 0 ? test.shape.top_k : test.slots;
+  for (int t = 0; t < test.shape.tokens; ++t) {
+    if (t > 0 && stream.uniform(static_cast<std::uint64_t>(2 * t)) < test.same_choice) step.choices[t] = step.choices[0];
+    step.choices[t].resize(slots);
+    step.gates[t].resize(slots);
+    if (test.taking_part < 1.0) step.targets.push_back(stream.uniform(static_cast<std::uint64_t>(2 * t + 1)) < test.taking_part ? 5 : -1);
+  }
+  step.sum_options.fraction = test.fraction;
+  step.update_options.beta = test.beta;
+  return step;
+}
+
+struct Result {
+  KeyState state;
+  KeySums sums;  // of the last step
+};
+
+Tensor on_cpu(const Tensor& tensor) { return tensor ? tensor.to(Device::cpu) : Tensor(); }
+
+// Each step in two micro-batches of unequal size.
+Result run(const Case& test, Device device) {
+  const auto ctx = make_context(device, "fp32");
+  const CaseShape& shape = test.shape;
+  KeyState state = make_key_state(*ctx, shape.experts, shape.d_model, 5, 0, test.settings);
+  KeySums sums = make_key_sums(*ctx, shape.experts, shape.top_k, shape.d_model, test.settings.respawn_threshold > 0);
+  for (int number = 0; number < test.steps; ++number) {
+    const Step step = make_step(test, number);
+    clear_key_sums(*ctx, sums);
+    const std::int64_t cut = shape.tokens / 3, tokens = shape.tokens;
+    const std::int64_t slots = static_cast<std::int64_t>(step.choices[0].size());
+    for (const auto& [begin, end] : {std::pair{std::int64_t{0}, cut}, std::pair{cut, tokens}}) {
+      const auto part = [&, begin = begin, end = end](const std::vector<Row>& rows) { return std::vector<Row>(rows.begin() + begin, rows.begin() + end); };
+      Routing routing;
+      routing.gates = matrix<float>(part(step.gates), {end - begin, slots}).to(device);
+      Tensor indices = Tensor::empty({end - begin, slots}, DType::i32);
+      for (std::int64_t t = begin; t < end; ++t)
+        for (std::int64_t i = 0; i < slots; ++i) indices.data<std::int32_t>()[(t - begin) * slots + i] = step.choices[t][i];
+      routing.indices = indices.to(device);
+      Tensor targets;
+      if (!step.targets.empty()) {
+        Tensor host = Tensor::empty({end - begin}, DType::i32);
+        std::copy(step.targets.begin() + begin, step.targets.begin() + end, host.data<std::int32_t>());
+        targets = host.to(device);
+      }
+      SumOptions options = step.sum_options;
+      options.first_position = begin;
+      add_key_sums(*ctx, matrix<float>(part(step.queries), {end - begin, shape.d_model}).to(device), routing, targets ? &targets : nullptr, options, sums);
+    }
+    update_keys(*ctx, state, sums, test.settings, step.update_options);
+  }
+  Result result;
+  result.state = {on_cpu(state.keys), on_cpu(state.usage), on_cpu(state.mass), on_cpu(state.average), on_cpu(state.counts), state.steps};
+  result.sums = {on_cpu(sums.slot_counts), on_cpu(sums.gate_sums), on_cpu(sums.query_sums), on_cpu(sums.together), on_cpu(sums.positions),
+                 on_cpu(sums.sample_priority), on_cpu(sums.sample_queries)};
+  return result;
+}
+
+class CudaKeys : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  }
+};
+
+TEST_P(CudaKeys, MovesAsOnTheCpu) {
+  const Result cpu = run(GetParam(), Device::cpu), gpu = run(GetParam(), Device::cuda);
+  EXPECT_TRUE(same_bits(cpu.sums.slot_counts, gpu.sums.slot_counts));
+  EXPECT_TRUE(same_bits(cpu.sums.together, gpu.sums.together));
+  EXPECT_TRUE(same_bits(cpu.sums.positions, gpu.sums.positions));
+  EXPECT_TRUE(same_bits(cpu.sums.sample_priority, gpu.sums.sample_priority));
+  EXPECT_TRUE(same_bits(cpu.sums.sample_queries, gpu.sums.sample_queries));
+  EXPECT_LT(largest_error(values(gpu.sums.gate_sums), values(cpu.sums.gate_sums)), 1e-6);
+  EXPECT_LT(largest_error(values(gpu.sums.query_sums), values(cpu.sums.query_sums)), 2e-6);
+  EXPECT_LT(largest_error(values(gpu.state.keys), values(cpu.state.keys)), 1e-5);
+  EXPECT_LT(largest_error(values(gpu.state.usage), values(cpu.state.usage)), 1e-6);
+  EXPECT_LT(largest_error(values(gpu.state.mass), values(cpu.state.mass)), 1e-6);
+  if (cpu.state.average) {
+    EXPECT_LT(largest_error(values(gpu.state.average), values(cpu.state.average)), 1e-5);
+  }
+  EXPECT_EQ(numbers(gpu.state.counts), numbers(cpu.state.counts));
+  EXPECT_EQ(gpu.state.steps, cpu.state.steps);
+}
+
+TEST_P(CudaKeys, RepeatsBitForBit) {
+  const Result once = run(GetParam(), Device::cuda), again = run(GetParam(), Device::cuda);
+  EXPECT_TRUE(same_bits(once.state, again.state));
+  EXPECT_TRUE(same_bits(once.sums.query_sums, again.sums.query_sums));
+  EXPECT_TRUE(same_bits(once.sums.gate_sums, again.sums.gate_sums));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CudaKeys, testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace some::test
