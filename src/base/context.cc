@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/device.h"
+#include "base/staging.h"
 #include "base/error.h"
 
 namespace some {
@@ -97,6 +98,7 @@ std::unique_ptr<Context> make_context(Device device, const std::string& precisio
     bad_input("unknown precision \"{}\": use \"fp32\", \"bf16\" (GPU) or \"f64\" (CPU)", precision);
   }
   context->arena = std::make_unique<Arena>(device);
+  context->staging = std::make_shared<Staging>();
   if (device == Device::cuda) context->cuda = cuda::make_state();
   return context;
 }

@@ -54,6 +54,7 @@ class ArenaScope {
   std::size_t in_use_;
 };
 
+class Staging;     // base/staging.h
 struct CudaState;  // stream, cuBLASLt handle and workspace; defined in base/cuda_state.h (CUDA builds only)
 namespace cuda {
 std::shared_ptr<CudaState> make_state();
@@ -64,6 +65,7 @@ struct Context {
   DType compute = DType::f32;  // activations and matrix weights: f32, f64 (CPU, verification) or bf16 (GPU)
   DType master = DType::f32;   // parameters, gradients, routing, keys: f32, or f64 when compute is f64
   std::unique_ptr<Arena> arena;
+  std::shared_ptr<Staging> staging;
   std::shared_ptr<CudaState> cuda;
 
   Tensor scratch(Shape shape, DType type) { return arena->allocate(std::move(shape), type); }

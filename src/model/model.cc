@@ -2,8 +2,7 @@
 
 #include <cmath>
 
-#include "base/device.h"
-#include "base/log.h"
+#include "base/staging.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/head_loss.h"
@@ -13,20 +12,17 @@
 namespace some {
 namespace {
 
-Tensor to_device(Context& ctx, const std::vector<std::int32_t>& values) {
-  Tensor out = ctx.scratch({static_cast<std::int64_t>(values.size())}, DType::i32);
-  device_copy(ctx.device, out.raw(), Device::cpu, values.data(), out.bytes());
-  return out;
-}
+Tensor to_device(Context& ctx, const std::vector<std::int32_t>& values) { return ctx.staging->upload(ctx, {&values})[0]; }
 
 }  // namespace
 
 DeviceBatch upload(Context& ctx, const Batch& batch) {
   DeviceBatch out;
-  out.tokens = to_device(ctx, batch.tokens);
-  out.targets = to_device(ctx, batch.targets);
-  out.positions = to_device(ctx, batch.positions);
-  out.sequences.offsets = to_device(ctx, batch.offsets);
+  const std::vector<Tensor> parts = ctx.staging->upload(ctx, {&batch.tokens, &batch.targets, &batch.positions, &batch.offsets});
+  out.tokens = parts[0];
+  out.targets = parts[1];
+  out.positions = parts[2];
+  out.sequences.offsets = parts[3];
   out.sequences.count = batch.rows();
   out.sequences.longest = batch.longest;
   out.sequences.tokens = batch.size();
