@@ -1,7 +1,8 @@
-// Times of the operations on the GPU at the shapes of A4, all slots and only the real tokens (a quarter), one row an operation:
+// Times of the operations on the GPU at the shapes of A4, all slots and only the real tokens (a quarter), one row an
+// operation:
 //   build/bench_cuda_ops
-// "GB/s" counts the bytes an operation must move, "TFLOP/s" its products; both are to be held against the GPU's own limits
-// (docs/performance.md). Without a GPU every row says so.
+// "GB/s" counts the bytes an operation must move, "TFLOP/s" its products; both are to be held against the GPU's own
+// limits (docs/performance.md). Without a GPU every row says so.
 #include <benchmark/benchmark.h>
 
 #include <functional>
@@ -63,25 +64,32 @@ void time_loop(benchmark::State& state, double bytes, double operations, const s
     end.record();
     state.SetIterationTime(end.milliseconds_since(begin) / 1000.0 / repeats);
   }
-  if (bytes > 0) state.counters["GB/s"] = benchmark::Counter(bytes * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
-  if (operations > 0) state.counters["TFLOP/s"] = benchmark::Counter(operations * 1e-12, benchmark::Counter::kIsIterationInvariantRate);
+  if (bytes > 0)
+    state.counters["GB/s"] = benchmark::Counter(bytes * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+  if (operations > 0)
+    state.counters["TFLOP/s"] = benchmark::Counter(operations * 1e-12, benchmark::Counter::kIsIterationInvariantRate);
 }
 
 using Body = std::function<void(benchmark::State&, std::int64_t)>;
 
 void add(const std::string& name, const Body& body, const std::vector<std::int64_t>& sizes = {24576, 6144}) {
   for (const std::int64_t size : sizes) {
-    benchmark::RegisterBenchmark((name + "/" + std::to_string(size)).c_str(), [body, size](benchmark::State& state) {
-      if (!cuda::available()) {
-        state.SkipWithError(cuda::why_unavailable().c_str());
-        return;
-      }
-      body(state, size);
-    })->UseManualTime()->Unit(benchmark::kMicrosecond)->Iterations(10);
+    benchmark::RegisterBenchmark((name + "/" + std::to_string(size)).c_str(),
+                                 [body, size](benchmark::State& state) {
+                                   if (!cuda::available()) {
+                                     state.SkipWithError(cuda::why_unavailable().c_str());
+                                     return;
+                                   }
+                                   body(state, size);
+                                 })
+        ->UseManualTime()
+        ->Unit(benchmark::kMicrosecond)
+        ->Iterations(10);
   }
 }
 
-void linear(benchmark::State& state, std::int64_t rows, std::int64_t in, std::int64_t out, DType result, bool backward) {
+void linear(benchmark::State& state, std::int64_t rows, std::int64_t in, std::int64_t out, DType result,
+            bool backward) {
   Bench b;
   const Tensor x = b.random({rows, in}, DType::bf16);
   const Param weight = b.param({out, in}, 0.05), bias = b.param({out}, 0.05);
@@ -105,7 +113,8 @@ struct Choices {
     keys = b.random({experts, d}, DType::f32, 0.05);
     temperature = b.empty({1}, DType::f32);
     fill(*b.ctx, 1.0, temperature);
-    routing = {b.empty({rows, top_k}, DType::i32), b.empty({rows, top_k}, DType::f32), b.empty({rows, top_k}, DType::f32)};
+    routing = {b.empty({rows, top_k}, DType::i32), b.empty({rows, top_k}, DType::f32),
+               b.empty({rows, top_k}, DType::f32)};
     route_forward(*b.ctx, query, keys, temperature, false, routing);
   }
 };
@@ -113,16 +122,20 @@ struct Choices {
 void register_all() {
   add("linear_512_1536", [](auto& state, std::int64_t rows) { linear(state, rows, d, 3 * d, DType::bf16, false); });
   add("linear_512_512", [](auto& state, std::int64_t rows) { linear(state, rows, d, d, DType::bf16, false); });
-  add("linear_1024_512_to_fp32", [](auto& state, std::int64_t rows) { linear(state, rows, 2 * d, d, DType::f32, false); });
-  add("linear_backward_512_1536", [](auto& state, std::int64_t rows) { linear(state, rows, d, 3 * d, DType::bf16, true); });
+  add("linear_1024_512_to_fp32",
+      [](auto& state, std::int64_t rows) { linear(state, rows, 2 * d, d, DType::f32, false); });
+  add("linear_backward_512_1536",
+      [](auto& state, std::int64_t rows) { linear(state, rows, d, 3 * d, DType::bf16, true); });
   add("linear_backward_512_512", [](auto& state, std::int64_t rows) { linear(state, rows, d, d, DType::bf16, true); });
-  add("linear_backward_1024_512_fp32", [](auto& state, std::int64_t rows) { linear(state, rows, 2 * d, d, DType::f32, true); });
+  add("linear_backward_1024_512_fp32",
+      [](auto& state, std::int64_t rows) { linear(state, rows, 2 * d, d, DType::f32, true); });
   add("linear_gelu_512_1024", [](auto& state, std::int64_t rows) {
     Bench b;
     const Tensor x = b.random({rows, d}, DType::bf16);
     const Param weight = b.param({2 * d, d}, 0.05), bias = b.param({2 * d}, 0.05);
     Tensor pre = b.empty({rows, 2 * d}, DType::bf16), y = b.empty({rows, 2 * d}, DType::bf16);
-    time_loop(state, 0, 2.0 * static_cast<double>(rows * d * 2 * d), [&] { linear_gelu_forward(*b.ctx, x, weight, bias, pre, y); });
+    time_loop(state, 0, 2.0 * static_cast<double>(rows * d * 2 * d),
+              [&] { linear_gelu_forward(*b.ctx, x, weight, bias, pre, y); });
   });
   add("gelu_backward_1024", [](auto& state, std::int64_t rows) {
     Bench b;
@@ -134,8 +147,10 @@ void register_all() {
     Bench b;
     const Tensor x = b.random({rows, d}, DType::bf16), addend = b.random({rows, d}, DType::bf16);
     const Param weight = b.param({d}, 1.0), bias = b.param({d}, 1.0);
-    Tensor sum = b.empty({rows, d}, DType::bf16), y = b.empty({rows, d}, DType::bf16), mean = b.empty({rows}, DType::f32), rstd = b.empty({rows}, DType::f32);
-    time_loop(state, 8.0 * static_cast<double>(rows * d), 0, [&] { add_norm_forward(*b.ctx, x, &addend, weight, bias, sum, y, mean, rstd); });
+    Tensor sum = b.empty({rows, d}, DType::bf16), y = b.empty({rows, d}, DType::bf16),
+           mean = b.empty({rows}, DType::f32), rstd = b.empty({rows}, DType::f32);
+    time_loop(state, 8.0 * static_cast<double>(rows * d), 0,
+              [&] { add_norm_forward(*b.ctx, x, &addend, weight, bias, sum, y, mean, rstd); });
   });
   add("norm_backward", [](auto& state, std::int64_t rows) {
     Bench b;
@@ -143,25 +158,29 @@ void register_all() {
     const Tensor mean = b.random({rows}, DType::f32), rstd = b.random({rows}, DType::f32);
     const Param weight = b.param({d}, 1.0), bias = b.param({d}, 1.0);
     Tensor dsum = b.empty({rows, d}, DType::bf16);
-    time_loop(state, 6.0 * static_cast<double>(rows * d), 0, [&] { norm_backward(*b.ctx, dy, sum, mean, rstd, weight, bias, nullptr, dsum); });
+    time_loop(state, 6.0 * static_cast<double>(rows * d), 0,
+              [&] { norm_backward(*b.ctx, dy, sum, mean, rstd, weight, bias, nullptr, dsum); });
   });
   add("query_forward", [](auto& state, std::int64_t rows) {
     Bench b;
     const Tensor raw = b.random({rows, d}, DType::f32);
     Tensor query = b.empty({rows, d}, DType::f32), norms = b.empty({rows, 2}, DType::f32);
-    time_loop(state, 8.0 * static_cast<double>(rows * d), 0, [&] { query_forward(*b.ctx, raw, nullptr, 0.0, query, norms); });
+    time_loop(state, 8.0 * static_cast<double>(rows * d), 0,
+              [&] { query_forward(*b.ctx, raw, nullptr, 0.0, query, norms); });
   });
   add("route_forward", [](auto& state, std::int64_t rows) {
     Bench b;
     Choices c(b, rows);
-    time_loop(state, 0, 2.0 * static_cast<double>(rows * d * experts), [&] { route_forward(*b.ctx, c.query, c.keys, c.temperature, false, c.routing); });
+    time_loop(state, 0, 2.0 * static_cast<double>(rows * d * experts),
+              [&] { route_forward(*b.ctx, c.query, c.keys, c.temperature, false, c.routing); });
   });
   add("route_backward", [](auto& state, std::int64_t rows) {
     Bench b;
     Choices c(b, rows);
     const Tensor dgates = b.random({rows, top_k}, DType::f32);
     Tensor dquery = b.empty({rows, d}, DType::f32);
-    time_loop(state, 4.0 * static_cast<double>(rows * d), 0, [&] { route_backward(*b.ctx, dgates, c.routing, c.keys, c.temperature, dquery, nullptr); });
+    time_loop(state, 4.0 * static_cast<double>(rows * d), 0,
+              [&] { route_backward(*b.ctx, dgates, c.routing, c.keys, c.temperature, dquery, nullptr); });
   });
   add("key_sums", [](auto& state, std::int64_t rows) {
     Bench b;
@@ -189,7 +208,8 @@ void register_all() {
     const Tensor tokens = b.numbers({rows}, vocabulary), positions = b.numbers({rows}, 768);
     const Param table = b.param({vocabulary, d}, 1.0);
     Tensor out = b.empty({rows, d}, DType::bf16);
-    time_loop(state, 6.0 * static_cast<double>(rows * d), 0, [&] { embed_forward(*b.ctx, tokens, positions, table, true, out); });
+    time_loop(state, 6.0 * static_cast<double>(rows * d), 0,
+              [&] { embed_forward(*b.ctx, tokens, positions, table, true, out); });
   });
   // Three quarters of the tokens are padding, as in a padded batch.
   add("embed_backward", [](auto& state, std::int64_t rows) {
@@ -201,37 +221,45 @@ void register_all() {
     const Tensor dout = b.random({rows, d}, DType::bf16);
     time_loop(state, 2.0 * static_cast<double>(rows * d), 0, [&] { embed_backward(*b.ctx, tokens, dout, table); });
   });
-  add("head_loss", [](auto& state, std::int64_t rows) {
-    Bench b;
-    const Tensor h = b.random({rows, d}, DType::bf16), targets = b.numbers({rows}, vocabulary);
-    const Param weight = b.param({vocabulary, d}, 0.05), bias = b.param({vocabulary}, 0.05);
-    Tensor nll = b.empty({rows}, DType::f32), dh = b.empty({rows, d}, DType::bf16);
-    time_loop(state, 0, 6.0 * static_cast<double>(rows * d * vocabulary), [&] { head_loss(*b.ctx, h, weight, bias, targets, 1e-4, nll, &dh); });
-  });
-  add("norm_and_adamw", [](auto& state, std::int64_t count) {
-    Bench b;
-    Tensor value = b.random({count}, DType::f32), compute = b.empty({count}, DType::bf16), first = b.empty({count}, DType::f32), second = b.empty({count}, DType::f32);
-    const Tensor grad = b.random({count}, DType::f32, 1e-3);
-    Tensor norm = b.empty({1}, DType::f32);
-    time_loop(state, 34.0 * static_cast<double>(count), 0, [&] {
-      gradient_norm(*b.ctx, grad, norm);
-      adamw_step(*b.ctx, value, compute, grad, first, second, norm, AdamSettings{});
-    });
-  }, {29420000});
+  add("head_loss",
+      [](auto& state, std::int64_t rows) {
+        Bench b;
+        const Tensor h = b.random({rows, d}, DType::bf16), targets = b.numbers({rows}, vocabulary);
+        const Param weight = b.param({vocabulary, d}, 0.05), bias = b.param({vocabulary}, 0.05);
+        Tensor nll = b.empty({rows}, DType::f32), dh = b.empty({rows, d}, DType::bf16);
+        time_loop(state, 0, 6.0 * static_cast<double>(rows * d * vocabulary),
+                  [&] { head_loss(*b.ctx, h, weight, bias, targets, 1e-4, nll, &dh); });
+      },
+      {24576, 6144, 4096, 2048});
+  add("norm_and_adamw",
+      [](auto& state, std::int64_t count) {
+        Bench b;
+        Tensor value = b.random({count}, DType::f32), compute = b.empty({count}, DType::bf16),
+               first = b.empty({count}, DType::f32), second = b.empty({count}, DType::f32);
+        const Tensor grad = b.random({count}, DType::f32, 1e-3);
+        Tensor norm = b.empty({1}, DType::f32);
+        time_loop(state, 34.0 * static_cast<double>(count), 0, [&] {
+          gradient_norm(*b.ctx, grad, norm);
+          adamw_step(*b.ctx, value, compute, grad, first, second, norm, AdamSettings{});
+        });
+      },
+      {29420000});
   for (const char* method : {"default", "sparse", "orthogonal"}) {
-    add(std::string("library_layer_") + method, [method](auto& state, std::int64_t count) {
-      Bench b;
-      LibrarySpec spec;
-      spec.method = method;
-      spec.experts = static_cast<int>(count);
-      for (auto _ : state) {
-        cuda::Event begin, end;
-        begin.record();
-        make_layer_library(*b.ctx, spec, 0);
-        end.record();
-        state.SetIterationTime(end.milliseconds_since(begin) / 1000.0);
-      }
-    }, {64, 512});
+    add(std::string("library_layer_") + method,
+        [method](auto& state, std::int64_t count) {
+          Bench b;
+          LibrarySpec spec;
+          spec.method = method;
+          spec.experts = static_cast<int>(count);
+          for (auto _ : state) {
+            cuda::Event begin, end;
+            begin.record();
+            make_layer_library(*b.ctx, spec, 0);
+            end.record();
+            state.SetIterationTime(end.milliseconds_since(begin) / 1000.0);
+          }
+        },
+        {64, 512});
   }
 }
 

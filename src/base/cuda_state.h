@@ -1,14 +1,14 @@
 // What every CUDA operation works with: the program's one stream, cuBLASLt, and its workspace. CUDA builds only.
 #pragma once
 
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-
-#include <cublasLt.h>
-#include <cuda_runtime.h>
 
 #include "base/error.h"
 
@@ -17,21 +17,21 @@ namespace some {
 [[noreturn]] void cuda_failed(cudaError_t status, const char* what, const char* file, int line);
 [[noreturn]] void cublas_failed(cublasStatus_t status, const char* what, const char* file, int line);
 
-#define SOME_CUDA_CHECK(call)                                                                     \
-  do {                                                                                            \
-    const cudaError_t some_status_ = (call);                                                      \
+#define SOME_CUDA_CHECK(call)                                                                      \
+  do {                                                                                             \
+    const cudaError_t some_status_ = (call);                                                       \
     if (some_status_ != cudaSuccess) ::some::cuda_failed(some_status_, #call, __FILE__, __LINE__); \
   } while (false)
-#define SOME_CUBLAS_CHECK(call)                                                                              \
-  do {                                                                                                       \
-    const cublasStatus_t some_status_ = (call);                                                              \
+#define SOME_CUBLAS_CHECK(call)                                                                                \
+  do {                                                                                                         \
+    const cublasStatus_t some_status_ = (call);                                                                \
     if (some_status_ != CUBLAS_STATUS_SUCCESS) ::some::cublas_failed(some_status_, #call, __FILE__, __LINE__); \
   } while (false)
 // After a kernel launch: a launch that could not start is reported where it was made.
 #define SOME_CUDA_LAUNCHED() SOME_CUDA_CHECK(cudaGetLastError())
 
-// What a choice of matrix-product algorithm depends on. The choice is cuBLASLt's own first suggestion, never a timing: the
-// same shapes give the same algorithm and so the same bits in every run.
+// What a choice of matrix-product algorithm depends on. The choice is cuBLASLt's own first suggestion, never a timing:
+// the same shapes give the same algorithm and so the same bits in every run.
 struct MatmulKey {
   std::int64_t m = 0, n = 0, k = 0;
   std::int32_t first_type = 0, second_type = 0, result_type = 0;

@@ -1,18 +1,18 @@
-// The GPU's memory, its one stream, and copies. Nothing here runs before it is asked for, so that the program starts on a
-// machine without a GPU or a driver.
-#include "base/device.h"
-
+// The GPU's memory, its one stream, and copies. Nothing here runs before it is asked for, so that the program starts on
+// a machine without a GPU or a driver.
 #include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
 #include "base/context.h"
 #include "base/cuda_state.h"
+#include "base/device.h"
 
 namespace some {
 
 void cuda_failed(cudaError_t status, const char* what, const char* file, int line) {
-  failed("CUDA failed: {} ({}), in {} at {}:{}", cudaGetErrorString(status), cudaGetErrorName(status), what, file, line);
+  failed("CUDA failed: {} ({}), in {} at {}:{}", cudaGetErrorString(status), cudaGetErrorName(status), what, file,
+         line);
 }
 
 void cublas_failed(cublasStatus_t status, const char* what, const char* file, int line) {
@@ -40,9 +40,14 @@ Probe look_for_gpu() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
     cudaGetLastError();  // an answered question, not a fault of the calls that follow
-    probe.why = status == cudaSuccess || status == cudaErrorNoDevice
-                    ? "no NVIDIA GPU was found"
-                    : fmt::format("no NVIDIA GPU can be used: {}", cudaGetErrorString(status));
+    if (status == cudaSuccess || status == cudaErrorNoDevice) {
+      probe.why = "no NVIDIA GPU was found";
+    } else if (status == cudaErrorInsufficientDriver) {
+      probe.why =
+          fmt::format("no NVIDIA driver for CUDA {}.{} was found", CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
+    } else {
+      probe.why = fmt::format("no NVIDIA GPU can be used: {}", cudaGetErrorString(status));
+    }
     return probe;
   }
   const cudaError_t read = cudaGetDeviceProperties(&probe.properties, 0);
@@ -68,7 +73,8 @@ const Probe& usable_gpu() {
   return gpu();
 }
 
-// Sizes of what is allocated now, for memory_used and memory_peak. Never destroyed: tensors may outlive any static object.
+// Sizes of what is allocated now, for memory_used and memory_peak. Never destroyed: tensors may outlive any static
+// object.
 struct Ledger {
   std::mutex mutex;
   std::unordered_map<void*, std::size_t> sizes;
@@ -105,8 +111,8 @@ void* allocate(std::size_t bytes) {
     cudaGetLastError();
     std::size_t free_bytes = 0, all_bytes = 0;
     cudaMemGetInfo(&free_bytes, &all_bytes);
-    failed("no GPU memory left: {} MiB were asked for, {} of {} MiB are free; use a smaller batch or model", bytes >> 20,
-           free_bytes >> 20, all_bytes >> 20);
+    failed("no GPU memory left: {} MiB were asked for, {} of {} MiB are free; use a smaller batch or model",
+           bytes >> 20, free_bytes >> 20, all_bytes >> 20);
   }
   SOME_CUDA_CHECK(status);
   Ledger& book = ledger();
@@ -195,7 +201,8 @@ bool Event::passed() const {
 double Event::milliseconds_since(const Event& earlier) const {
   wait();
   float milliseconds = 0.0f;
-  SOME_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(earlier.event_), static_cast<cudaEvent_t>(event_)));
+  SOME_CUDA_CHECK(
+      cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(earlier.event_), static_cast<cudaEvent_t>(event_)));
   return milliseconds;
 }
 

@@ -1,10 +1,9 @@
-// The frozen library on the GPU: the same bits as on the CPU. Elements are drawn where they are needed and written once; this file is
-// compiled without contraction of products into sums (CMakeLists.txt).
-#include "experts/library.h"
-
+// The frozen library on the GPU: the same bits as on the CPU. Elements are drawn where they are needed and written
+// once; this file is compiled without contraction of products into sums (CMakeLists.txt).
 #include <algorithm>
 
 #include "experts/elements.h"
+#include "experts/library.h"
 #include "experts/orthogonal_cuda.h"
 #include "ops/cuda_kernels.h"
 
@@ -47,16 +46,19 @@ struct SparseElement {
     const std::uint64_t column = index % cols, row = index / cols % rows, expert = index / cols / rows;
     const Threshold last = thresholds[expert * cols + column];
     const std::uint64_t priority = drop_priority(drops, index);
-    if (priority < last.priority || (priority == last.priority && static_cast<std::int32_t>(row) <= last.row)) return 0.0f;
+    if (priority < last.priority || (priority == last.priority && static_cast<std::int32_t>(row) <= last.row))
+      return 0.0f;
     return sparse_element(stream, index);
   }
 };
 
 template <typename T, typename Element>
-__global__ void __launch_bounds__(threads) fill_kernel(LibraryMatrix matrix, Element element, std::uint64_t count, T* out, unsigned long long* hash) {
+__global__ void __launch_bounds__(threads)
+    fill_kernel(LibraryMatrix matrix, Element element, std::uint64_t count, T* out, unsigned long long* hash) {
   unsigned long long mine = 0;
   const std::uint64_t step = static_cast<std::uint64_t>(gridDim.x) * threads * group;
-  for (std::uint64_t base = (static_cast<std::uint64_t>(blockIdx.x) * threads + threadIdx.x) * group; base < count; base += step) {
+  for (std::uint64_t base = (static_cast<std::uint64_t>(blockIdx.x) * threads + threadIdx.x) * group; base < count;
+       base += step) {
     float values[group];
 #pragma unroll
     for (int j = 0; j < group; ++j) {
@@ -75,13 +77,15 @@ __global__ void __launch_bounds__(threads) fill_kernel(LibraryMatrix matrix, Ele
 }
 
 // Block (column, expert): bisection on the priority until exactly `dropped` entries are at or below it.
-__global__ void __launch_bounds__(threads) threshold_kernel(RandomStream drops, int rows, int cols, Threshold* thresholds) {
+__global__ void __launch_bounds__(threads)
+    threshold_kernel(RandomStream drops, int rows, int cols, Threshold* thresholds) {
   extern __shared__ std::uint64_t priorities[];
   __shared__ double shared[warp_size];
   const std::uint64_t expert = blockIdx.y;
   const int column = blockIdx.x, dropped = dropped_in_column(rows);
   const std::uint64_t first = expert * rows * cols + column;
-  for (int row = threadIdx.x; row < rows; row += threads) priorities[row] = drop_priority(drops, first + static_cast<std::uint64_t>(row) * cols);
+  for (int row = threadIdx.x; row < rows; row += threads)
+    priorities[row] = drop_priority(drops, first + static_cast<std::uint64_t>(row) * cols);
   __syncthreads();
   const auto at_or_below = [&](std::uint64_t limit) {
     int count = 0;
@@ -111,31 +115,37 @@ __global__ void __launch_bounds__(threads) threshold_kernel(RandomStream drops, 
   thresholds[expert * cols + column] = last;
 }
 
-void fill_matrix(Context& ctx, const LibrarySpec& spec, int layer, LibraryMatrix matrix, int rows, int cols, const Tensor& weights, unsigned long long* hash) {
+void fill_matrix(Context& ctx, const LibrarySpec& spec, int layer, LibraryMatrix matrix, int rows, int cols,
+                 const Tensor& weights, unsigned long long* hash) {
   const RandomStream stream = library_stream(spec.seed, layer, matrix);
   if (spec.method == "orthogonal") {
     fill_orthogonal(ctx, matrix, stream, spec.experts, rows, cols, weights, hash);
     return;
   }
   const std::uint64_t count = static_cast<std::uint64_t>(weights.elements());
-  const int blocks = static_cast<int>(std::min<std::uint64_t>((count + threads * group - 1) / (threads * group), 16 * ctx.cuda->multiprocessors));
+  const int blocks = static_cast<int>(
+      std::min<std::uint64_t>((count + threads * group - 1) / (threads * group), 16 * ctx.cuda->multiprocessors));
   with_real_type(weights.dtype(), "an expert library", [&](auto tag) {
     using T = decltype(tag);
     T* out = elements_of<T>(weights);
     if (spec.method == "default") {
-      fill_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(matrix, DefaultElement{stream, default_bound(cols)}, count, out, hash);
+      fill_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(matrix, DefaultElement{stream, default_bound(cols)}, count,
+                                                            out, hash);
       SOME_CUDA_LAUNCHED();
       return;
     }
     const RandomStream drops = library_drop_stream(spec.seed, layer, matrix);
     const std::size_t shared = sizeof(std::uint64_t) * rows;
-    if (shared > (96 << 10)) failed("a sparse library on the GPU has at most {} rows a matrix, not {}", (96 << 10) / 8, rows);
-    const Tensor memory = Tensor::empty({static_cast<std::int64_t>(sizeof(Threshold) / 8) * spec.experts * cols}, DType::i64, Device::cuda);
+    if (shared > (96 << 10))
+      failed("a sparse library on the GPU has at most {} rows a matrix, not {}", (96 << 10) / 8, rows);
+    const Tensor memory = Tensor::empty({static_cast<std::int64_t>(sizeof(Threshold) / 8) * spec.experts * cols},
+                                        DType::i64, Device::cuda);
     Threshold* thresholds = static_cast<Threshold*>(memory.raw());
     SOME_CUDA_CHECK(cudaFuncSetAttribute(threshold_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 96 << 10));
     threshold_kernel<<<dim3(cols, spec.experts), threads, shared, ctx.cuda->stream>>>(drops, rows, cols, thresholds);
     SOME_CUDA_LAUNCHED();
-    const SparseElement element{stream, drops, thresholds, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cols)};
+    const SparseElement element{stream, drops, thresholds, static_cast<std::uint64_t>(rows),
+                                static_cast<std::uint64_t>(cols)};
     fill_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(matrix, element, count, out, hash);
     SOME_CUDA_LAUNCHED();
   });
@@ -148,8 +158,10 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
     bad_input("some.init = \"{}\" is not an expert library; choose default, orthogonal or sparse", spec.method);
   }
   if (spec.experts < 1 || spec.d_model < 1 || spec.d_ffn < 1) {
-    bad_input("an expert library needs at least one expert, d_model >= 1 and d_ffn >= 1; asked for {} experts, d_model {}, d_ffn {}", spec.experts,
-              spec.d_model, spec.d_ffn);
+    bad_input(
+        "an expert library needs at least one expert, d_model >= 1 and d_ffn >= 1; asked for {} experts, d_model {}, "
+        "d_ffn {}",
+        spec.experts, spec.d_model, spec.d_ffn);
   }
   LayerLibrary library;
   const Tensor hash = Tensor::zeros({1}, DType::i64, Device::cuda);

@@ -1,12 +1,11 @@
-// Block Gram-Schmidt in double precision, one matrix a block. Every number is one chain of fused multiply-adds along one index
-// (orthogonal.h), so threads own chains and never share one: steps 1 and 2 give each thread 16 or 32 of them, and step 3, whose chains
-// are few, is bound by their latency.
-// A matrix of 1024 x 512: 1.1 GFLOP, and the finished columns are read 4 times a panel (256 MB in all, from L2 and device memory).
-#include "experts/orthogonal_cuda.h"
-
+// Block Gram-Schmidt in double precision, one matrix a block. Every number is one chain of fused multiply-adds along
+// one index (orthogonal.h), so threads own chains and never share one: steps 1 and 2 give each thread 16 or 32 of them,
+// and step 3, whose chains are few, is bound by their latency. A matrix of 1024 x 512: 1.1 GFLOP, and the finished
+// columns are read 4 times a panel (256 MB in all, from L2 and device memory).
 #include <algorithm>
 
 #include "experts/orthogonal.h"
+#include "experts/orthogonal_cuda.h"
 #include "ops/cuda_kernels.h"
 
 namespace some::cuda {
@@ -29,7 +28,9 @@ struct Problem {
 
   __device__ int panels() const { return (wide + width - 1) / width; }
   // Where element (i, c) of the tall matrix lies in the matrix as drawn.
-  __device__ std::int64_t place(int i, int c) const { return rows >= cols ? static_cast<std::int64_t>(i) * cols + c : static_cast<std::int64_t>(c) * cols + i; }
+  __device__ std::int64_t place(int i, int c) const {
+    return rows >= cols ? static_cast<std::int64_t>(i) * cols + c : static_cast<std::int64_t>(c) * cols + i;
+  }
 };
 
 __device__ __forceinline__ void load4(const double* source, double (&values)[4]) {
@@ -67,7 +68,8 @@ __device__ void project(const double* q, const double* p, int columns, int tall,
 
 // Step 2: p[i] -= sum_j q[i][j] * s[j]; a thread has ROWS whole rows of the panel.
 template <int ROWS>
-__device__ __forceinline__ void subtract_rows(const double* q, const double* s, int columns, int tall, int row, int step, double* p) {
+__device__ __forceinline__ void subtract_rows(const double* q, const double* s, int columns, int tall, int row,
+                                              int step, double* p) {
   double sum[ROWS][width];
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
@@ -79,7 +81,8 @@ __device__ __forceinline__ void subtract_rows(const double* q, const double* s, 
     for (int j = 0; j < width; j += 2) {
       double2 factor[ROWS];
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r) factor[r] = *reinterpret_cast<const double2*>(source + static_cast<std::int64_t>(r) * step * width + j);
+      for (int r = 0; r < ROWS; ++r)
+        factor[r] = *reinterpret_cast<const double2*>(source + static_cast<std::int64_t>(r) * step * width + j);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const double* line = s + (panel * width + j + half) * width;
@@ -149,7 +152,9 @@ __global__ void __launch_bounds__(threads, 1) orthogonal_kernel(Problem problem)
   double* next = reinterpret_cast<double*>(dynamic);
   double* shared_panel = next;
   if (problem.shared_panel) next += static_cast<std::int64_t>(tall) * width;
-  double* s = problem.shared_projection ? next : problem.projection + static_cast<std::int64_t>(blockIdx.x) * panels * width * width;
+  double* s = problem.shared_projection
+                  ? next
+                  : problem.projection + static_cast<std::int64_t>(blockIdx.x) * panels * width * width;
   const std::int64_t count = static_cast<std::int64_t>(problem.rows) * problem.cols;
   const std::int64_t expert = problem.first_expert + static_cast<int>(blockIdx.x);
   const std::uint64_t first_index = static_cast<std::uint64_t>(expert * count);
@@ -161,7 +166,9 @@ __global__ void __launch_bounds__(threads, 1) orthogonal_kernel(Problem problem)
     double* p = problem.shared_panel ? shared_panel : home;
     for (int n = threadIdx.x; n < tall * width; n += threads) {
       const int i = n / width, l = n % width;
-      p[n] = l < columns ? static_cast<double>(gaussian_element(problem.stream, first_index + problem.place(i, first + l))) : 0.0;
+      p[n] = l < columns
+                 ? static_cast<double>(gaussian_element(problem.stream, first_index + problem.place(i, first + l)))
+                 : 0.0;
     }
     __syncthreads();
     for (int pass = 0; pass < kOrthogonalPasses; ++pass) {
@@ -197,8 +204,8 @@ __global__ void __launch_bounds__(threads, 1) orthogonal_kernel(Problem problem)
 
 }  // namespace
 
-void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, int experts, int rows, int cols, const Tensor& weights,
-                     unsigned long long* hash) {
+void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, int experts, int rows, int cols,
+                     const Tensor& weights, unsigned long long* hash) {
   Problem problem;
   problem.matrix = matrix;
   problem.stream = stream;
@@ -211,8 +218,8 @@ void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, in
   const std::int64_t panels = (problem.wide + width - 1) / width;
   const std::int64_t matrix_size = panels * problem.tall * width, projection_size = panels * width * width;
   // Twice the multiprocessors at a time, within about 2 GiB: temporary memory, given back before training begins.
-  const std::int64_t at_once =
-      std::clamp<std::int64_t>((std::int64_t{1} << 31) / (matrix_size * 8), 1, std::min<std::int64_t>(experts, 2 * ctx.cuda->multiprocessors));
+  const std::int64_t at_once = std::clamp<std::int64_t>((std::int64_t{1} << 31) / (matrix_size * 8), 1,
+                                                        std::min<std::int64_t>(experts, 2 * ctx.cuda->multiprocessors));
   const Tensor finished = Tensor::empty({at_once, matrix_size}, DType::f64, Device::cuda);
   const Tensor projection = Tensor::empty({at_once, projection_size}, DType::f64, Device::cuda);
   problem.finished = finished.data<double>();
@@ -224,10 +231,12 @@ void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, in
   const std::int64_t panel_bytes = std::int64_t{8} * problem.tall * width, projection_bytes = 8 * projection_size;
   problem.shared_panel = panel_bytes <= room;
   problem.shared_projection = projection_bytes + (problem.shared_panel ? panel_bytes : 0) <= room;
-  const std::int64_t shared = (problem.shared_panel ? panel_bytes : 0) + (problem.shared_projection ? projection_bytes : 0);
+  const std::int64_t shared =
+      (problem.shared_panel ? panel_bytes : 0) + (problem.shared_projection ? projection_bytes : 0);
   with_real_type(weights.dtype(), "an expert library", [&](auto tag) {
     using T = decltype(tag);
-    SOME_CUDA_CHECK(cudaFuncSetAttribute(orthogonal_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(room)));
+    SOME_CUDA_CHECK(cudaFuncSetAttribute(orthogonal_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         static_cast<int>(room)));
     for (int first = 0; first < experts; first += static_cast<int>(at_once)) {
       problem.first_expert = first;
       const int blocks = static_cast<int>(std::min<std::int64_t>(at_once, experts - first));

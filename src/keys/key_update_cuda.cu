@@ -1,5 +1,6 @@
-// The key update of spec 4 on the GPU: three small kernels, a fourth for rebirth, and nothing read back: whether any position took
-// part is asked on the device. Rows are kept in double precision from the first movement to the constraint, as on the CPU.
+// The key update of spec 4 on the GPU: three small kernels, a fourth for rebirth, and nothing read back: whether any
+// position took part is asked on the device. Rows are kept in double precision from the first movement to the
+// constraint, as on the CPU.
 #include "keys/key_store.h"
 #include "keys/rules.h"
 #include "ops/cuda_kernels.h"
@@ -17,13 +18,14 @@ struct Update {
   const float *gate_sums, *query_sums, *sample_queries;
   float *keys, *usage, *mass, *average;
   long long* counts;
-  double* moved;   // [E, d] after 4.3
-  double* pulled;  // [E, d] after 4.4; the same memory where there is no pull
-  double* theta;   // [1]
+  double* moved;    // [E, d] after 4.3
+  double* pulled;   // [E, d] after 4.4; the same memory where there is no pull
+  double* theta;    // [1]
   double* lengths;  // [E], of the finished keys
   int experts, d, top_k;
   Usage usage_kind;
-  double ema_decay, alpha, alpha_floor, beta, clip_delta, delta, theta_percentile, fixed_theta, key_ema, respawn_threshold;
+  double ema_decay, alpha, alpha_floor, beta, clip_delta, delta, theta_percentile, fixed_theta, key_ema,
+      respawn_threshold;
   bool use_alpha, decays;
   BetaInertia inertia;
   Constraint constraint;
@@ -35,12 +37,13 @@ struct Update {
 
 __device__ long long chosen_of(const Update& update, int expert) {
   long long chosen = 0;
+#pragma unroll 4
   for (int i = 0; i < update.top_k; ++i) chosen += update.slot_counts[expert * update.top_k + i];
   return chosen;
 }
 
-// On every sum of the step: E / (all choices) for flux (rules.h), otherwise 1. The sum is one of whole numbers below 2^53, exact in any
-// order.
+// On every sum of the step: E / (all choices) for flux (rules.h), otherwise 1. The sum is one of whole numbers below
+// 2^53, exact in any order.
 __device__ double flux_factor(const Update& update, double* shared) {
   if (update.usage_kind != Usage::flux) return 1.0;
   double total = 0.0;
@@ -51,36 +54,47 @@ __device__ double flux_factor(const Update& update, double* shared) {
 // spec 4.2 and 4.3: block e moves key e.
 __global__ void __launch_bounds__(threads) attract_kernel(Update update) {
   __shared__ double shared[warp_size];
-  __shared__ double pull;
   const int expert = blockIdx.x;
   if (update.nothing()) {
     if (expert == 0 && threadIdx.x < 2) update.counts[2 + threadIdx.x] = 0;
     return;
   }
   const double factor = flux_factor(update, shared);
+  // Every thread computes the usage: waiting for one that does would take longer.
+  const bool cumulative = update.usage_kind == Usage::cumulative;
+  const double keep = cumulative ? 1.0 : update.ema_decay, take = cumulative ? 1.0 : 1.0 - update.ema_decay;
+  const float used = static_cast<float>(keep * update.usage[expert] +
+                                        take * (factor * static_cast<double>(chosen_of(update, expert))));
+  const double a = fmax(update.alpha / (1.0 + used), update.alpha_floor);
+  __syncthreads();  // all have read the old usage
   if (threadIdx.x == 0) {
-    const bool cumulative = update.usage_kind == Usage::cumulative;
-    const double keep = cumulative ? 1.0 : update.ema_decay, take = cumulative ? 1.0 : 1.0 - update.ema_decay;
-    const float used = static_cast<float>(keep * update.usage[expert] + take * (factor * static_cast<double>(chosen_of(update, expert))));
     update.usage[expert] = used;
     update.mass[expert] = static_cast<float>(keep * update.mass[expert] + take * (factor * update.gate_sums[expert]));
-    pull = fmax(update.alpha / (1.0 + used), update.alpha_floor);
     if (expert == 0) {
       update.counts[2] = 0;
       update.counts[3] = update.positions[0];
     }
   }
-  __syncthreads();
-  const double a = pull;
   for (int j = threadIdx.x; j < update.d; j += threads) {
     const std::int64_t place = static_cast<std::int64_t>(expert) * update.d + j;
     double value = update.keys[place];
     if (update.use_alpha) {
-      for (int i = 0; i < update.top_k; ++i) {
-        const std::int32_t n = update.slot_counts[expert * update.top_k + i];
-        if (n == 0) continue;
-        const double sum = update.query_sums[(static_cast<std::int64_t>(expert) * update.top_k + i) * update.d + j];
-        value += a * (factor * sum - factor * n * value);
+      constexpr int ahead = 4;  // slots whose loads are under way together
+      for (int first = 0; first < update.top_k; first += ahead) {
+        std::int32_t n[ahead];
+        float sum[ahead];
+#pragma unroll
+        for (int i = 0; i < ahead; ++i) {
+          const bool exists = first + i < update.top_k;
+          n[i] = exists ? update.slot_counts[expert * update.top_k + first + i] : 0;
+          sum[i] =
+              exists ? update.query_sums[(static_cast<std::int64_t>(expert) * update.top_k + first + i) * update.d + j]
+                     : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < ahead; ++i) {
+          if (n[i] != 0) value += a * (factor * sum[i] - factor * n[i] * value);
+        }
       }
     }
     update.moved[place] = value;
@@ -119,8 +133,8 @@ __device__ void find_theta(const Update& update, double* shared) {
 constexpr int pull_experts = 8;  // a block moves these together: each peer's row is read once for all of them
 constexpr int pull_columns = 128;
 
-// spec 4.4, from the snapshot `moved`. Block (x, y): experts 8x .. 8x+7, columns 128y .. 128y+127. The last block in x finds theta,
-// which needs only the usages.
+// spec 4.4, from the snapshot `moved`. Block (x, y): experts 8x .. 8x+7, columns 128y .. 128y+127. The last block in x
+// finds theta, which needs only the usages.
 __global__ void __launch_bounds__(pull_columns) pull_kernel(Update update, bool pulls) {
   __shared__ double weights[pull_columns][pull_experts];
   __shared__ double shared[warp_size];
@@ -131,7 +145,8 @@ __global__ void __launch_bounds__(pull_columns) pull_kernel(Update update, bool 
   }
   if (!pulls) return;
   const double factor = flux_factor(update, shared);
-  const int first = static_cast<int>(blockIdx.x) * pull_experts, column = static_cast<int>(blockIdx.y) * pull_columns + static_cast<int>(threadIdx.x);
+  const int first = static_cast<int>(blockIdx.x) * pull_experts,
+            column = static_cast<int>(blockIdx.y) * pull_columns + static_cast<int>(threadIdx.x);
   double row[pull_experts], sum[pull_experts];
 #pragma unroll
   for (int i = 0; i < pull_experts; ++i) {
@@ -150,7 +165,8 @@ __global__ void __launch_bounds__(pull_columns) pull_kernel(Update update, bool 
         const std::int32_t count = update.together[static_cast<std::int64_t>(expert) * update.experts + peer];
         if (count != 0) {
           const double mine = 1.0 + update.usage[expert], theirs = 1.0 + update.usage[peer];
-          weight = factor * count * update.beta / (update.inertia == BetaInertia::min ? fmin(mine, theirs) : fmax(mine, theirs));
+          weight = factor * count * update.beta /
+                   (update.inertia == BetaInertia::min ? fmin(mine, theirs) : fmax(mine, theirs));
         }
       }
       weights[threadIdx.x][i] = weight;
@@ -158,17 +174,27 @@ __global__ void __launch_bounds__(pull_columns) pull_kernel(Update update, bool 
     __syncthreads();
     if (column >= update.d) continue;
     const int peers = min(pull_columns, update.experts - base);
-#pragma unroll 4
-    for (int p = 0; p < peers; ++p) {
-      const double other = update.moved[static_cast<std::int64_t>(base + p) * update.d + column];
+    constexpr int ahead = 16;  // peers whose loads are under way together
+    for (int first_peer = 0; first_peer < peers; first_peer += ahead) {
+      double other[ahead];
 #pragma unroll
-      for (int i = 0; i < pull_experts; ++i) sum[i] += weights[p][i] * (other - row[i]);
+      for (int p = 0; p < ahead; ++p)
+        other[p] = first_peer + p < peers
+                       ? update.moved[static_cast<std::int64_t>(base + first_peer + p) * update.d + column]
+                       : 0.0;
+#pragma unroll
+      for (int p = 0; p < ahead; ++p) {
+        if (first_peer + p >= peers) break;
+#pragma unroll
+        for (int i = 0; i < pull_experts; ++i) sum[i] += weights[first_peer + p][i] * (other[p] - row[i]);
+      }
     }
   }
   if (column >= update.d) return;
 #pragma unroll
   for (int i = 0; i < pull_experts; ++i) {
-    if (first + i < update.experts) update.pulled[static_cast<std::int64_t>(first + i) * update.d + column] = row[i] + sum[i];
+    if (first + i < update.experts)
+      update.pulled[static_cast<std::int64_t>(first + i) * update.d + column] = row[i] + sum[i];
   }
 }
 
@@ -201,7 +227,8 @@ __global__ void __launch_bounds__(threads) finish_kernel(Update update) {
     for (int j = threadIdx.x; j < update.d; j += threads) square += (row[j] - key[j]) * (row[j] - key[j]);
     const double distance = sqrt(block_sum(square, shared));
     if (distance > update.clip_delta) {
-      for (int j = threadIdx.x; j < update.d; j += threads) row[j] = key[j] + (row[j] - key[j]) * (update.clip_delta / distance);
+      for (int j = threadIdx.x; j < update.d; j += threads)
+        row[j] = key[j] + (row[j] - key[j]) * (update.clip_delta / distance);
     }
   }
   const long long chosen = chosen_of(update, expert);
@@ -244,7 +271,8 @@ __global__ void __launch_bounds__(threads) rebirth_kernel(Update update) {
   }
   if (!enough || !(update.lengths[expert] < update.respawn_threshold)) return;
   for (int j = threadIdx.x; j < update.d; j += threads)
-    row[j] = update.sample_queries[static_cast<std::int64_t>(before) * update.d + j] + rebirth_noise(update.noise, expert, update.d, j);
+    row[j] = update.sample_queries[static_cast<std::int64_t>(before) * update.d + j] +
+             rebirth_noise(update.noise, expert, update.d, j);
   const double scale = 1.0 / fmax(length_of(row, update.d, shared), kSmallestLength);
   for (int j = threadIdx.x; j < update.d; j += threads) {
     const std::int64_t place = static_cast<std::int64_t>(expert) * update.d + j;
@@ -259,10 +287,13 @@ __global__ void __launch_bounds__(threads) rebirth_kernel(Update update) {
 
 }  // namespace
 
-void update_keys(Context& ctx, KeyState& state, const KeySums& sums, const KeySettings& settings, const UpdateOptions& options) {
-  if (settings.key_ema > 0.0 && !state.average) failed("key_ema is {}, but this key store was made without a running mean", settings.key_ema);
+void update_keys(Context& ctx, KeyState& state, const KeySums& sums, const KeySettings& settings,
+                 const UpdateOptions& options) {
+  if (settings.key_ema > 0.0 && !state.average)
+    failed("key_ema is {}, but this key store was made without a running mean", settings.key_ema);
   if (settings.respawn_threshold > 0.0 && !sums.sample_priority) {
-    failed("respawn_threshold is {}, but these key sums were made without a sample of queries", settings.respawn_threshold);
+    failed("respawn_threshold is {}, but these key sums were made without a sample of queries",
+           settings.respawn_threshold);
   }
   ++state.steps;  // spec 4.1
   const std::int64_t experts = state.keys.dim(0), d = state.keys.dim(1);
@@ -311,7 +342,8 @@ void update_keys(Context& ctx, KeyState& state, const KeySums& sums, const KeySe
   attract_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(update);
   SOME_CUDA_LAUNCHED();
   if (pulls || (update.decays && settings.theta < 0.0)) {
-    pull_kernel<<<dim3(grid_for(experts, pull_experts) + 1, grid_for(d, pull_columns)), pull_columns, 0, ctx.cuda->stream>>>(update, pulls);
+    pull_kernel<<<dim3(grid_for(experts, pull_experts) + 1, grid_for(d, pull_columns)), pull_columns, 0,
+                  ctx.cuda->stream>>>(update, pulls);
     SOME_CUDA_LAUNCHED();
   }
   finish_kernel<<<blocks, threads, row_bytes, ctx.cuda->stream>>>(update);

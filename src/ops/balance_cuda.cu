@@ -1,5 +1,5 @@
-// The two optional losses on routing (spec 5): load balancing, and the band of the gate entropy. Off by default, so plain rather than
-// fused; sums in a fixed order.
+// The two optional losses on routing (spec 5): load balancing, and the band of the gate entropy. Off by default, so
+// plain rather than fused; sums in a fixed order.
 #include "ops/cuda_kernels.h"
 #include "ops/route.h"
 
@@ -10,17 +10,21 @@ constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
 // counts[e]: choices of e; counts[experts]: positions. Whole numbers, so the order of the additions does not matter.
-__global__ void __launch_bounds__(threads) count_choices_kernel(const std::int32_t* indices, const std::int32_t* targets, std::int64_t rows, int k, int experts,
-                                                                std::int32_t* counts) {
+__global__ void __launch_bounds__(threads)
+    count_choices_kernel(const std::int32_t* indices, const std::int32_t* targets, std::int64_t rows, int k,
+                         int experts, std::int32_t* counts) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (row >= rows || (targets != nullptr && targets[row] < 0)) return;
   for (int i = 0; i < k; ++i) atomicAdd(counts + indices[row * k + i], 1);
   atomicAdd(counts + experts, 1);
 }
 
-// scores[row, :] becomes p * (slope - mean) / (positions * temperature), the gradient of the loss; share[row] the row's part of the loss.
-__global__ void __launch_bounds__(threads) balance_rows_kernel(float* scores, const std::int32_t* targets, const std::int32_t* counts, const float* temperature,
-                                                               std::int64_t rows, int experts, int k, float coefficient, float* share) {
+// scores[row, :] becomes p * (slope - mean) / (positions * temperature), the gradient of the loss; share[row] the row's
+// part of the loss.
+__global__ void __launch_bounds__(threads)
+    balance_rows_kernel(float* scores, const std::int32_t* targets, const std::int32_t* counts,
+                        const float* temperature, std::int64_t rows, int experts, int k, float coefficient,
+                        float* share) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (row >= rows) return;
   const int lane = threadIdx.x % warp_size;
@@ -45,11 +49,13 @@ __global__ void __launch_bounds__(threads) balance_rows_kernel(float* scores, co
   sum = warp_sum(sum);
   mean = warp_sum(mean) / sum;
   for (int e = lane; e < experts; e += warp_size)
-    line[e] = expf(line[e] * inverse - highest) / sum * (factor * static_cast<float>(counts[e]) - mean) / positions * inverse;
+    line[e] =
+        expf(line[e] * inverse - highest) / sum * (factor * static_cast<float>(counts[e]) - mean) / positions * inverse;
   if (lane == 0) share[row] = mean;
 }
 
-__global__ void __launch_bounds__(1024) balance_total_kernel(const float* share, std::int64_t rows, const std::int32_t* positions, float* loss) {
+__global__ void __launch_bounds__(1024)
+    balance_total_kernel(const float* share, std::int64_t rows, const std::int32_t* positions, float* loss) {
   __shared__ double shared[warp_size];
   double sum = 0.0;
   for (std::int64_t row = threadIdx.x; row < rows; row += blockDim.x) sum += share[row];
@@ -62,10 +68,12 @@ __device__ __forceinline__ float gate_log(float gate) { return logf(fmaxf(gate, 
 
 constexpr int entropy_blocks = 128;
 
-__global__ void __launch_bounds__(threads) entropy_kernel(const float* gates, const std::int32_t* targets, std::int64_t rows, int k, double* partials) {
+__global__ void __launch_bounds__(threads)
+    entropy_kernel(const float* gates, const std::int32_t* targets, std::int64_t rows, int k, double* partials) {
   __shared__ double shared[warp_size];
   double sum = 0.0, count = 0.0;
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; row < rows; row += entropy_blocks * threads) {
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; row < rows;
+       row += entropy_blocks * threads) {
     if (targets != nullptr && targets[row] < 0) continue;
     for (std::int64_t i = row * k; i < (row + 1) * k; ++i) sum -= static_cast<double>(gates[i] * gate_log(gates[i]));
     count += 1.0;
@@ -78,8 +86,8 @@ __global__ void __launch_bounds__(threads) entropy_kernel(const float* gates, co
   }
 }
 
-__global__ void __launch_bounds__(entropy_blocks) entropy_total_kernel(const double* partials, double low, double high, double coefficient, float* slope,
-                                                                       float* loss) {
+__global__ void __launch_bounds__(entropy_blocks) entropy_total_kernel(const double* partials, double low, double high,
+                                                                       double coefficient, float* slope, float* loss) {
   __shared__ double shared[warp_size];
   const double sum = block_sum(partials[threadIdx.x], shared);
   const double positions = block_sum(partials[entropy_blocks + threadIdx.x], shared);
@@ -92,8 +100,9 @@ __global__ void __launch_bounds__(entropy_blocks) entropy_total_kernel(const dou
   slope[0] = static_cast<float>(2.0 * coefficient * distance / positions);
 }
 
-__global__ void __launch_bounds__(threads) entropy_slope_kernel(const float* gates, const std::int32_t* targets, std::int64_t rows, int k, const float* slope,
-                                                                float* dgates) {
+__global__ void __launch_bounds__(threads)
+    entropy_slope_kernel(const float* gates, const std::int32_t* targets, std::int64_t rows, int k, const float* slope,
+                         float* dgates) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= rows * k || slope[0] == 0.0f || (targets != nullptr && targets[i / k] < 0)) return;
   dgates[i] -= slope[0] * (gate_log(gates[i]) + 1.0f);
@@ -101,8 +110,8 @@ __global__ void __launch_bounds__(threads) entropy_slope_kernel(const float* gat
 
 }  // namespace
 
-void balance_loss(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, const Tensor& indices, const Tensor* targets,
-                  double coefficient, Tensor& dquery, Tensor& loss) {
+void balance_loss(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature,
+                  const Tensor& indices, const Tensor* targets, double coefficient, Tensor& dquery, Tensor& loss) {
   const std::int64_t rows = query.dim(0), d = query.dim(1), experts = keys.dim(0);
   const int k = static_cast<int>(indices.dim(1));
   if (rows == 0) return;
@@ -111,19 +120,25 @@ void balance_loss(Context& ctx, const Tensor& query, const Tensor& keys, const T
   const Tensor scores = ctx.scratch({rows, experts}, DType::f32);
   float* share = floats(ctx.scratch({rows}, DType::f32));
   std::int32_t* counts = ints(ctx.scratch({experts + 1}, DType::i32));
-  SOME_CUDA_CHECK(cudaMemsetAsync(counts, 0, static_cast<std::size_t>(experts + 1) * sizeof(std::int32_t), ctx.cuda->stream));
-  count_choices_kernel<<<grid_for(rows, threads), threads, 0, ctx.cuda->stream>>>(ints(indices), wanted, rows, k, static_cast<int>(experts), counts);
+  SOME_CUDA_CHECK(
+      cudaMemsetAsync(counts, 0, static_cast<std::size_t>(experts + 1) * sizeof(std::int32_t), ctx.cuda->stream));
+  count_choices_kernel<<<grid_for(rows, threads), threads, 0, ctx.cuda->stream>>>(ints(indices), wanted, rows, k,
+                                                                                  static_cast<int>(experts), counts);
   SOME_CUDA_LAUNCHED();
-  matmul(ctx, rows, experts, d, {query.raw(), DType::f32, false}, {keys.raw(), DType::f32, true}, scores.raw(), DType::f32, false);
-  balance_rows_kernel<<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(floats(scores), wanted, counts, floats(temperature), rows,
-                                                                              static_cast<int>(experts), k, static_cast<float>(coefficient), share);
+  matmul(ctx, rows, experts, d, {query.raw(), DType::f32, false}, {keys.raw(), DType::f32, true}, scores.raw(),
+         DType::f32, false);
+  balance_rows_kernel<<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
+      floats(scores), wanted, counts, floats(temperature), rows, static_cast<int>(experts), k,
+      static_cast<float>(coefficient), share);
   SOME_CUDA_LAUNCHED();
-  matmul(ctx, rows, d, experts, {scores.raw(), DType::f32, false}, {keys.raw(), DType::f32, false}, dquery.raw(), DType::f32, true);
+  matmul(ctx, rows, d, experts, {scores.raw(), DType::f32, false}, {keys.raw(), DType::f32, false}, dquery.raw(),
+         DType::f32, true);
   balance_total_kernel<<<1, 1024, 0, ctx.cuda->stream>>>(share, rows, counts + experts, floats(loss));
   SOME_CUDA_LAUNCHED();
 }
 
-void entropy_band_loss(Context& ctx, const Tensor& gates, const Tensor* targets, double low, double high, double coefficient, Tensor& dgates, Tensor& loss) {
+void entropy_band_loss(Context& ctx, const Tensor& gates, const Tensor* targets, double low, double high,
+                       double coefficient, Tensor& dgates, Tensor& loss) {
   const std::int64_t rows = gates.dim(0);
   const int k = static_cast<int>(gates.dim(1));
   if (rows == 0) return;
@@ -133,9 +148,11 @@ void entropy_band_loss(Context& ctx, const Tensor& gates, const Tensor* targets,
   float* slope = floats(ctx.scratch({1}, DType::f32));
   entropy_kernel<<<entropy_blocks, threads, 0, ctx.cuda->stream>>>(floats(gates), wanted, rows, k, partials);
   SOME_CUDA_LAUNCHED();
-  entropy_total_kernel<<<1, entropy_blocks, 0, ctx.cuda->stream>>>(partials, low, high, coefficient, slope, floats(loss));
+  entropy_total_kernel<<<1, entropy_blocks, 0, ctx.cuda->stream>>>(partials, low, high, coefficient, slope,
+                                                                   floats(loss));
   SOME_CUDA_LAUNCHED();
-  entropy_slope_kernel<<<grid_for(rows * k, threads), threads, 0, ctx.cuda->stream>>>(floats(gates), wanted, rows, k, slope, floats(dgates));
+  entropy_slope_kernel<<<grid_for(rows * k, threads), threads, 0, ctx.cuda->stream>>>(floats(gates), wanted, rows, k,
+                                                                                      slope, floats(dgates));
   SOME_CUDA_LAUNCHED();
 }
 

@@ -5,12 +5,13 @@
 
 namespace some::cuda {
 
-// target[c] += sum over the chunks of partials[chunk, c], in the order of the chunks' numbers modulo 8; columns from `split` on go
-// to second[c - split].
-void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t columns, float* target, std::int64_t split = -1,
-                  float* second = nullptr);
+// target[c] += sum over the chunks of partials[chunk, c], in the order of the chunks' numbers modulo 8; columns from
+// `split` on go to second[c - split].
+void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t columns, float* target,
+                  std::int64_t split = -1, float* second = nullptr);
 
-// target[c] += sum over t of x[t, c]; x: [rows, columns] f32 or bf16. With `copy` not null, x is also written there in bf16.
+// target[c] += sum over t of x[t, c]; x: [rows, columns] f32 or bf16. With `copy` not null, x is also written there in
+// bf16.
 void add_column_sums(Context& ctx, const void* x, DType type, std::int64_t rows, std::int64_t columns, float* target,
                      __nv_bfloat16* copy = nullptr);
 

@@ -1,7 +1,7 @@
 // Bytes moved: the matrix once (and its bf16 copy once); the partial sums are a few per cent of it.
-#include "ops/column_sums.h"
-
 #include <algorithm>
+
+#include "ops/column_sums.h"
 
 namespace some::cuda {
 namespace {
@@ -9,10 +9,12 @@ namespace {
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
-// Block (x, y) sums rows [y*rows_per_chunk, ...) of the 32*WIDTH columns from x*32*WIDTH: warp w takes every eighth row.
+// Block (x, y) sums rows [y*rows_per_chunk, ...) of the 32*WIDTH columns from x*32*WIDTH: warp w takes every eighth
+// row.
 template <typename T, int WIDTH, bool COPY>
-__global__ void __launch_bounds__(threads) column_sums_kernel(const T* x, std::int64_t rows, std::int64_t columns,
-                                                              std::int64_t rows_per_chunk, float* partials, __nv_bfloat16* copy) {
+__global__ void __launch_bounds__(threads)
+    column_sums_kernel(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t rows_per_chunk,
+                       float* partials, __nv_bfloat16* copy) {
   __shared__ float shared[warps][warp_size * WIDTH + 1];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * warp_size + lane) * WIDTH;
@@ -42,8 +44,8 @@ __global__ void __launch_bounds__(threads) column_sums_kernel(const T* x, std::i
   }
 }
 
-__global__ void __launch_bounds__(threads) add_partials_kernel(const float* partials, int chunks, std::int64_t columns, float* target,
-                                                               std::int64_t split, float* second) {
+__global__ void __launch_bounds__(threads) add_partials_kernel(const float* partials, int chunks, std::int64_t columns,
+                                                               float* target, std::int64_t split, float* second) {
   __shared__ float shared[warps][warp_size];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * warp_size + lane;
@@ -66,7 +68,8 @@ __global__ void __launch_bounds__(threads) add_partials_kernel(const float* part
 }
 
 template <int WIDTH>
-__global__ void __launch_bounds__(threads) convert_to_bf16_kernel(const float* x, __nv_bfloat16* y, std::int64_t vectors) {
+__global__ void __launch_bounds__(threads)
+    convert_to_bf16_kernel(const float* x, __nv_bfloat16* y, std::int64_t vectors) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= vectors) return;
   float values[WIDTH];
@@ -76,11 +79,11 @@ __global__ void __launch_bounds__(threads) convert_to_bf16_kernel(const float* x
 
 }  // namespace
 
-void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t columns, float* target, std::int64_t split,
-                  float* second) {
+void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t columns, float* target,
+                  std::int64_t split, float* second) {
   if (columns == 0) return;
-  add_partials_kernel<<<grid_for(columns, warp_size), threads, 0, ctx.cuda->stream>>>(partials, chunks, columns, target,
-                                                                                     split < 0 ? columns : split, second);
+  add_partials_kernel<<<grid_for(columns, warp_size), threads, 0, ctx.cuda->stream>>>(
+      partials, chunks, columns, target, split < 0 ? columns : split, second);
   SOME_CUDA_LAUNCHED();
 }
 

@@ -1,11 +1,11 @@
-// Small pieces that the CUDA kernels share: 16-byte accesses, sums over a warp or block in a fixed order, the exact GELU.
-// Included by .cu files only.
+// Small pieces that the CUDA kernels share: 16-byte accesses, sums over a warp or block in a fixed order, the exact
+// GELU. Included by .cu files only.
 #pragma once
-
-#include <cstdint>
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
+
+#include <cstdint>
 
 #include "base/context.h"
 #include "base/error.h"
@@ -44,13 +44,18 @@ T* elements_of(const Tensor& tensor) {
 template <typename Function>
 void with_real_type(DType type, const char* what, Function&& function) {
   switch (type) {
-    case DType::f32: return function(float{});
-    case DType::bf16: return function(__nv_bfloat16{});
-    default: failed("{} does not take {} on the GPU: f32 or bf16 is needed", what, name_of(type));
+    case DType::f32:
+      return function(float{});
+    case DType::bf16:
+      return function(__nv_bfloat16{});
+    default:
+      failed("{} does not take {} on the GPU: f32 or bf16 is needed", what, name_of(type));
   }
 }
 
-inline int grid_for(std::int64_t items, std::int64_t per_block) { return static_cast<int>((items + per_block - 1) / per_block); }
+inline int grid_for(std::int64_t items, std::int64_t per_block) {
+  return static_cast<int>((items + per_block - 1) / per_block);
+}
 
 inline bool aligned16(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 template <typename... Pointers>
@@ -114,6 +119,21 @@ __device__ __forceinline__ void load_elements(const __nv_bfloat16* source, float
   }
 }
 
+// The elements of a 16-byte word that was loaded before.
+template <typename T>
+__device__ __forceinline__ void unpack16(const uint4& word, float (&values)[vector_width<T>]) {
+  const std::uint32_t words[4] = {word.x, word.y, word.z, word.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (std::is_same_v<T, float>) {
+      values[i] = __uint_as_float(words[i]);
+    } else {
+      values[2 * i] = __uint_as_float(words[i] << 16);
+      values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000u);
+    }
+  }
+}
+
 template <int WIDTH>
 __device__ __forceinline__ void store_elements(float* target, const float (&values)[WIDTH]) {
   if constexpr (WIDTH % 4 == 0) {
@@ -157,8 +177,8 @@ __device__ __forceinline__ double warp_sum(double value) {
   return value;
 }
 
-// Sum over a block of whole warps (at most 1024 threads), the same in every thread. `shared` holds 32 values and may be reused
-// after the next barrier.
+// Sum over a block of whole warps (at most 1024 threads), the same in every thread. `shared` holds 32 values and may be
+// reused after the next barrier.
 template <typename T>
 __device__ __forceinline__ T block_sum(T value, T* shared) {
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size, warps = blockDim.x / warp_size;
@@ -169,8 +189,8 @@ __device__ __forceinline__ T block_sum(T value, T* shared) {
   return warp_sum(lane < warps ? shared[lane] : T{0});
 }
 
-// erf by Abramowitz and Stegun 7.1.26: absolute error below 2e-7, a twentieth of the spacing of bf16 numbers near 1e-3, for less
-// than half the instructions of erff. For results that are rounded to bf16.
+// erf by Abramowitz and Stegun 7.1.26: absolute error below 2e-7, a twentieth of the spacing of bf16 numbers near 1e-3,
+// for less than half the instructions of erff. For results that are rounded to bf16.
 __device__ __forceinline__ float erf_for_bf16(float x, float exp_minus_x_squared) {
   const float t = __fdividef(1.0f, fmaf(0.3275911f, fabsf(x), 1.0f));
   float p = fmaf(1.061405429f, t, -1.453152027f);

@@ -1,9 +1,8 @@
 // Helpers on whole tensors: each reads and writes its elements once.
-#include "ops/elementwise.h"
-
 #include <algorithm>
 
 #include "ops/cuda_kernels.h"
+#include "ops/elementwise.h"
 
 namespace some::cuda {
 namespace {
@@ -96,7 +95,8 @@ constexpr int most_sum_blocks = 256;
 __global__ void __launch_bounds__(sum_threads) sum_kernel(const float* x, std::int64_t count, double* partials) {
   __shared__ double shared[warp_size];
   double sum = 0.0;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * sum_threads + threadIdx.x; i < count; i += static_cast<std::int64_t>(gridDim.x) * sum_threads)
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * sum_threads + threadIdx.x; i < count;
+       i += static_cast<std::int64_t>(gridDim.x) * sum_threads)
     sum += x[i];
   sum = block_sum(sum, shared);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
@@ -110,7 +110,8 @@ __global__ void __launch_bounds__(most_sum_blocks) sum_partials_kernel(const dou
 
 // Rows of whole 16-byte words, whatever the element type.
 template <typename Word>
-__global__ void __launch_bounds__(threads) gather_kernel(const Word* x, const std::int32_t* rows, Word* y, std::int64_t count, std::int64_t words) {
+__global__ void __launch_bounds__(threads)
+    gather_kernel(const Word* x, const std::int32_t* rows, Word* y, std::int64_t count, std::int64_t words) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i < count * words) y[i] = x[rows[i / words] * words + i % words];
 }
@@ -122,12 +123,18 @@ void convert(Context& ctx, const Tensor& x, Tensor& y) { transfer<false>(ctx, x,
 
 void fill(Context& ctx, double value, Tensor& x) {
   switch (x.dtype()) {
-    case DType::f32: return for_each(ctx, x.elements(), Fill<float>{static_cast<float>(value), floats(x)});
+    case DType::f32:
+      return for_each(ctx, x.elements(), Fill<float>{static_cast<float>(value), floats(x)});
     case DType::bf16:
-      return for_each(ctx, x.elements(), Fill<__nv_bfloat16>{__float2bfloat16_rn(static_cast<float>(value)), elements_of<__nv_bfloat16>(x)});
-    case DType::i32: return for_each(ctx, x.elements(), Fill<std::int32_t>{static_cast<std::int32_t>(value), ints(x)});
-    case DType::i64: return for_each(ctx, x.elements(), Fill<long long>{static_cast<long long>(value), longs(x)});
-    case DType::f64: break;
+      return for_each(
+          ctx, x.elements(),
+          Fill<__nv_bfloat16>{__float2bfloat16_rn(static_cast<float>(value)), elements_of<__nv_bfloat16>(x)});
+    case DType::i32:
+      return for_each(ctx, x.elements(), Fill<std::int32_t>{static_cast<std::int32_t>(value), ints(x)});
+    case DType::i64:
+      return for_each(ctx, x.elements(), Fill<long long>{static_cast<long long>(value), longs(x)});
+    case DType::f64:
+      break;
   }
   failed("fill does not take {} on the GPU", name_of(x.dtype()));
 }
@@ -135,7 +142,8 @@ void fill(Context& ctx, double value, Tensor& x) {
 void sum_all(Context& ctx, const Tensor& x, Tensor& out) {
   const std::int64_t count = x.elements();
   const ArenaScope scope(*ctx.arena);
-  const int blocks = static_cast<int>(std::clamp<std::int64_t>((count + 8 * sum_threads - 1) / (8 * sum_threads), 1, most_sum_blocks));
+  const int blocks =
+      static_cast<int>(std::clamp<std::int64_t>((count + 8 * sum_threads - 1) / (8 * sum_threads), 1, most_sum_blocks));
   double* partials = ctx.scratch({blocks}, DType::f64).data<double>();
   sum_kernel<<<blocks, sum_threads, 0, ctx.cuda->stream>>>(floats(x), count, partials);
   SOME_CUDA_LAUNCHED();
@@ -150,16 +158,22 @@ void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, Tensor& y) {
   const auto launch = [&](auto word) {
     using Word = decltype(word);
     const std::int64_t words = static_cast<std::int64_t>(row_bytes / sizeof(Word));
-    gather_kernel<<<grid_for(count * words, threads), threads, 0, ctx.cuda->stream>>>(static_cast<const Word*>(x.raw()), ints(rows),
-                                                                                     static_cast<Word*>(y.raw()), count, words);
+    gather_kernel<<<grid_for(count * words, threads), threads, 0, ctx.cuda->stream>>>(
+        static_cast<const Word*>(x.raw()), ints(rows), static_cast<Word*>(y.raw()), count, words);
     SOME_CUDA_LAUNCHED();
   };
-  if (row_bytes % 16 == 0 && all_aligned16(x.raw(), y.raw())) launch(uint4{});
-  else if (row_bytes % 4 == 0 && reinterpret_cast<std::uintptr_t>(x.raw()) % 4 == 0 && reinterpret_cast<std::uintptr_t>(y.raw()) % 4 == 0) launch(std::uint32_t{});
-  else launch(std::uint16_t{});
+  if (row_bytes % 16 == 0 && all_aligned16(x.raw(), y.raw()))
+    launch(uint4{});
+  else if (row_bytes % 4 == 0 && reinterpret_cast<std::uintptr_t>(x.raw()) % 4 == 0 &&
+           reinterpret_cast<std::uintptr_t>(y.raw()) % 4 == 0)
+    launch(std::uint32_t{});
+  else
+    launch(std::uint16_t{});
 }
 
-void exponential(Context& ctx, const Tensor& x, Tensor& y) { for_each(ctx, x.elements(), Exponential{floats(x), floats(y)}); }
+void exponential(Context& ctx, const Tensor& x, Tensor& y) {
+  for_each(ctx, x.elements(), Exponential{floats(x), floats(y)});
+}
 
 void multiply_add(Context& ctx, const Tensor& a, const Tensor& b, Tensor& y) {
   for_each(ctx, y.elements(), MultiplyAdd{floats(a), floats(b), floats(y)});

@@ -1,9 +1,9 @@
-// Embedding: forward reads one row a token and writes one; backward sorts the tokens by id and sums the rows of each id.
-#include "ops/embed.h"
-
+// Embedding: forward reads one row a token and writes one; backward sorts the tokens by id and sums the rows of each
+// id.
 #include <cmath>
 
 #include "ops/cuda_kernels.h"
+#include "ops/embed.h"
 #include "ops/segment_sums.h"
 
 namespace some::cuda {
@@ -12,12 +12,14 @@ namespace {
 constexpr int threads = 128;
 constexpr int tokens_per_block = 16;
 
-// A thread keeps its columns over the tokens of a block, so that each rate 10000^(-2i/d) is computed once. The angle is reduced in
-// double precision: in float it would be off by p * 6e-8.
+// A thread keeps its columns over the tokens of a block, so that each rate 10000^(-2i/d) is computed once. The angle is
+// reduced in double precision: in float it would be off by p * 6e-8.
 template <typename T, int WIDTH>
-__global__ void __launch_bounds__(threads) embed_forward_kernel(const std::int32_t* tokens, const std::int32_t* positions, const float* table,
-                                                                std::int64_t count, int d, float scale, bool sinusoidal, T* out) {
-  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * tokens_per_block, end = min(count, begin + tokens_per_block);
+__global__ void __launch_bounds__(threads)
+    embed_forward_kernel(const std::int32_t* tokens, const std::int32_t* positions, const float* table,
+                         std::int64_t count, int d, float scale, bool sinusoidal, T* out) {
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * tokens_per_block,
+                     end = min(count, begin + tokens_per_block);
   for (int column = threadIdx.x * WIDTH; column < d; column += threads * WIDTH) {
     double turns[WIDTH];  // of a whole turn, a position
     if (sinusoidal) {
@@ -52,7 +54,8 @@ __global__ void iota_kernel(std::int32_t* out, int count) {
 
 }  // namespace
 
-void embed_forward(Context& ctx, const Tensor& tokens, const Tensor& positions, const Param& embed, bool sinusoidal, Tensor& out) {
+void embed_forward(Context& ctx, const Tensor& tokens, const Tensor& positions, const Param& embed, bool sinusoidal,
+                   Tensor& out) {
   const std::int64_t count = tokens.elements();
   const int d = static_cast<int>(embed.value.dim(1));
   if (count == 0) return;
@@ -62,11 +65,14 @@ void embed_forward(Context& ctx, const Tensor& tokens, const Tensor& positions, 
     const float* table = floats(embed.value);
     T* target = elements_of<T>(out);
     const auto launch = [&](auto kernel) {
-      kernel<<<grid_for(count, tokens_per_block), threads, 0, ctx.cuda->stream>>>(ints(tokens), ints(positions), table, count, d, scale, sinusoidal, target);
+      kernel<<<grid_for(count, tokens_per_block), threads, 0, ctx.cuda->stream>>>(ints(tokens), ints(positions), table,
+                                                                                  count, d, scale, sinusoidal, target);
       SOME_CUDA_LAUNCHED();
     };
-    if (d % 4 == 0 && all_aligned16(table, target)) launch(embed_forward_kernel<T, 4>);
-    else launch(embed_forward_kernel<T, 1>);
+    if (d % 4 == 0 && all_aligned16(table, target))
+      launch(embed_forward_kernel<T, 4>);
+    else
+      launch(embed_forward_kernel<T, 1>);
   });
 }
 

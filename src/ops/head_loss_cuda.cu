@@ -1,12 +1,11 @@
-// Head and cross entropy by chunks of rows: logits of a chunk in compute precision, then one kernel that reads each logit once,
-// writes the gradient over it, and sums the bias gradient on the way; then two products. Bytes a logit (bf16): 2 written by the
-// product, 2 read and 2 written here, 2 + 2 read by the gradient products.
-#include "ops/head_loss.h"
-
+// Head and cross entropy by chunks of rows: logits of a chunk in compute precision, then one kernel that reads each
+// logit once, writes the gradient over it, and sums the bias gradient on the way; then two products. Bytes a logit
+// (bf16): 2 written by the product, 2 read and 2 written here, 2 + 2 read by the gradient products.
 #include <algorithm>
 
 #include "ops/column_sums.h"
 #include "ops/cuda_kernels.h"
+#include "ops/head_loss.h"
 
 namespace some::cuda {
 namespace {
@@ -36,21 +35,25 @@ __device__ __forceinline__ Softmax block_merge(Softmax mine, Softmax* shared) {
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)
-    mine = merge(mine, {__shfl_xor_sync(full_warp, mine.highest, offset), __shfl_xor_sync(full_warp, mine.sum, offset)});
+    mine =
+        merge(mine, {__shfl_xor_sync(full_warp, mine.highest, offset), __shfl_xor_sync(full_warp, mine.sum, offset)});
   if (lane == 0) shared[warp] = mine;
   __syncthreads();
   mine = lane < warps ? shared[lane] : Softmax{-INFINITY, 0.0f};
 #pragma unroll
   for (int offset = warps / 2; offset > 0; offset /= 2)
-    mine = merge(mine, {__shfl_xor_sync(full_warp, mine.highest, offset), __shfl_xor_sync(full_warp, mine.sum, offset)});
+    mine =
+        merge(mine, {__shfl_xor_sync(full_warp, mine.highest, offset), __shfl_xor_sync(full_warp, mine.sum, offset)});
   return {__shfl_sync(full_warp, mine.highest, 0), __shfl_sync(full_warp, mine.sum, 0)};
 }
 
-// A block takes rows b, b + blocks, ...; a thread keeps its columns: part p from (p*threads + thread)*WIDTH on. The row stays in
-// registers between the sum and the gradient, and so do the column sums over the block's rows. partials: [blocks, vocabulary].
+// A block takes rows b, b + blocks, ...; a thread keeps its columns: part p from (p*threads + thread)*WIDTH on. The row
+// stays in registers between the sum and the gradient, and so do the column sums over the block's rows. partials:
+// [blocks, vocabulary].
 template <typename T, int PARTS, int WIDTH, bool GRADIENT>
-__global__ void __launch_bounds__(threads, 2) cross_entropy_kernel(T* logits, const std::int32_t* targets, std::int64_t rows, int vocabulary, float scale,
-                                                                   float* nll, float* partials) {
+__global__ void __launch_bounds__(threads, 2)
+    cross_entropy_kernel(T* logits, const std::int32_t* targets, std::int64_t rows, int vocabulary, float scale,
+                         float* nll, float* partials) {
   __shared__ Softmax shared[2][warps];
   float column_sum[PARTS][WIDTH] = {};
   int turn = 0;
@@ -117,15 +120,17 @@ __global__ void __launch_bounds__(threads, 2) cross_entropy_kernel(T* logits, co
 #pragma unroll
     for (int p = 0; p < PARTS; ++p) {
       const int column = (p * threads + threadIdx.x) * WIDTH;
-      if (column < vocabulary) store_elements<WIDTH>(partials + static_cast<std::int64_t>(blockIdx.x) * vocabulary + column, column_sum[p]);
+      if (column < vocabulary)
+        store_elements<WIDTH>(partials + static_cast<std::int64_t>(blockIdx.x) * vocabulary + column, column_sum[p]);
     }
   }
 }
 
 // Any vocabulary: the row is read twice.
 template <typename T>
-__global__ void __launch_bounds__(threads) cross_entropy_any_kernel(T* logits, const std::int32_t* targets, int vocabulary, float scale, bool gradient,
-                                                                    float* nll) {
+__global__ void __launch_bounds__(threads)
+    cross_entropy_any_kernel(T* logits, const std::int32_t* targets, int vocabulary, float scale, bool gradient,
+                             float* nll) {
   __shared__ Softmax shared[warps];
   const std::int64_t row = blockIdx.x;
   T* line = logits + row * vocabulary;
@@ -139,7 +144,8 @@ __global__ void __launch_bounds__(threads) cross_entropy_any_kernel(T* logits, c
   }
   const float wanted = to_f32(line[target]);
   Softmax mine{-INFINITY, 0.0f};
-  for (int column = threadIdx.x; column < vocabulary; column += threads) mine = merge(mine, {to_f32(line[column]), 1.0f});
+  for (int column = threadIdx.x; column < vocabulary; column += threads)
+    mine = merge(mine, {to_f32(line[column]), 1.0f});
   const Softmax all = block_merge(mine, shared);
   if (threadIdx.x == 0) nll[row] = logf(all.sum) + all.highest - wanted;
   if (!gradient) return;
@@ -151,7 +157,8 @@ __global__ void __launch_bounds__(threads) cross_entropy_any_kernel(T* logits, c
 
 }  // namespace
 
-void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& bias, const Tensor& targets, double scale, Tensor& nll, Tensor* dh) {
+void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& bias, const Tensor& targets,
+               double scale, Tensor& nll, Tensor* dh) {
   const std::int64_t tokens = h.dim(0), d = h.dim(1), vocabulary = weight.value.dim(0);
   if (tokens == 0) return;
   const bool gradient = dh != nullptr;
@@ -170,16 +177,18 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
     constexpr int most_parts = 32 / width;
     const bool in_registers = parts <= most_parts;
     const int blocks = static_cast<int>(std::min<std::int64_t>(chunk_rows, 2 * ctx.cuda->multiprocessors));
-    float* partials = in_registers && bias_grad != nullptr ? floats(ctx.scratch({blocks, vocabulary}, DType::f32)) : nullptr;
+    float* partials =
+        in_registers && bias_grad != nullptr ? floats(ctx.scratch({blocks, vocabulary}, DType::f32)) : nullptr;
     for (std::int64_t first = 0; first < tokens; first += chunk_rows) {
       const std::int64_t rows = std::min(chunk_rows, tokens - first);
       const T* states = elements_of<T>(h) + first * d;
-      matmul(ctx, rows, vocabulary, d, {states, h.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), true}, logits, h.dtype(), false,
-             bias ? bias.compute.raw() : nullptr);
+      matmul(ctx, rows, vocabulary, d, {states, h.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), true},
+             logits, h.dtype(), false, bias ? bias.compute.raw() : nullptr);
       const std::int32_t* wanted = ints(targets) + first;
       float* losses = floats(nll) + first;
       const auto launch = [&](auto kernel) {
-        kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(logits, wanted, rows, static_cast<int>(vocabulary), static_cast<float>(scale), losses, partials);
+        kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(logits, wanted, rows, static_cast<int>(vocabulary),
+                                                         static_cast<float>(scale), losses, partials);
         SOME_CUDA_LAUNCHED();
       };
       const auto launch_parts = [&](auto count) {
@@ -187,8 +196,8 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
         gradient ? launch(cross_entropy_kernel<T, P, width, true>) : launch(cross_entropy_kernel<T, P, width, false>);
       };
       if (!in_registers) {
-        cross_entropy_any_kernel<T><<<static_cast<int>(rows), threads, 0, ctx.cuda->stream>>>(logits, wanted, static_cast<int>(vocabulary),
-                                                                                             static_cast<float>(scale), gradient, losses);
+        cross_entropy_any_kernel<T><<<static_cast<int>(rows), threads, 0, ctx.cuda->stream>>>(
+            logits, wanted, static_cast<int>(vocabulary), static_cast<float>(scale), gradient, losses);
         SOME_CUDA_LAUNCHED();
       } else if (parts <= most_parts / 4) {
         launch_parts(std::integral_constant<int, most_parts / 4>{});
@@ -199,13 +208,17 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
       }
       if (!gradient) continue;
       if (bias_grad != nullptr) {
-        if (in_registers) add_partials(ctx, partials, blocks, vocabulary, bias_grad);
-        else add_column_sums(ctx, logits, h.dtype(), rows, vocabulary, bias_grad);
+        if (in_registers)
+          add_partials(ctx, partials, blocks, vocabulary, bias_grad);
+        else
+          add_column_sums(ctx, logits, h.dtype(), rows, vocabulary, bias_grad);
       }
       T* state_grad = elements_of<T>(*dh) + first * d;
-      matmul(ctx, rows, d, vocabulary, {logits, h.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), false}, state_grad, h.dtype(), false);
+      matmul(ctx, rows, d, vocabulary, {logits, h.dtype(), false},
+             {weight.compute.raw(), weight.compute.dtype(), false}, state_grad, h.dtype(), false);
       if (weight.grad)
-        matmul(ctx, vocabulary, d, rows, {logits, h.dtype(), true}, {states, h.dtype(), false}, weight.grad.raw(), weight.grad.dtype(), true);
+        matmul(ctx, vocabulary, d, rows, {logits, h.dtype(), true}, {states, h.dtype(), false}, weight.grad.raw(),
+               weight.grad.dtype(), true);
     }
   });
 }

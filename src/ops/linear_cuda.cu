@@ -1,8 +1,8 @@
-// Dense layers through cuBLASLt, the bias in its epilogue. cuBLASLt's GELU is the tanh one, so the exact one is a pass of its own.
-#include "ops/linear.h"
-
+// Dense layers through cuBLASLt, the bias in its epilogue. cuBLASLt's GELU is the tanh one, so the exact one is a pass
+// of its own.
 #include "ops/column_sums.h"
 #include "ops/cuda_kernels.h"
+#include "ops/linear.h"
 
 namespace some::cuda {
 namespace {
@@ -40,11 +40,12 @@ void linear_forward(Context& ctx, const Tensor& x, const Param& weight, const Pa
   const std::int64_t rows = x.dim(0), in = weight.value.dim(1), out = weight.value.dim(0);
   // The epilogue takes the bias in the result's own precision.
   const void* bias_data = !bias ? nullptr : y.dtype() == bias.compute.dtype() ? bias.compute.raw() : bias.value.raw();
-  matmul(ctx, rows, out, in, {x.raw(), x.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), true}, y.raw(), y.dtype(),
-         false, bias_data);
+  matmul(ctx, rows, out, in, {x.raw(), x.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), true}, y.raw(),
+         y.dtype(), false, bias_data);
 }
 
-void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& pre, Tensor& y) {
+void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& pre,
+                         Tensor& y) {
   cuda::linear_forward(ctx, x, weight, bias, pre);
   const std::int64_t count = pre.elements();
   if (count == 0) return;
@@ -54,7 +55,8 @@ void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, con
     T* target = elements_of<T>(y);
     constexpr int width = vector_width<T>;
     if (count % width == 0 && all_aligned16(source, target)) {
-      gelu_kernel<T, width><<<grid_for(count / width, threads), threads, 0, ctx.cuda->stream>>>(source, target, count / width);
+      gelu_kernel<T, width>
+          <<<grid_for(count / width, threads), threads, 0, ctx.cuda->stream>>>(source, target, count / width);
     } else {
       gelu_kernel<T, 1><<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(source, target, count);
     }
@@ -71,7 +73,8 @@ void gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy) {
     T* target = elements_of<T>(dy);
     constexpr int width = vector_width<T>;
     if (count % width == 0 && all_aligned16(source, target)) {
-      gelu_backward_kernel<T, width><<<grid_for(count / width, threads), threads, 0, ctx.cuda->stream>>>(source, target, count / width);
+      gelu_backward_kernel<T, width>
+          <<<grid_for(count / width, threads), threads, 0, ctx.cuda->stream>>>(source, target, count / width);
     } else {
       gelu_backward_kernel<T, 1><<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(source, target, count);
     }
@@ -79,7 +82,8 @@ void gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy) {
   });
 }
 
-void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias, Tensor* dx, Into into) {
+void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias,
+                     Tensor* dx, Into into) {
   const std::int64_t rows = x.dim(0), in = weight.value.dim(1), out = weight.value.dim(0);
   if (rows == 0) return;
   const ArenaScope scope(*ctx.arena);
@@ -87,7 +91,8 @@ void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Para
   float* bias_grad = bias && bias.grad ? floats(bias.grad) : nullptr;
   if (dy.dtype() != x.dtype()) {
     // The tensor cores take both factors in bf16: one pass converts dy and sums its columns.
-    if (x.dtype() != DType::bf16) failed("linear_backward: a gradient of {} for an input of {}", name_of(dy.dtype()), name_of(x.dtype()));
+    if (x.dtype() != DType::bf16)
+      failed("linear_backward: a gradient of {} for an input of {}", name_of(dy.dtype()), name_of(x.dtype()));
     grad = ctx.scratch({rows, out}, DType::bf16);
     auto* copy = elements_of<__nv_bfloat16>(grad);
     if (bias_grad != nullptr) {
@@ -99,10 +104,11 @@ void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Para
     add_column_sums(ctx, dy.raw(), dy.dtype(), rows, out, bias_grad);
   }
   if (weight.grad)
-    matmul(ctx, out, in, rows, {grad.raw(), grad.dtype(), true}, {x.raw(), x.dtype(), false}, weight.grad.raw(), weight.grad.dtype(), true);
+    matmul(ctx, out, in, rows, {grad.raw(), grad.dtype(), true}, {x.raw(), x.dtype(), false}, weight.grad.raw(),
+           weight.grad.dtype(), true);
   if (dx != nullptr)
-    matmul(ctx, rows, in, out, {grad.raw(), grad.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), false}, dx->raw(),
-           dx->dtype(), into == Into::add);
+    matmul(ctx, rows, in, out, {grad.raw(), grad.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), false},
+           dx->raw(), dx->dtype(), into == Into::add);
 }
 
 }  // namespace some::cuda

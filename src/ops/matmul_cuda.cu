@@ -1,5 +1,5 @@
-// Dense matrix products through cuBLASLt. It wants matrices column by column, where a row-by-row matrix is its transpose, so
-// result^T = second^T * first^T is what it is asked for.
+// Dense matrix products through cuBLASLt. It wants matrices column by column, where a row-by-row matrix is its
+// transpose, so result^T = second^T * first^T is what it is asked for.
 #include <algorithm>
 
 #include "ops/cuda_kernels.h"
@@ -10,9 +10,12 @@ namespace {
 
 cudaDataType_t blas_type(DType type) {
   switch (type) {
-    case DType::f32: return CUDA_R_32F;
-    case DType::bf16: return CUDA_R_16BF;
-    default: failed("the GPU's matrix product does not take {}", name_of(type));
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    default:
+      failed("the GPU's matrix product does not take {}", name_of(type));
   }
 }
 
@@ -23,8 +26,8 @@ std::uint32_t alignment_of(const void* pointer) {
   return alignment;
 }
 
-// The token count changes from batch to batch; one choice serves all counts that round up to the same number, so that the
-// question is asked a few times and not every step.
+// The token count changes from batch to batch; one choice serves all counts that round up to the same number, so that
+// the question is asked a few times and not every step.
 std::int64_t rounded(std::int64_t extent) {
   const std::int64_t grain = extent > 4096 ? 1024 : extent > 512 ? 256 : 64;
   return (extent + grain - 1) / grain * grain;
@@ -41,21 +44,30 @@ Problem make_problem(const MatmulKey& key, const void* bias) {
   SOME_CUBLAS_CHECK(cublasLtMatmulDescInit(&problem.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const cublasOperation_t left_op = key.first_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t right_op = key.second_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-  SOME_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&problem.operation, CUBLASLT_MATMUL_DESC_TRANSA, &left_op, sizeof left_op));
-  SOME_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&problem.operation, CUBLASLT_MATMUL_DESC_TRANSB, &right_op, sizeof right_op));
+  SOME_CUBLAS_CHECK(
+      cublasLtMatmulDescSetAttribute(&problem.operation, CUBLASLT_MATMUL_DESC_TRANSA, &left_op, sizeof left_op));
+  SOME_CUBLAS_CHECK(
+      cublasLtMatmulDescSetAttribute(&problem.operation, CUBLASLT_MATMUL_DESC_TRANSB, &right_op, sizeof right_op));
   if (key.bias) {
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     const auto bias_type = static_cast<cudaDataType_t>(key.result_type);
-    SOME_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&problem.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-    SOME_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&problem.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     SOME_CUBLAS_CHECK(
-        cublasLtMatmulDescSetAttribute(&problem.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type));
+        cublasLtMatmulDescSetAttribute(&problem.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    SOME_CUBLAS_CHECK(
+        cublasLtMatmulDescSetAttribute(&problem.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    SOME_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(&problem.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                                                     &bias_type, sizeof bias_type));
   }
-  const std::int64_t left_rows = key.first_transposed ? key.k : key.m, left_columns = key.first_transposed ? key.m : key.k;
-  const std::int64_t right_rows = key.second_transposed ? key.n : key.k, right_columns = key.second_transposed ? key.k : key.n;
-  SOME_CUBLAS_CHECK(cublasLtMatrixLayoutInit(&problem.left, static_cast<cudaDataType_t>(key.first_type), left_rows, left_columns, left_rows));
-  SOME_CUBLAS_CHECK(cublasLtMatrixLayoutInit(&problem.right, static_cast<cudaDataType_t>(key.second_type), right_rows, right_columns, right_rows));
-  SOME_CUBLAS_CHECK(cublasLtMatrixLayoutInit(&problem.result, static_cast<cudaDataType_t>(key.result_type), key.m, key.n, key.m));
+  const std::int64_t left_rows = key.first_transposed ? key.k : key.m,
+                     left_columns = key.first_transposed ? key.m : key.k;
+  const std::int64_t right_rows = key.second_transposed ? key.n : key.k,
+                     right_columns = key.second_transposed ? key.k : key.n;
+  SOME_CUBLAS_CHECK(cublasLtMatrixLayoutInit(&problem.left, static_cast<cudaDataType_t>(key.first_type), left_rows,
+                                             left_columns, left_rows));
+  SOME_CUBLAS_CHECK(cublasLtMatrixLayoutInit(&problem.right, static_cast<cudaDataType_t>(key.second_type), right_rows,
+                                             right_columns, right_rows));
+  SOME_CUBLAS_CHECK(
+      cublasLtMatrixLayoutInit(&problem.result, static_cast<cudaDataType_t>(key.result_type), key.m, key.n, key.m));
   return problem;
 }
 
@@ -73,10 +85,12 @@ cublasLtMatmulAlgo_t ask_for_algorithm(CudaState& state, const MatmulKey& key, c
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.result_alignment);
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(state.blas, &problem.operation, &problem.left, &problem.right,
-                                                               &problem.result, &problem.result, &preference, 1, &best, &found);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(state.blas, &problem.operation, &problem.left, &problem.right, &problem.result,
+                                     &problem.result, &preference, 1, &best, &found);
   if (status != CUBLAS_STATUS_SUCCESS || found == 0)
-    failed("cuBLASLt knows no product of [{} x {}] by [{} x {}]: {}", key.n, key.k, key.k, key.m, cublasLtGetStatusString(status));
+    failed("cuBLASLt knows no product of [{} x {}] by [{} x {}]: {}", key.n, key.k, key.k, key.m,
+           cublasLtGetStatusString(status));
   return best.algo;
 }
 
@@ -88,8 +102,8 @@ const cublasLtMatmulAlgo_t& algorithm_for(CudaState& state, const MatmulKey& key
 
 }  // namespace
 
-void matmul(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, MatrixView first, MatrixView second, void* result,
-            DType result_type, bool add, const void* bias) {
+void matmul(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, MatrixView first, MatrixView second,
+            void* result, DType result_type, bool add, const void* bias) {
   if (m == 0 || n == 0) return;
   CudaState& state = *ctx.cuda;
   MatmulKey key;
@@ -107,21 +121,22 @@ void matmul(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, Matrix
   key.second_alignment = alignment_of(first.data);
   key.result_alignment = bias != nullptr ? std::min(alignment_of(result), alignment_of(bias)) : alignment_of(result);
 
-  // The token count is the extent n, or, in a weight gradient, k. An extent is rounded only where it is no matrix's distance
-  // between columns, since the alignment an algorithm needs follows from that distance.
+  // The token count is the extent n, or, in a weight gradient, k. An extent is rounded only where it is no matrix's
+  // distance between columns, since the alignment an algorithm needs follows from that distance.
   MatmulKey asked = key;
   if (!key.second_transposed) asked.n = rounded(key.n);
   if (!key.first_transposed && key.second_transposed) asked.k = rounded(key.k);
   Problem problem = make_problem(key, bias);
   const float one = 1.0f, beta = add ? 1.0f : 0.0f;
   const auto run = [&](const cublasLtMatmulAlgo_t& algorithm) {
-    return cublasLtMatmul(state.blas, &problem.operation, &one, second.data, &problem.left, first.data, &problem.right, &beta,
-                          result, &problem.result, result, &problem.result, &algorithm, state.workspace, state.workspace_bytes,
-                          state.stream);
+    return cublasLtMatmul(state.blas, &problem.operation, &one, second.data, &problem.left, first.data, &problem.right,
+                          &beta, result, &problem.result, result, &problem.result, &algorithm, state.workspace,
+                          state.workspace_bytes, state.stream);
   };
   cublasStatus_t status = run(algorithm_for(state, asked, bias));
   // An algorithm may need what the rounded shape has and the real one has not; then the real one is asked for.
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) status = run(algorithm_for(state, key, bias));
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
+    status = run(algorithm_for(state, key, bias));
   SOME_CUBLAS_CHECK(status);
 }
 

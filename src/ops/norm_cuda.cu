@@ -1,12 +1,11 @@
-// Residual sum and LayerNorm. Forward, bf16, d 512: reads x and addend, writes sum and y, each once (8 bytes an element); one warp a
-// row, the row in registers. Backward: reads dy and sum (and extra), writes dsum, and keeps the columns' sums of the rows a warp has
-// seen in registers, so that the parameter gradients cost no second pass.
-#include "ops/norm.h"
-
+// Residual sum and LayerNorm. Forward, bf16, d 512: reads x and addend, writes sum and y, each once (8 bytes an
+// element); one warp a row, the row in registers. Backward: reads dy and sum (and extra), writes dsum, and keeps the
+// columns' sums of the rows a warp has seen in registers, so that the parameter gradients cost no second pass.
 #include <algorithm>
 
 #include "ops/column_sums.h"
 #include "ops/cuda_kernels.h"
+#include "ops/norm.h"
 
 namespace some::cuda {
 namespace {
@@ -15,10 +14,12 @@ constexpr float epsilon = 1e-5f;
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
-// A lane holds PARTS groups of WIDTH columns, group p from column (p*32 + lane)*WIDTH on; d <= PARTS*32*WIDTH, a multiple of WIDTH.
+// A lane holds PARTS groups of WIDTH columns, group p from column (p*32 + lane)*WIDTH on; d <= PARTS*32*WIDTH, a
+// multiple of WIDTH.
 template <typename T, int PARTS, int WIDTH>
-__global__ void __launch_bounds__(threads) norm_forward_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum,
-                                                               T* y, float* means, float* rstds, std::int64_t rows, int d) {
+__global__ void __launch_bounds__(threads)
+    norm_forward_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum, T* y, float* means,
+                        float* rstds, std::int64_t rows, int d) {
   const int lane = threadIdx.x % warp_size;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (row >= rows) return;
@@ -71,8 +72,9 @@ __global__ void __launch_bounds__(threads) norm_forward_kernel(const T* x, const
 
 // Any d, also where rows are not aligned: the row is read again instead of being kept.
 template <typename T>
-__global__ void __launch_bounds__(threads) norm_forward_any_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum,
-                                                                   T* y, float* means, float* rstds, std::int64_t rows, int d) {
+__global__ void __launch_bounds__(threads)
+    norm_forward_any_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum, T* y,
+                            float* means, float* rstds, std::int64_t rows, int d) {
   const int lane = threadIdx.x % warp_size;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (row >= rows) return;
@@ -87,7 +89,8 @@ __global__ void __launch_bounds__(threads) norm_forward_any_kernel(const T* x, c
   float squares = 0.0f;
   for (int c = lane; c < d; c += warp_size) squares += (to_f32(stored[c]) - mean) * (to_f32(stored[c]) - mean);
   const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(d) + epsilon);
-  for (int c = lane; c < d; c += warp_size) y[row * d + c] = from_f32<T>((to_f32(stored[c]) - mean) * rstd * weight[c] + bias[c]);
+  for (int c = lane; c < d; c += warp_size)
+    y[row * d + c] = from_f32<T>((to_f32(stored[c]) - mean) * rstd * weight[c] + bias[c]);
   if (lane == 0) {
     means[row] = mean;
     rstds[row] = rstd;
@@ -97,25 +100,42 @@ __global__ void __launch_bounds__(threads) norm_forward_any_kernel(const T* x, c
 // With n = (sum - mean) * rstd and g = dy * weight: dsum = rstd * (g - mean(g) - n * mean(g n)).
 // Warp w of all warps takes rows w, w + warps, ...; partials: [blocks, 2, d], sums of dy*n and of dy.
 template <typename T, int PARTS, int WIDTH>
-__global__ void __launch_bounds__(threads) norm_backward_kernel(const T* dy, const T* sum, const float* means, const float* rstds,
-                                                                const float* weight, const T* extra, T* dsum, float* partials,
-                                                                std::int64_t rows, int d) {
+__global__ void __launch_bounds__(threads)
+    norm_backward_kernel(const T* dy, const T* sum, const float* means, const float* rstds, const float* weight,
+                         const T* extra, T* dsum, float* partials, std::int64_t rows, int d) {
   constexpr int columns = PARTS * warp_size * WIDTH;
   __shared__ float shared[warps / 2][columns];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   float scale_sum[PARTS][WIDTH] = {}, shift_sum[PARTS][WIDTH] = {};
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + warp; row < rows; row += static_cast<std::int64_t>(gridDim.x) * warps) {
-    const std::int64_t base = row * d;
-    const float mean = means[row], rstd = rstds[row];
-    float grads[PARTS][WIDTH], normal[PARTS][WIDTH];
-    float sum_g = 0.0f, sum_gn = 0.0f;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * warps;
+  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + warp;
+  // The next row is on its way while this one is summed.
+  uint4 next_grads[PARTS], next_sums[PARTS];
+  float next_mean = 0.0f, next_rstd = 0.0f;
+  const auto fetch = [&](std::int64_t which) {
+    if (which >= rows) return;
+    next_mean = means[which];
+    next_rstd = rstds[which];
 #pragma unroll
     for (int p = 0; p < PARTS; ++p) {
       const int column = (p * warp_size + lane) * WIDTH;
       if (column >= d) continue;
-      load_elements<WIDTH>(dy + base + column, grads[p]);
-      load_elements<WIDTH>(sum + base + column, normal[p]);
+      next_grads[p] = *reinterpret_cast<const uint4*>(dy + which * d + column);
+      next_sums[p] = *reinterpret_cast<const uint4*>(sum + which * d + column);
     }
+  };
+  fetch(row);
+  for (; row < rows; row += step) {
+    const std::int64_t base = row * d;
+    const float mean = next_mean, rstd = next_rstd;
+    float grads[PARTS][WIDTH], normal[PARTS][WIDTH];
+    float sum_g = 0.0f, sum_gn = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      unpack16<T>(next_grads[p], grads[p]);
+      unpack16<T>(next_sums[p], normal[p]);
+    }
+    fetch(row + step);
 #pragma unroll
     for (int p = 0; p < PARTS; ++p) {
       const int column = (p * warp_size + lane) * WIDTH;
@@ -144,7 +164,8 @@ __global__ void __launch_bounds__(threads) norm_backward_kernel(const T* dy, con
       store_elements<WIDTH>(dsum + base + column, grads[p]);
     }
   }
-  // Both sums over the block's warps: the upper half of the warps hands its numbers over, then the lower half is added in order.
+  // Both sums over the block's warps: the upper half of the warps hands its numbers over, then the lower half is added
+  // in order.
 #pragma unroll
   for (int which = 0; which < 2; ++which) {
     auto& mine = which == 0 ? scale_sum : shift_sum;
@@ -165,7 +186,8 @@ __global__ void __launch_bounds__(threads) norm_backward_kernel(const T* dy, con
     }
     __syncthreads();
     for (int place = threadIdx.x; place < columns; place += threads) {
-      const int column = (place / warp_size / WIDTH * warp_size + place % warp_size) * WIDTH + place / warp_size % WIDTH;
+      const int column =
+          (place / warp_size / WIDTH * warp_size + place % warp_size) * WIDTH + place / warp_size % WIDTH;
       if (column >= d) continue;
       float total = 0.0f;
 #pragma unroll
@@ -176,8 +198,9 @@ __global__ void __launch_bounds__(threads) norm_backward_kernel(const T* dy, con
 }
 
 template <typename T>
-__global__ void __launch_bounds__(threads) norm_backward_any_kernel(const T* dy, const T* sum, const float* means, const float* rstds,
-                                                                    const float* weight, const T* extra, T* dsum, std::int64_t rows, int d) {
+__global__ void __launch_bounds__(threads)
+    norm_backward_any_kernel(const T* dy, const T* sum, const float* means, const float* rstds, const float* weight,
+                             const T* extra, T* dsum, std::int64_t rows, int d) {
   const int lane = threadIdx.x % warp_size;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (row >= rows) return;
@@ -196,13 +219,16 @@ __global__ void __launch_bounds__(threads) norm_backward_any_kernel(const T* dy,
   }
 }
 
-// The parameter gradients for the kernel above, which must not have run yet: dsum may share dy's memory. Thread = column.
+// The parameter gradients for the kernel above, which must not have run yet: dsum may share dy's memory. Thread =
+// column.
 template <typename T>
-__global__ void __launch_bounds__(threads) norm_parameters_any_kernel(const T* dy, const T* sum, const float* means, const float* rstds,
-                                                                      float* partials, std::int64_t rows, int d, int rows_per_chunk) {
+__global__ void __launch_bounds__(threads)
+    norm_parameters_any_kernel(const T* dy, const T* sum, const float* means, const float* rstds, float* partials,
+                               std::int64_t rows, int d, int rows_per_chunk) {
   const int column = blockIdx.x * threads + threadIdx.x;
   if (column >= d) return;
-  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * rows_per_chunk, end = min(rows, begin + rows_per_chunk);
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * rows_per_chunk,
+                     end = min(rows, begin + rows_per_chunk);
   float scale_sum = 0.0f, shift_sum = 0.0f;
   for (std::int64_t row = begin; row < end; ++row) {
     const float g = to_f32(dy[row * d + column]);
@@ -215,8 +241,8 @@ __global__ void __launch_bounds__(threads) norm_parameters_any_kernel(const T* d
 
 }  // namespace
 
-void add_norm_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight, const Param& bias, Tensor& sum, Tensor& y,
-                      Tensor& mean, Tensor& rstd) {
+void add_norm_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight, const Param& bias,
+                      Tensor& sum, Tensor& y, Tensor& mean, Tensor& rstd) {
   const std::int64_t rows = x.dim(0);
   const int d = static_cast<int>(x.dim(1));
   if (rows == 0) return;
@@ -228,20 +254,28 @@ void add_norm_forward(Context& ctx, const Tensor& x, const Tensor* addend, const
     const float *scale = floats(weight.value), *shift = floats(bias.value);
     T *total = elements_of<T>(sum), *out = elements_of<T>(y);
     const auto launch = [&](auto kernel) {
-      kernel<<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(in, more, scale, shift, total, out, floats(mean), floats(rstd), rows, d);
+      kernel<<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(in, more, scale, shift, total, out, floats(mean),
+                                                                      floats(rstd), rows, d);
       SOME_CUDA_LAUNCHED();
     };
-    const int parts = d % width == 0 && all_aligned16(in, more, scale, shift, total, out) ? (d + warp_size * width - 1) / (warp_size * width) : 99;
-    if (parts <= 1) launch(norm_forward_kernel<T, 1, width>);
-    else if (parts <= 2) launch(norm_forward_kernel<T, 2, width>);
-    else if (parts <= 4) launch(norm_forward_kernel<T, 4, width>);
-    else if (parts <= 8) launch(norm_forward_kernel<T, 8, width>);
-    else launch(norm_forward_any_kernel<T>);
+    const int parts = d % width == 0 && all_aligned16(in, more, scale, shift, total, out)
+                          ? (d + warp_size * width - 1) / (warp_size * width)
+                          : 99;
+    if (parts <= 1)
+      launch(norm_forward_kernel<T, 1, width>);
+    else if (parts <= 2)
+      launch(norm_forward_kernel<T, 2, width>);
+    else if (parts <= 4)
+      launch(norm_forward_kernel<T, 4, width>);
+    else if (parts <= 8)
+      launch(norm_forward_kernel<T, 8, width>);
+    else
+      launch(norm_forward_any_kernel<T>);
   });
 }
 
-void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& mean, const Tensor& rstd, const Param& weight,
-                   const Param& bias, const Tensor* extra, Tensor& dsum) {
+void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& mean, const Tensor& rstd,
+                   const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum) {
   const std::int64_t rows = dy.dim(0);
   const int d = static_cast<int>(dy.dim(1));
   if (rows == 0) return;
@@ -262,14 +296,19 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
       const int blocks = static_cast<int>(std::clamp<std::int64_t>((rows + 4 * warps - 1) / (4 * warps), 1, 264));
       float* partials = floats(ctx.scratch({blocks, 2, d}, DType::f32));
       const auto launch = [&](auto kernel) {
-        kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(grad, input, floats(mean), floats(rstd), scale, more, out, partials, rows, d);
+        kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(grad, input, floats(mean), floats(rstd), scale, more, out,
+                                                         partials, rows, d);
         SOME_CUDA_LAUNCHED();
       };
       const int parts = (d + warp_size * width - 1) / (warp_size * width);
-      if (parts <= 1) launch(norm_backward_kernel<T, 1, width>);
-      else if (parts <= 2) launch(norm_backward_kernel<T, 2, width>);
-      else if (parts <= 4) launch(norm_backward_kernel<T, 4, width>);
-      else if constexpr (width == 4) launch(norm_backward_kernel<T, 8, width>);
+      if (parts <= 1)
+        launch(norm_backward_kernel<T, 1, width>);
+      else if (parts <= 2)
+        launch(norm_backward_kernel<T, 2, width>);
+      else if (parts <= 4)
+        launch(norm_backward_kernel<T, 4, width>);
+      else if constexpr (width == 4)
+        launch(norm_backward_kernel<T, 8, width>);
       if (with_parameters) add_partials(ctx, partials, blocks, 2 * d, scale_grad, d, shift_grad);
       return;
     }
@@ -277,13 +316,13 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
       const int rows_per_chunk = static_cast<int>(std::max<std::int64_t>(64, (rows + 255) / 256));
       const int chunks = grid_for(rows, rows_per_chunk);
       float* partials = floats(ctx.scratch({chunks, 2, d}, DType::f32));
-      norm_parameters_any_kernel<T><<<dim3(grid_for(d, threads), chunks), threads, 0, ctx.cuda->stream>>>(grad, input, floats(mean), floats(rstd),
-                                                                                                          partials, rows, d, rows_per_chunk);
+      norm_parameters_any_kernel<T><<<dim3(grid_for(d, threads), chunks), threads, 0, ctx.cuda->stream>>>(
+          grad, input, floats(mean), floats(rstd), partials, rows, d, rows_per_chunk);
       SOME_CUDA_LAUNCHED();
       add_partials(ctx, partials, chunks, 2 * d, scale_grad, d, shift_grad);
     }
-    norm_backward_any_kernel<T><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(grad, input, floats(mean), floats(rstd), scale, more,
-                                                                                         out, rows, d);
+    norm_backward_any_kernel<T><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
+        grad, input, floats(mean), floats(rstd), scale, more, out, rows, d);
     SOME_CUDA_LAUNCHED();
   });
 }

@@ -1,10 +1,10 @@
-// AdamW over the flat buffers: 16 bytes of each read and 12 written a parameter, 2 more for the bf16 copy, in one launch.
-#include "ops/optimizer.h"
-
+// AdamW over the flat buffers: 16 bytes of each read and 12 written a parameter, 2 more for the bf16 copy, in one
+// launch.
 #include <algorithm>
 #include <cmath>
 
 #include "ops/cuda_kernels.h"
+#include "ops/optimizer.h"
 
 namespace some::cuda {
 namespace {
@@ -15,7 +15,8 @@ constexpr int norm_blocks = 528;
 __global__ void __launch_bounds__(threads) squares_kernel(const float* grad, std::int64_t count, double* partials) {
   __shared__ double shared[warp_size];
   const std::int64_t quads = count / 4;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x, step = static_cast<std::int64_t>(gridDim.x) * threads;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x,
+                     step = static_cast<std::int64_t>(gridDim.x) * threads;
   double sum = 0.0;
 #pragma unroll 4
   for (std::int64_t i = first; i < quads; i += step) {
@@ -38,24 +39,26 @@ __global__ void __launch_bounds__(1024) length_kernel(const double* partials, in
 }
 
 struct Factors {
-  float keep;           // 1 - lr * weight_decay
-  float beta1, beta2;   // of the running means
-  float new1, new2;     // 1 - beta, rounded once from double
-  float step_size;      // lr / (1 - beta1^step)
-  float root_scale;     // 1 / sqrt(1 - beta2^step)
+  float keep;          // 1 - lr * weight_decay
+  float beta1, beta2;  // of the running means
+  float new1, new2;    // 1 - beta, rounded once from double
+  float step_size;     // lr / (1 - beta1^step)
+  float root_scale;    // 1 / sqrt(1 - beta2^step)
   float eps, clip;
 };
 
-__device__ __forceinline__ void adam(const Factors& f, float scale, float g, float& value, float& first, float& second) {
+__device__ __forceinline__ void adam(const Factors& f, float scale, float g, float& value, float& first,
+                                     float& second) {
   g *= scale;
   first = f.beta1 * first + f.new1 * g;
   second = f.beta2 * second + f.new2 * g * g;
   value = value * f.keep - f.step_size * first / (sqrtf(second) * f.root_scale + f.eps);
 }
 
-template <int WIDTH, bool COPY>
-__global__ void __launch_bounds__(threads) adamw_kernel(float* value, __nv_bfloat16* compute, const float* grad, float* first, float* second,
-                                                        const float* norm, std::int64_t vectors, Factors factors) {
+template <int WIDTH, typename Copy>
+__global__ void __launch_bounds__(threads)
+    adamw_kernel(float* value, Copy* compute, const float* grad, float* first, float* second, const float* norm,
+                 std::int64_t vectors, Factors factors) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= vectors) return;
   float scale = 1.0f;
@@ -70,7 +73,7 @@ __global__ void __launch_bounds__(threads) adamw_kernel(float* value, __nv_bfloa
   store_elements<WIDTH>(value + i * WIDTH, v);
   store_elements<WIDTH>(first + i * WIDTH, m);
   store_elements<WIDTH>(second + i * WIDTH, s);
-  if constexpr (COPY) store_elements<WIDTH>(compute + i * WIDTH, v);
+  if (compute != nullptr) store_elements<WIDTH>(compute + i * WIDTH, v);
 }
 
 }  // namespace
@@ -86,8 +89,8 @@ void gradient_norm(Context& ctx, const Tensor& grad, Tensor& norm) {
   SOME_CUDA_LAUNCHED();
 }
 
-void adamw_step(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second, const Tensor& norm,
-                const AdamSettings& settings) {
+void adamw_step(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second,
+                const Tensor& norm, const AdamSettings& settings) {
   const std::int64_t count = value.elements();
   if (count == 0) return;
   const double step = static_cast<double>(settings.step);
@@ -101,23 +104,24 @@ void adamw_step(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad
   factors.root_scale = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(settings.beta2, step)));
   factors.eps = static_cast<float>(settings.eps);
   factors.clip = static_cast<float>(settings.clip);
-  const bool copies = compute && compute.raw() != value.raw();
-  if (copies && compute.dtype() != DType::bf16) failed("adamw_step: a copy in {} is not known on the GPU", name_of(compute.dtype()));
-  __nv_bfloat16* copy = copies ? elements_of<__nv_bfloat16>(compute) : nullptr;
-  const bool vectors = all_aligned16(value.raw(), grad.raw(), first.raw(), second.raw(), copy);
   const float* lengths = norm ? floats(norm) : nullptr;
   if (lengths == nullptr) factors.clip = 0.0f;
-  // [begin, count) by groups of `width`.
-  const auto launch = [&](auto kernel, std::int64_t begin, std::int64_t groups) {
-    if (groups == 0) return;
-    kernel<<<grid_for(groups, threads), threads, 0, ctx.cuda->stream>>>(floats(value) + begin, copy == nullptr ? nullptr : copy + begin,
-                                                                       floats(grad) + begin, floats(first) + begin, floats(second) + begin, lengths,
-                                                                       groups, factors);
-    SOME_CUDA_LAUNCHED();
-  };
-  const std::int64_t quads = vectors ? count / 4 : 0;
-  copies ? launch(adamw_kernel<4, true>, 0, quads) : launch(adamw_kernel<4, false>, 0, quads);
-  copies ? launch(adamw_kernel<1, true>, quads * 4, count - quads * 4) : launch(adamw_kernel<1, false>, quads * 4, count - quads * 4);
+  const bool copies = compute && compute.raw() != value.raw();
+  with_real_type(copies ? compute.dtype() : DType::bf16, "AdamW", [&](auto tag) {
+    using Copy = decltype(tag);
+    Copy* copy = copies ? elements_of<Copy>(compute) : nullptr;
+    const auto launch = [&](auto kernel, std::int64_t begin, std::int64_t groups) {
+      if (groups == 0) return;
+      kernel<<<grid_for(groups, threads), threads, 0, ctx.cuda->stream>>>(
+          floats(value) + begin, copies ? copy + begin : nullptr, floats(grad) + begin, floats(first) + begin,
+          floats(second) + begin, lengths, groups, factors);
+      SOME_CUDA_LAUNCHED();
+    };
+    const bool vectors = all_aligned16(value.raw(), grad.raw(), first.raw(), second.raw(), copy);
+    const std::int64_t quads = vectors ? count / 4 : 0;
+    launch(adamw_kernel<4, Copy>, 0, quads);
+    launch(adamw_kernel<1, Copy>, quads * 4, count - quads * 4);
+  });
 }
 
 }  // namespace some::cuda

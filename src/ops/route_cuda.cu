@@ -1,9 +1,8 @@
-// Queries, scores and the choice of experts, all in fp32: one warp a token, its row in registers where it fits. The scores are one
-// fp32 matrix product (never TF32), so that the choice does not depend on the precision of the model.
-#include "ops/route.h"
-
+// Queries, scores and the choice of experts, all in fp32: one warp a token, its row in registers where it fits. The
+// scores are an fp32 product (never TF32), so that the choice does not depend on the precision of the model.
 #include "ops/cuda_kernels.h"
 #include "ops/random_choice.h"
+#include "ops/route.h"
 
 namespace some::cuda {
 namespace {
@@ -12,14 +11,18 @@ constexpr float shortest = 1e-12f;  // spec 3.2
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
-__device__ __forceinline__ std::int64_t warp_row() { return static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size; }
+__device__ __forceinline__ std::int64_t warp_row() {
+  return static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
+}
 
 // A row of d floats spread over a warp: PARTS groups of WIDTH a lane. PARTS and WIDTH are chosen so that d fits.
 template <int PARTS, int WIDTH>
 struct WarpRow {
   float v[PARTS][WIDTH];
 
-  __device__ static int column(int part) { return (part * warp_size + static_cast<int>(threadIdx.x) % warp_size) * WIDTH; }
+  __device__ static int column(int part) {
+    return (part * warp_size + static_cast<int>(threadIdx.x) % warp_size) * WIDTH;
+  }
   __device__ void load(const float* source, int d) {
 #pragma unroll
     for (int p = 0; p < PARTS; ++p) {
@@ -60,8 +63,8 @@ struct WarpRow {
 };
 
 template <typename Row>
-__global__ void __launch_bounds__(threads) query_forward_kernel(const float* raw, const float* previous, float ground, float* query, float* norms,
-                                                                std::int64_t rows, int d) {
+__global__ void __launch_bounds__(threads) query_forward_kernel(const float* raw, const float* previous, float ground,
+                                                                float* query, float* norms, std::int64_t rows, int d) {
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   Row q;
@@ -92,8 +95,9 @@ __device__ __forceinline__ void project(const Row& direction, float scale, float
 }
 
 template <typename Row>
-__global__ void __launch_bounds__(threads) query_backward_kernel(const float* dquery, const float* raw, const float* query, const float* norms, float ground,
-                                                                 float* draw, float* dprevious, std::int64_t rows, int d) {
+__global__ void __launch_bounds__(threads)
+    query_backward_kernel(const float* dquery, const float* raw, const float* query, const float* norms, float ground,
+                          float* draw, float* dprevious, std::int64_t rows, int d) {
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   Row g, direction;
@@ -114,7 +118,8 @@ __global__ void __launch_bounds__(threads) query_backward_kernel(const float* dq
   g.store(draw + row * d, d);
 }
 
-// Numbers in the order of the scores; a score that is not a number counts as the lowest, and 0 stands below all of them.
+// Numbers in the order of the scores; a score that is not a number counts as the lowest, and 0 stands below all of
+// them.
 __device__ __forceinline__ unsigned rank_of(float score) {
   if (isnan(score)) score = -INFINITY;
   const unsigned bits = __float_as_uint(score + 0.0f);  // -0 becomes +0: they are equal
@@ -138,14 +143,12 @@ __device__ __forceinline__ void row_softmax(const float* scores, float* gates, i
   for (int i = lane; i < k; i += warp_size) gates[i] = expf(scores[i] * inverse - highest) / sum;
 }
 
-// The k best of `experts` <= 32*ITEMS scores, k <= 32: k rounds of "largest of the warp"; equal scores go to the lower expert.
+// The k best of `experts` <= 32*ITEMS scores, k <= 32, by a warp: k rounds of "largest of the warp"; equal scores go to
+// the lower expert. Then their softmax.
 template <int ITEMS>
-__global__ void __launch_bounds__(threads) choose_kernel(const float* all_scores, const float* temperature, std::int64_t rows, int experts, int k,
-                                                         std::int32_t* indices, float* scores, float* gates) {
-  const std::int64_t row = warp_row();
-  if (row >= rows) return;
+__device__ __forceinline__ void choose_row(const float* line, int experts, int k, float inverse, std::int32_t* indices,
+                                           float* scores, float* gates) {
   const int lane = threadIdx.x % warp_size;
-  const float* line = all_scores + row * experts;
   unsigned ranks[ITEMS];
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
@@ -164,7 +167,9 @@ __global__ void __launch_bounds__(threads) choose_kernel(const float* all_scores
       }
     }
     const unsigned highest = __reduce_max_sync(full_warp, best);
-    const unsigned winner = __reduce_min_sync(full_warp, best == highest && highest != 0u ? static_cast<unsigned>(where * warp_size + lane) : 0xFFFFFFFFu);
+    const unsigned mine =
+        best == highest && highest != 0u ? static_cast<unsigned>(where * warp_size + lane) : 0xFFFFFFFFu;
+    const unsigned winner = __reduce_min_sync(full_warp, mine);
     if (lane == round) chosen = static_cast<int>(winner);
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
@@ -173,20 +178,122 @@ __global__ void __launch_bounds__(threads) choose_kernel(const float* all_scores
   }
   const bool mine = lane < k;
   const float score = mine ? line[chosen] : 0.0f;
-  const float scaled = mine ? score * (1.0f / temperature[0]) : -INFINITY;
+  const float scaled = mine ? score * inverse : -INFINITY;
   const float highest = warp_max(scaled);
   const float weight = mine ? expf(scaled - highest) : 0.0f;
   const float sum = warp_sum(weight);
   if (mine) {
-    indices[row * k + lane] = chosen;
-    scores[row * k + lane] = score;
-    gates[row * k + lane] = weight / sum;
+    indices[lane] = chosen;
+    scores[lane] = score;
+    gates[lane] = weight / sum;
+  }
+}
+
+template <int ITEMS>
+__global__ void __launch_bounds__(threads)
+    choose_kernel(const float* all_scores, const float* temperature, std::int64_t rows, int experts, int k,
+                  std::int32_t* indices, float* scores, float* gates) {
+  const std::int64_t row = warp_row();
+  if (row >= rows) return;
+  choose_row<ITEMS>(all_scores + row * experts, experts, k, 1.0f / temperature[0], indices + row * k, scores + row * k,
+                    gates + row * k);
+}
+
+// Scores and choice in one kernel for few experts, where a matrix product has too few columns to fill the GPU: a block
+// multiplies 32 queries by all keys, 64 at a time, in fp32, keeps the scores in shared memory and chooses from there. A
+// thread owns 4 by 4 scores and reads both factors four numbers at a time; rows are padded to 36 floats, so that a
+// warp's reads fall into different banks.
+constexpr int tile_tokens = 32, tile_experts = 64, tile_depth = 32, tile_pitch = tile_depth + 4;
+constexpr int fused_threads = 128;
+
+template <int ITEMS>
+__global__ void __launch_bounds__(fused_threads)
+    score_and_choose_kernel(const float* query, const float* keys, const float* temperature, std::int64_t rows, int d,
+                            int experts, int k, std::int32_t* indices, float* scores, float* gates) {
+  __shared__ __align__(16) float left[tile_tokens][tile_pitch];
+  __shared__ __align__(16) float right[tile_experts][tile_pitch];
+  __shared__ float all[tile_tokens][ITEMS * warp_size];
+  constexpr int quads = tile_depth / 4;  // 16-byte words in a row of a tile
+  constexpr int left_words = tile_tokens * quads / fused_threads, right_words = tile_experts * quads / fused_threads;
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * tile_tokens;
+  const int expert_lane = threadIdx.x % 16, token_lane = threadIdx.x / 16;
+  for (int first_expert = 0; first_expert < experts; first_expert += tile_experts) {
+    float sum[4][4] = {};
+    float4 next_left[left_words], next_right[right_words];
+    const auto fetch = [&](int depth) {
+#pragma unroll
+      for (int n = 0; n < left_words; ++n) {
+        const int word = n * fused_threads + static_cast<int>(threadIdx.x), column = depth + word % quads * 4;
+        const std::int64_t row = first_row + word / quads;
+        next_left[n] = row < rows && column < d ? *reinterpret_cast<const float4*>(query + row * d + column)
+                                                : make_float4(0, 0, 0, 0);
+      }
+#pragma unroll
+      for (int n = 0; n < right_words; ++n) {
+        const int word = n * fused_threads + static_cast<int>(threadIdx.x), column = depth + word % quads * 4;
+        const int expert = first_expert + word / quads;
+        next_right[n] = expert < experts && column < d
+                            ? *reinterpret_cast<const float4*>(keys + static_cast<std::int64_t>(expert) * d + column)
+                            : make_float4(0, 0, 0, 0);
+      }
+    };
+    fetch(0);
+    for (int depth = 0; depth < d; depth += tile_depth) {
+      __syncthreads();  // the tiles of the round before have been read
+#pragma unroll
+      for (int n = 0; n < left_words; ++n) {
+        const int word = n * fused_threads + static_cast<int>(threadIdx.x);
+        *reinterpret_cast<float4*>(&left[word / quads][word % quads * 4]) = next_left[n];
+      }
+#pragma unroll
+      for (int n = 0; n < right_words; ++n) {
+        const int word = n * fused_threads + static_cast<int>(threadIdx.x);
+        *reinterpret_cast<float4*>(&right[word / quads][word % quads * 4]) = next_right[n];
+      }
+      __syncthreads();
+      if (depth + tile_depth < d) fetch(depth + tile_depth);
+#pragma unroll
+      for (int c = 0; c < tile_depth; c += 4) {
+        float4 a[4], b[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          a[i] = *reinterpret_cast<const float4*>(&left[token_lane + 8 * i][c]);
+          b[i] = *reinterpret_cast<const float4*>(&right[expert_lane + 16 * i][c]);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            sum[i][j] = fmaf(a[i].x, b[j].x, sum[i][j]);
+            sum[i][j] = fmaf(a[i].y, b[j].y, sum[i][j]);
+            sum[i][j] = fmaf(a[i].z, b[j].z, sum[i][j]);
+            sum[i][j] = fmaf(a[i].w, b[j].w, sum[i][j]);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int expert = first_expert + expert_lane + 16 * j;
+        if (expert < experts) all[token_lane + 8 * i][expert] = sum[i][j];
+      }
+    }
+  }
+  __syncthreads();
+  const float inverse = 1.0f / temperature[0];
+  for (int token = static_cast<int>(threadIdx.x) / warp_size; token < tile_tokens; token += fused_threads / warp_size) {
+    const std::int64_t row = first_row + token;
+    if (row < rows)
+      choose_row<ITEMS>(all[token], experts, k, inverse, indices + row * k, scores + row * k, gates + row * k);
   }
 }
 
 // Any number of experts and any k: in each round the best of those that stand behind the last one chosen.
-__global__ void __launch_bounds__(threads) choose_any_kernel(const float* all_scores, const float* temperature, std::int64_t rows, int experts, int k,
-                                                             std::int32_t* indices, float* scores, float* gates) {
+__global__ void __launch_bounds__(threads)
+    choose_any_kernel(const float* all_scores, const float* temperature, std::int64_t rows, int experts, int k,
+                      std::int32_t* indices, float* scores, float* gates) {
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   const int lane = threadIdx.x % warp_size;
@@ -197,7 +304,8 @@ __global__ void __launch_bounds__(threads) choose_any_kernel(const float* all_sc
     unsigned best = 0u, where = 0xFFFFFFFFu;
     for (int expert = lane; expert < experts; expert += warp_size) {
       const unsigned rank = rank_of(line[expert]);
-      const bool behind = none_yet || rank < last_rank || (rank == last_rank && static_cast<unsigned>(expert) > last_expert);
+      const bool behind =
+          none_yet || rank < last_rank || (rank == last_rank && static_cast<unsigned>(expert) > last_expert);
       if (behind && rank > best) {
         best = rank;
         where = static_cast<unsigned>(expert);
@@ -216,8 +324,9 @@ __global__ void __launch_bounds__(threads) choose_any_kernel(const float* all_sc
 }
 
 template <typename Row>
-__global__ void __launch_bounds__(threads) score_given_kernel(const float* query, const float* keys, const float* temperature, std::int64_t rows, int d,
-                                                              int k, const std::int32_t* indices, float* scores, float* gates) {
+__global__ void __launch_bounds__(threads)
+    score_given_kernel(const float* query, const float* keys, const float* temperature, std::int64_t rows, int d, int k,
+                       const std::int32_t* indices, float* scores, float* gates) {
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   Row q, key;
@@ -231,17 +340,20 @@ __global__ void __launch_bounds__(threads) score_given_kernel(const float* query
   row_softmax(scores + row * k, gates + row * k, k, 1.0f / temperature[0]);
 }
 
-__global__ void __launch_bounds__(threads) random_choice_kernel(const std::int32_t* tokens, std::int64_t count, int experts, std::uint64_t seed, int layer,
-                                                                int k, std::int32_t* indices) {
+__global__ void __launch_bounds__(threads)
+    random_choice_kernel(const std::int32_t* tokens, std::int64_t count, int experts, std::uint64_t seed, int layer,
+                         int k, std::int32_t* indices) {
   const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (t < count) choose_experts(seed, layer, tokens[t], experts, k, indices + t * k);
 }
 
-// gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and -tau times the slope of tau is sum_i ds_i s_i.
+// gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and -tau times the slope of tau is
+// sum_i ds_i s_i.
 template <typename Row>
-__global__ void __launch_bounds__(threads) route_backward_kernel(const float* dgates, const float* gates, const float* scores, const std::int32_t* indices,
-                                                                 const float* keys, const float* temperature, std::int64_t rows, int d, int k, float* dquery,
-                                                                 float* along) {
+__global__ void __launch_bounds__(threads)
+    route_backward_kernel(const float* dgates, const float* gates, const float* scores, const std::int32_t* indices,
+                          const float* keys, const float* temperature, std::int64_t rows, int d, int k, float* dquery,
+                          float* along) {
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   const int lane = threadIdx.x % warp_size;
@@ -263,7 +375,8 @@ __global__ void __launch_bounds__(threads) route_backward_kernel(const float* dg
   if (along != nullptr && lane == 0) along[row] = slope;
 }
 
-__global__ void __launch_bounds__(1024) temperature_kernel(const float* along, std::int64_t rows, const float* temperature, float* dtemperature) {
+__global__ void __launch_bounds__(1024)
+    temperature_kernel(const float* along, std::int64_t rows, const float* temperature, float* dtemperature) {
   __shared__ double shared[warp_size];
   double sum = 0.0;
   for (std::int64_t row = threadIdx.x; row < rows; row += blockDim.x) sum += along[row];
@@ -290,34 +403,38 @@ void with_row(int d, bool aligned, Function&& function) {
 
 }  // namespace
 
-void query_forward(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query, Tensor& norms) {
+void query_forward(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
+                   Tensor& norms) {
   const std::int64_t rows = raw.dim(0);
   const int d = static_cast<int>(raw.dim(1));
   if (rows == 0) return;
   const float* below = previous != nullptr && ground > 0.0 ? floats(*previous) : nullptr;
   with_row(d, all_aligned16(raw.raw(), below, query.raw()), [&](auto row) {
-    query_forward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(floats(raw), below, static_cast<float>(ground),
-                                                                                                floats(query), floats(norms), rows, d);
+    query_forward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
+        floats(raw), below, static_cast<float>(ground), floats(query), floats(norms), rows, d);
     SOME_CUDA_LAUNCHED();
   });
 }
 
-void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms, double ground, Tensor& draw,
-                    Tensor* dprevious) {
+void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms,
+                    double ground, Tensor& draw, Tensor* dprevious) {
   const std::int64_t rows = raw.dim(0);
   const int d = static_cast<int>(raw.dim(1));
   if (rows == 0) return;
   float* below = dprevious != nullptr ? floats(*dprevious) : nullptr;
   with_row(d, all_aligned16(dquery.raw(), raw.raw(), query.raw(), draw.raw(), below), [&](auto row) {
     query_backward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
-        floats(dquery), floats(raw), floats(query), floats(norms), static_cast<float>(ground), floats(draw), below, rows, d);
+        floats(dquery), floats(raw), floats(query), floats(norms), static_cast<float>(ground), floats(draw), below,
+        rows, d);
     SOME_CUDA_LAUNCHED();
   });
 }
 
-void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given, Routing& routing) {
+void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given,
+                   Routing& routing) {
   const std::int64_t rows = query.dim(0), experts = keys.dim(0);
-  const int d = static_cast<int>(query.dim(1)), k = static_cast<int>(routing.indices.dim(1)), count = static_cast<int>(experts);
+  const int d = static_cast<int>(query.dim(1)), k = static_cast<int>(routing.indices.dim(1)),
+            count = static_cast<int>(experts);
   if (k > experts) failed("cannot choose {} of {} experts", k, experts);
   if (rows == 0) return;
   std::int32_t* indices = ints(routing.indices);
@@ -325,25 +442,42 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
   const int blocks = grid_for(rows, warps);
   if (choice_given) {
     with_row(d, all_aligned16(query.raw(), keys.raw()), [&](auto row) {
-      score_given_kernel<decltype(row)><<<blocks, threads, 0, ctx.cuda->stream>>>(floats(query), floats(keys), floats(temperature), rows, d, k, indices,
-                                                                                  scores, gates);
+      score_given_kernel<decltype(row)><<<blocks, threads, 0, ctx.cuda->stream>>>(
+          floats(query), floats(keys), floats(temperature), rows, d, k, indices, scores, gates);
       SOME_CUDA_LAUNCHED();
     });
     return;
   }
+  if (k <= warp_size && experts <= 4 * warp_size && d % 4 == 0 && all_aligned16(query.raw(), keys.raw())) {
+    const auto launch = [&](auto kernel) {
+      kernel<<<grid_for(rows, tile_tokens), fused_threads, 0, ctx.cuda->stream>>>(
+          floats(query), floats(keys), floats(temperature), rows, d, count, k, indices, scores, gates);
+      SOME_CUDA_LAUNCHED();
+    };
+    experts <= 2 * warp_size ? launch(score_and_choose_kernel<2>) : launch(score_and_choose_kernel<4>);
+    return;
+  }
   const ArenaScope scope(*ctx.arena);
   const Tensor all = ctx.scratch({rows, experts}, DType::f32);
-  matmul(ctx, rows, experts, d, {query.raw(), DType::f32, false}, {keys.raw(), DType::f32, true}, all.raw(), DType::f32, false);
+  matmul(ctx, rows, experts, d, {query.raw(), DType::f32, false}, {keys.raw(), DType::f32, true}, all.raw(), DType::f32,
+         false);
   const auto launch = [&](auto kernel) {
-    kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(floats(all), floats(temperature), rows, count, k, indices, scores, gates);
+    kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(floats(all), floats(temperature), rows, count, k, indices, scores,
+                                                     gates);
     SOME_CUDA_LAUNCHED();
   };
-  if (k > warp_size || experts > 32 * warp_size) launch(choose_any_kernel);
-  else if (experts <= 2 * warp_size) launch(choose_kernel<2>);
-  else if (experts <= 4 * warp_size) launch(choose_kernel<4>);
-  else if (experts <= 8 * warp_size) launch(choose_kernel<8>);
-  else if (experts <= 16 * warp_size) launch(choose_kernel<16>);
-  else launch(choose_kernel<32>);
+  if (k > warp_size || experts > 32 * warp_size)
+    launch(choose_any_kernel);
+  else if (experts <= 2 * warp_size)
+    launch(choose_kernel<2>);
+  else if (experts <= 4 * warp_size)
+    launch(choose_kernel<4>);
+  else if (experts <= 8 * warp_size)
+    launch(choose_kernel<8>);
+  else if (experts <= 16 * warp_size)
+    launch(choose_kernel<16>);
+  else
+    launch(choose_kernel<32>);
 }
 
 void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
@@ -351,12 +485,13 @@ void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_
   const int k = static_cast<int>(indices.dim(1));
   if (k > experts) failed("cannot choose {} of {} experts", k, experts);
   if (count == 0) return;
-  random_choice_kernel<<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(ints(tokens), count, experts, seed, layer, k, ints(indices));
+  random_choice_kernel<<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(ints(tokens), count, experts, seed,
+                                                                                   layer, k, ints(indices));
   SOME_CUDA_LAUNCHED();
 }
 
-void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys, const Tensor& temperature, Tensor& dquery,
-                    Tensor* dtemperature) {
+void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
+                    const Tensor& temperature, Tensor& dquery, Tensor* dtemperature) {
   const std::int64_t rows = dgates.dim(0);
   const int k = static_cast<int>(dgates.dim(1)), d = static_cast<int>(keys.dim(1));
   if (rows == 0) return;
@@ -364,8 +499,8 @@ void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, 
   float* along = dtemperature != nullptr ? floats(ctx.scratch({rows}, DType::f32)) : nullptr;
   with_row(d, all_aligned16(keys.raw(), dquery.raw()), [&](auto row) {
     route_backward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
-        floats(dgates), floats(routing.gates), floats(routing.scores), ints(routing.indices), floats(keys), floats(temperature), rows, d, k, floats(dquery),
-        along);
+        floats(dgates), floats(routing.gates), floats(routing.scores), ints(routing.indices), floats(keys),
+        floats(temperature), rows, d, k, floats(dquery), along);
     SOME_CUDA_LAUNCHED();
   });
   if (dtemperature == nullptr) return;

@@ -1,4 +1,5 @@
-// Sorting on the device, and sums of rows by a sorted key: the gradient of an embedding, the query sums of the key store. CUDA only.
+// Sorting on the device, and sums of rows by a sorted key: the gradient of an embedding, the query sums of the key
+// store. CUDA only.
 #pragma once
 
 #include "ops/cuda_kernels.h"
@@ -20,9 +21,10 @@ SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* 
 
 int bits_for(std::int64_t largest_key);
 
-// target[key, :] += scale * sum of values[item / divisor, :] over the items of that key, in their order; keys from `keys_end` on are
-// left out. values: [*, d] f32 or bf16; target: [keys_end, d]. The order of additions depends on the keys alone.
-void add_segment_sums(Context& ctx, const SortedPairs& sorted, std::int64_t count, std::int32_t keys_end, int divisor, const void* values,
-                      DType type, int d, float scale, float* target);
+// target[key, :] += scale * sum of values[item / divisor, :] over the items of that key, in their order; keys from
+// `keys_end` on are left out. values: [*, d] f32 or bf16; target: [keys_end, d]. The order of additions depends on the
+// keys alone.
+void add_segment_sums(Context& ctx, const SortedPairs& sorted, std::int64_t count, std::int32_t keys_end, int divisor,
+                      const void* values, DType type, int d, float scale, float* target);
 
 }  // namespace some::cuda

@@ -1,6 +1,6 @@
-// Two levels, because one key (the padding token, a popular expert) may own most of the rows: the sorted list is cut into chunks of
-// equal length; a key that lies inside one chunk is summed there, one that crosses chunks leaves a partial sum in each and is put
-// together by the second kernel. Every row is read once.
+// Two levels, because one key (the padding token, a popular expert) may own most of the rows: the sorted list is cut
+// into chunks of equal length; a key that lies inside one chunk is summed there, one that crosses chunks leaves a
+// partial sum in each and is put together by the second kernel. Every row is read once.
 #include "ops/segment_sums.h"
 
 namespace some::cuda {
@@ -10,12 +10,13 @@ constexpr int threads = 128;
 constexpr int most_in_chunk = 64;
 constexpr int together = 8;  // rows in flight
 
-// partials: [chunks, 2, d]; 0 holds the sum of a key that came from the chunk before (it may go on behind this one as well), 1 that of
-// a key that begins here and goes on in the next chunk.
+// partials: [chunks, 2, d]; 0 holds the sum of a key that came from the chunk before (it may go on behind this one as
+// well), 1 that of a key that begins here and goes on in the next chunk.
 template <typename T, int WIDTH>
-__global__ void __launch_bounds__(threads) chunk_sums_kernel(const std::int32_t* keys, const std::int32_t* items, int count, int chunk_length,
-                                                             std::int32_t keys_end, int divisor, const T* values, int d, float scale, float* target,
-                                                             float* partials) {
+__global__ void __launch_bounds__(threads)
+    chunk_sums_kernel(const std::int32_t* keys, const std::int32_t* items, int count, int chunk_length,
+                      std::int32_t keys_end, int divisor, const T* values, int d, float scale, float* target,
+                      float* partials) {
   __shared__ std::int32_t key_of[most_in_chunk + 1];
   __shared__ std::int32_t row_of[most_in_chunk];
   const int begin = blockIdx.x * chunk_length, length = min(chunk_length, count - begin);
@@ -34,7 +35,8 @@ __global__ void __launch_bounds__(threads) chunk_sums_kernel(const std::int32_t*
       float rows[together][WIDTH];
 #pragma unroll
       for (int j = 0; j < together; ++j) {
-        if (first + j < length) load_elements<WIDTH>(values + static_cast<std::int64_t>(row_of[first + j]) * d + column, rows[j]);
+        if (first + j < length)
+          load_elements<WIDTH>(values + static_cast<std::int64_t>(row_of[first + j]) * d + column, rows[j]);
       }
 #pragma unroll
       for (int j = 0; j < together; ++j) {
@@ -52,7 +54,8 @@ __global__ void __launch_bounds__(threads) chunk_sums_kernel(const std::int32_t*
           for (int i = 0; i < WIDTH; ++i) old[i] += scale * sum[i];
           store_elements<WIDTH>(out, old);
         } else {
-          store_elements<WIDTH>(partials + (static_cast<std::int64_t>(blockIdx.x) * 2 + (whole ? 1 : 0)) * d + column, sum);
+          store_elements<WIDTH>(partials + (static_cast<std::int64_t>(blockIdx.x) * 2 + (whole ? 1 : 0)) * d + column,
+                                sum);
         }
         whole = true;
 #pragma unroll
@@ -65,10 +68,12 @@ __global__ void __launch_bounds__(threads) chunk_sums_kernel(const std::int32_t*
 constexpr int span_threads = 256;
 constexpr int span_warps = span_threads / warp_size;
 
-// Block x looks whether a key begins in chunk x and goes on behind it; if so it adds up the key's partial sums, warp w every eighth.
+// Block x looks whether a key begins in chunk x and goes on behind it; if so it adds up the key's partial sums, warp w
+// every eighth.
 template <int WIDTH>
-__global__ void __launch_bounds__(span_threads) span_sums_kernel(const std::int32_t* keys, int count, int chunk_length, std::int32_t keys_end,
-                                                                 const float* partials, int d, float scale, float* target) {
+__global__ void __launch_bounds__(span_threads)
+    span_sums_kernel(const std::int32_t* keys, int count, int chunk_length, std::int32_t keys_end,
+                     const float* partials, int d, float scale, float* target) {
   __shared__ double shared[span_warps][warp_size * WIDTH];
   const int begin = blockIdx.x * chunk_length, end = begin + chunk_length;
   if (end >= count) return;
@@ -77,8 +82,10 @@ __global__ void __launch_bounds__(span_threads) span_sums_kernel(const std::int3
   int low = end, high = count;  // the first place behind the key
   while (low < high) {
     const int middle = (low + high) / 2;
-    if (keys[middle] == key) low = middle + 1;
-    else high = middle;
+    if (keys[middle] == key)
+      low = middle + 1;
+    else
+      high = middle;
   }
   const int last_chunk = (low - 1) / chunk_length;
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
@@ -88,7 +95,10 @@ __global__ void __launch_bounds__(span_threads) span_sums_kernel(const std::int3
 #pragma unroll 4
     for (int chunk = static_cast<int>(blockIdx.x) + warp; chunk <= last_chunk; chunk += span_warps) {
       float part[WIDTH];
-      load_elements<WIDTH>(partials + (static_cast<std::int64_t>(chunk) * 2 + (chunk == static_cast<int>(blockIdx.x) ? 1 : 0)) * d + column, part);
+      load_elements<WIDTH>(
+          partials + (static_cast<std::int64_t>(chunk) * 2 + (chunk == static_cast<int>(blockIdx.x) ? 1 : 0)) * d +
+              column,
+          part);
 #pragma unroll
       for (int i = 0; i < WIDTH; ++i) sum[i] += part[i];
     }
@@ -108,8 +118,8 @@ __global__ void __launch_bounds__(span_threads) span_sums_kernel(const std::int3
 
 }  // namespace
 
-void add_segment_sums(Context& ctx, const SortedPairs& sorted, std::int64_t count, std::int32_t keys_end, int divisor, const void* values,
-                      DType type, int d, float scale, float* target) {
+void add_segment_sums(Context& ctx, const SortedPairs& sorted, std::int64_t count, std::int32_t keys_end, int divisor,
+                      const void* values, DType type, int d, float scale, float* target) {
   if (count == 0 || d == 0) return;
   const int chunk_length = count > 32768 ? 64 : 32;
   const int chunks = grid_for(count, chunk_length);
@@ -120,15 +130,18 @@ void add_segment_sums(Context& ctx, const SortedPairs& sorted, std::int64_t coun
     const T* source = static_cast<const T*>(values);
     const auto launch = [&](auto width) {
       constexpr int W = decltype(width)::value;
-      chunk_sums_kernel<T, W><<<chunks, threads, 0, ctx.cuda->stream>>>(sorted.keys, sorted.items, static_cast<int>(count), chunk_length, keys_end, divisor,
-                                                                        source, d, scale, target, partials);
+      chunk_sums_kernel<T, W><<<chunks, threads, 0, ctx.cuda->stream>>>(sorted.keys, sorted.items,
+                                                                        static_cast<int>(count), chunk_length, keys_end,
+                                                                        divisor, source, d, scale, target, partials);
       SOME_CUDA_LAUNCHED();
       span_sums_kernel<W><<<dim3(chunks, grid_for(d, warp_size * W)), span_threads, 0, ctx.cuda->stream>>>(
           sorted.keys, static_cast<int>(count), chunk_length, keys_end, partials, d, scale, target);
       SOME_CUDA_LAUNCHED();
     };
-    if (d % 8 == 0 && all_aligned16(source, target)) launch(std::integral_constant<int, 4>{});
-    else launch(std::integral_constant<int, 1>{});
+    if (d % 8 == 0 && all_aligned16(source, target))
+      launch(std::integral_constant<int, 4>{});
+    else
+      launch(std::integral_constant<int, 1>{});
   });
 }
 

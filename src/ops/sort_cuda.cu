@@ -7,12 +7,15 @@ namespace some::cuda {
 namespace {
 
 template <typename Key>
-void sort(Context& ctx, const Key* keys, Key* sorted_keys, const std::int32_t* items, std::int32_t* sorted_items, std::int64_t count, int bits) {
+void sort(Context& ctx, const Key* keys, Key* sorted_keys, const std::int32_t* items, std::int32_t* sorted_items,
+          std::int64_t count, int bits) {
   std::size_t bytes = 0;
   const int n = static_cast<int>(count);
-  SOME_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, sorted_keys, items, sorted_items, n, 0, bits, ctx.cuda->stream));
+  SOME_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, sorted_keys, items, sorted_items, n, 0, bits,
+                                                  ctx.cuda->stream));
   void* storage = ctx.scratch({static_cast<std::int64_t>(bytes / 8 + 1)}, DType::i64).raw();
-  SOME_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(storage, bytes, keys, sorted_keys, items, sorted_items, n, 0, bits, ctx.cuda->stream));
+  SOME_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(storage, bytes, keys, sorted_keys, items, sorted_items, n, 0, bits,
+                                                  ctx.cuda->stream));
 }
 
 }  // namespace
@@ -23,10 +26,13 @@ int bits_for(std::int64_t largest_key) {
   return bits;
 }
 
-SortedPairs sort_pairs(Context& ctx, const std::int32_t* keys, const std::int32_t* items, std::int64_t count, int bits) {
+SortedPairs sort_pairs(Context& ctx, const std::int32_t* keys, const std::int32_t* items, std::int64_t count,
+                       int bits) {
   std::int32_t* sorted_keys = ints(ctx.scratch({count}, DType::i32));
   std::int32_t* sorted_items = ints(ctx.scratch({count}, DType::i32));
-  if (count > 0) sort(ctx, reinterpret_cast<const std::uint32_t*>(keys), reinterpret_cast<std::uint32_t*>(sorted_keys), items, sorted_items, count, bits);
+  if (count > 0)
+    sort(ctx, reinterpret_cast<const std::uint32_t*>(keys), reinterpret_cast<std::uint32_t*>(sorted_keys), items,
+         sorted_items, count, bits);
   return {sorted_keys, sorted_items};
 }
 

@@ -61,12 +61,13 @@ TEST_P(CudaLibrary, MayHaveNoUpMatrices) {
 // One number, one panel and less, more than one block's threads, both directions of tall, and the published shape.
 INSTANTIATE_TEST_SUITE_P(All, CudaLibrary,
                          testing::Combine(testing::Values("default", "sparse", "orthogonal"),
-                                          testing::Values(Size{1, 1, 1}, Size{3, 16, 16}, Size{3, 40, 65}, Size{2, 50, 33}, Size{1, 96, 1300}, Size{1, 2000, 40},
+                                          testing::Values(Size{1, 1, 1}, Size{3, 16, 16}, Size{3, 40, 65},
+                                                          Size{2, 50, 33}, Size{1, 96, 1300}, Size{1, 2000, 40},
                                                           Size{2, 512, 1024})),
                          [](const auto& info) {
                            const Size size = std::get<1>(info.param);
-                           return std::get<0>(info.param) + "_" + std::to_string(size.experts) + "_" + std::to_string(size.d_model) + "_" +
-                                  std::to_string(size.d_ffn);
+                           return std::get<0>(info.param) + "_" + std::to_string(size.experts) + "_" +
+                                  std::to_string(size.d_model) + "_" + std::to_string(size.d_ffn);
                          });
 
 TEST(CudaLibraryErrors, UnknownMethod) {

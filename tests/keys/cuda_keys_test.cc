@@ -31,7 +31,8 @@ KeySettings settings_with(const std::function<void(KeySettings&)>& change) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  const auto add = [&](const std::string& name, CaseShape shape, const std::function<void(KeySettings&)>& change) -> Case& {
+  const auto add = [&](const std::string& name, CaseShape shape,
+                       const std::function<void(KeySettings&)>& change) -> Case& {
     all.push_back({name, shape, settings_with(change)});
     return all.back();
   };
@@ -42,6 +43,7 @@ std::vector<Case> cases() {
   add("published", {3000, 64, 4, 512}, nothing);
   add("one_popular_choice", {5000, 64, 4, 128}, nothing).same_choice = 0.8;
   add("many_experts", {2500, 200, 8, 64}, nothing).same_choice = 0.5;
+  add("very_many_slots", {400, 90, 24, 16}, nothing).taking_part = 0.7;
   add("some_targets", {700, 16, 2, 32}, nothing).taking_part = 0.3;
   add("no_position", {50, 16, 2, 32}, nothing).taking_part = 0.0;
   add("fraction", {900, 16, 2, 32}, nothing).fraction = 0.25;
@@ -93,10 +95,12 @@ Step make_step(const Case& test, int number) {
   const RandomStream stream = random_stream(11, "test.choice." + std::to_string(number));
   const int slots = test.slots == 0 ? test.shape.top_k : test.slots;
   for (int t = 0; t < test.shape.tokens; ++t) {
-    if (t > 0 && stream.uniform(static_cast<std::uint64_t>(2 * t)) < test.same_choice) step.choices[t] = step.choices[0];
+    if (t > 0 && stream.uniform(static_cast<std::uint64_t>(2 * t)) < test.same_choice)
+      step.choices[t] = step.choices[0];
     step.choices[t].resize(slots);
     step.gates[t].resize(slots);
-    if (test.taking_part < 1.0) step.targets.push_back(stream.uniform(static_cast<std::uint64_t>(2 * t + 1)) < test.taking_part ? 5 : -1);
+    if (test.taking_part < 1.0)
+      step.targets.push_back(stream.uniform(static_cast<std::uint64_t>(2 * t + 1)) < test.taking_part ? 5 : -1);
   }
   step.sum_options.fraction = test.fraction;
   step.update_options.beta = test.beta;
@@ -122,12 +126,15 @@ Result run(const Case& test, Device device) {
     const std::int64_t cut = shape.tokens / 3, tokens = shape.tokens;
     const std::int64_t slots = static_cast<std::int64_t>(step.choices[0].size());
     for (const auto& [begin, end] : {std::pair{std::int64_t{0}, cut}, std::pair{cut, tokens}}) {
-      const auto part = [&, begin = begin, end = end](const std::vector<Row>& rows) { return std::vector<Row>(rows.begin() + begin, rows.begin() + end); };
+      const auto part = [&, begin = begin, end = end](const std::vector<Row>& rows) {
+        return std::vector<Row>(rows.begin() + begin, rows.begin() + end);
+      };
       Routing routing;
       routing.gates = matrix<float>(part(step.gates), {end - begin, slots}).to(device);
       Tensor indices = Tensor::empty({end - begin, slots}, DType::i32);
       for (std::int64_t t = begin; t < end; ++t)
-        for (std::int64_t i = 0; i < slots; ++i) indices.data<std::int32_t>()[(t - begin) * slots + i] = step.choices[t][i];
+        for (std::int64_t i = 0; i < slots; ++i)
+          indices.data<std::int32_t>()[(t - begin) * slots + i] = step.choices[t][i];
       routing.indices = indices.to(device);
       Tensor targets;
       if (!step.targets.empty()) {
@@ -137,14 +144,17 @@ Result run(const Case& test, Device device) {
       }
       SumOptions options = step.sum_options;
       options.first_position = begin;
-      add_key_sums(*ctx, matrix<float>(part(step.queries), {end - begin, shape.d_model}).to(device), routing, targets ? &targets : nullptr, options, sums);
+      add_key_sums(*ctx, matrix<float>(part(step.queries), {end - begin, shape.d_model}).to(device), routing,
+                   targets ? &targets : nullptr, options, sums);
     }
     update_keys(*ctx, state, sums, test.settings, step.update_options);
   }
   Result result;
-  result.state = {on_cpu(state.keys), on_cpu(state.usage), on_cpu(state.mass), on_cpu(state.average), on_cpu(state.counts), state.steps};
-  result.sums = {on_cpu(sums.slot_counts), on_cpu(sums.gate_sums), on_cpu(sums.query_sums), on_cpu(sums.together), on_cpu(sums.positions),
-                 on_cpu(sums.sample_priority), on_cpu(sums.sample_queries)};
+  result.state = {on_cpu(state.keys),    on_cpu(state.usage),  on_cpu(state.mass),
+                  on_cpu(state.average), on_cpu(state.counts), state.steps};
+  result.sums = {on_cpu(sums.slot_counts),   on_cpu(sums.gate_sums), on_cpu(sums.query_sums),
+                 on_cpu(sums.together),      on_cpu(sums.positions), on_cpu(sums.sample_priority),
+                 on_cpu(sums.sample_queries)};
   return result;
 }
 
