@@ -242,58 +242,45 @@ Tensor Model::forward(const DeviceBatch& batch, const Pass& pass, Tape& tape) {
   return input;
 }
 
-// dy: gradient of what forward() returned; it may be overwritten.
+// dy: gradient of what forward() returned; it is overwritten. Four buffers serve all layers.
 void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy) {
   Context& ctx = *ctx_;
   const bool post = config_.norm == Norm::post;
   const Shape shape = dy.shape();
-  Tensor dresidual;  // pre-norm: the gradient that reaches the residual stream past the norms
+  Tensor dsum2 = ctx.scratch(shape);             // of what the norm behind the feed-forward block reads
+  Tensor dafter_attention = ctx.scratch(shape);  // of what the feed-forward block reads
+  Tensor dsum1 = ctx.scratch(shape);             // of what the norm behind the attention reads
+  Tensor dresidual;  // pre-norm: the gradient that reaches the residual stream past the norms; it lies in dsum1
   Tensor dquery;     // grounding: what a layer sends to the one below
   for (int i = config_.layers - 1; i >= 0; --i) {
     Layer& layer = layers_[static_cast<std::size_t>(i)];
     Tape::Block& block = tape.blocks[static_cast<std::size_t>(i)];
     const auto [after_weight, after_bias] = norm_after(i);
     const Tensor* extra = dresidual ? &dresidual : nullptr;
-    Tensor dafter_attention;  // gradient of norm1.y
-    Tensor dsum2;
     if (!post && config_.ffn == Ffn::none) {
-      Tensor dsum1 = ctx.scratch(shape);
       norm_backward(ctx, dy, block.norm1.sum, block.norm1.mean, block.norm1.rstd, after_weight, after_bias, extra, dsum1);
-      Tensor dx = ctx.scratch(shape);
-      attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1, dx, false);
-      dresidual = dsum1;
-      dy = dx;
-      continue;
-    }
-    dsum2 = ctx.scratch(shape);
-    norm_backward(ctx, dy, block.norm2.sum, block.norm2.mean, block.norm2.rstd, after_weight, after_bias, extra, dsum2);
-    dafter_attention = ctx.scratch(shape);
-    // Post-norm: norm1.y is the residual too. Pre-norm: the residual's part joins behind norm1.
-    if (post) convert(ctx, dsum2, dafter_attention);
-    else fill(ctx, 0, dafter_attention);
-    if (config_.ffn == Ffn::some) {
-      const Tensor above = dquery;
-      dquery = some_backward(ctx, config_, layer, pass, block.some, block.norm1.y, dsum2, above ? &above : nullptr, i > 0, dafter_attention);
-    } else if (config_.ffn == Ffn::dense) {
-      dense_backward(ctx, layer, block.dense, block.norm1.y, dsum2, dafter_attention);
-    }
-    Tensor dsum1 = ctx.scratch(shape);
-    if (post) {
-      norm_backward(ctx, dafter_attention, block.norm1.sum, block.norm1.mean, block.norm1.rstd, layer.norm1_weight, layer.norm1_bias, nullptr, dsum1);
-      dy = ctx.scratch(shape);
-      convert(ctx, dsum1, dy);
-      attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1, dy, true);
     } else {
-      norm_backward(ctx, dafter_attention, block.norm1.sum, block.norm1.mean, block.norm1.rstd, layer.norm2_weight, layer.norm2_bias, &dsum2, dsum1);
-      dy = ctx.scratch(shape);
-      attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1, dy, false);
-      dresidual = dsum1;
+      norm_backward(ctx, dy, block.norm2.sum, block.norm2.mean, block.norm2.rstd, after_weight, after_bias, extra, dsum2);
+      // Post-norm: norm1.y is the residual too. Pre-norm: the residual's part joins behind norm1.
+      if (post) convert(ctx, dsum2, dafter_attention);
+      else fill(ctx, 0, dafter_attention);
+      if (config_.ffn == Ffn::some) {
+        const Tensor above = dquery;
+        dquery = some_backward(ctx, config_, layer, pass, block.some, block.norm1.y, dsum2, above ? &above : nullptr, i > 0, dafter_attention);
+      } else if (config_.ffn == Ffn::dense) {
+        dense_backward(ctx, layer, block.dense, block.norm1.y, dsum2, dafter_attention);
+      }
+      const Param& weight = post ? layer.norm1_weight : layer.norm2_weight;
+      const Param& bias = post ? layer.norm1_bias : layer.norm2_bias;
+      norm_backward(ctx, dafter_attention, block.norm1.sum, block.norm1.mean, block.norm1.rstd, weight, bias, post ? nullptr : &dsum2, dsum1);
     }
+    if (post) convert(ctx, dsum1, dy);
+    else dresidual = dsum1;
+    attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1, dy, post);
   }
   if (!post) {
-    Tensor dembedded = ctx.scratch(shape);
-    norm_backward(ctx, dy, tape.embedded, tape.first_norm.mean, tape.first_norm.rstd, layers_[0].norm1_weight, layers_[0].norm1_bias, &dresidual, dembedded);
-    dy = dembedded;
+    norm_backward(ctx, dy, tape.embedded, tape.first_norm.mean, tape.first_norm.rstd, layers_[0].norm1_weight, layers_[0].norm1_bias, &dresidual, dsum2);
+    dy = dsum2;
   }
   embed_backward(ctx, batch.tokens, dy, embed_);
 }

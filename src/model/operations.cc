@@ -79,9 +79,8 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
     widest = c * config.dense_hidden();
   }
   widest = std::max(widest, c * 4 * d);
-  const double backward = 4 * c * d;               // the gradients handed down a layer stay until the step ends
   const double logits = std::min(tokens, 4096.0) * config.vocab * c;
-  if (training) out.activations = tokens * (layers * (layer + backward) + 3 * c * d + widest) + logits;
+  if (training) out.activations = tokens * (layers * layer + 5 * c * d + widest) + logits;
   else out.activations = tokens * (layer + 3 * c * d) + logits;
   return out;
 }

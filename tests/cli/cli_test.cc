@@ -1,0 +1,199 @@
+// The program as its users meet it: exit codes, one clear line for every mistake, JSON alone on standard output, signals.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "cli/command.h"
+#include "train/checkpoint.h"
+
+namespace some {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const std::string tiny = std::string(SOME_SOURCE_DIR) + "/recipes/tiny.toml";
+
+// One line on standard error that names the fault; nothing on standard output; nothing made in the folder.
+void expect_refused(const std::vector<std::string>& arguments, const std::vector<std::string>& words) {
+  TemporaryFolder folder;
+  const CommandResult result = run_command(folder.path(), arguments);
+  std::string shown;
+  for (const auto& argument : arguments) shown += argument + " ";
+  EXPECT_EQ(result.code, 2) << shown << result.err;
+  EXPECT_EQ(result.out, "") << shown;
+  for (const std::string& word : words) EXPECT_NE(result.err.find(word), std::string::npos) << shown << "\n" << result.err << "\nlacks: " << word;
+  EXPECT_LE(std::count(result.err.begin(), result.err.end(), '\n'), 2) << shown << result.err;
+  EXPECT_TRUE(fs::is_empty(folder.path())) << shown;
+}
+
+TEST(Cli, WrongUseIsRefusedInOneLine) {
+  expect_refused({}, {});
+  expect_refused({"dance"}, {"dance"});
+  expect_refused({"train"}, {"recipe"});
+  expect_refused({"train", "no-such.toml"}, {"no-such.toml"});
+  expect_refused({"train", tiny, "some.topk=3"}, {"some.topk", "some.top_k"});
+  expect_refused({"train", tiny, "some.top_k=900"}, {"top_k"});
+  expect_refused({"train", tiny, "model.heads=7"}, {"heads"});
+  expect_refused({"train", tiny, "model.seq_len=0"}, {"seq_len"});
+  expect_refused({"train", tiny, "train.lr=\"fast\""}, {"train.lr"});
+  expect_refused({"train", tiny, "model.norm=\"sideways\""}, {"norm", "post", "pre"});
+  expect_refused({"train", tiny, "data.train=nowhere.txt"}, {"nowhere.txt"});
+  expect_refused({"train", tiny, "data.train=builtin:poems"}, {"poems", "stories"});
+  expect_refused({"train", tiny, "train.batch=1000000"}, {"train.batch"});
+  expect_refused({"train", tiny, "train.precision=bf16", "--device", "cpu"}, {"bf16"});
+  expect_refused({"train", "--resume", "nowhere"}, {"nowhere"});
+  expect_refused({"eval", "nowhere"}, {"nowhere"});
+  expect_refused({"generate", "nowhere", "--prompt", "x"}, {"nowhere"});
+  expect_refused({"verify", "nowhere.safetensors"}, {"nowhere"});
+  expect_refused({"verify", tiny}, {"tiny.toml"});
+  expect_refused({"info", "nowhere.toml"}, {"nowhere"});
+  expect_refused({"tokenizer", "encode", "--tokenizer", tiny, "x"}, {"tiny.toml"});
+  expect_refused({"data", "stories", "--domain", "poems"}, {"poems"});
+  expect_refused({"bench", "train", tiny, "--steps", "0"}, {"--steps"});
+}
+
+TEST(Cli, CudaWithoutAGpuIsOneClearLine) {
+  TemporaryFolder folder;
+  const CommandResult result = run_command(folder.path(), {"train", tiny, "--device", "cuda", "--out", "run", "train.max_steps=1"});
+  if (result.code == 0) GTEST_SKIP() << "there is a GPU here";
+  EXPECT_NE(result.code, 0);
+  EXPECT_LE(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_FALSE(fs::exists(folder / "run"));
+}
+
+TEST(Cli, InfoGivesTheNumbersAsOneObject) {
+  TemporaryFolder folder;
+  const CommandResult result = run_command(folder.path(), {"info", std::string(SOME_SOURCE_DIR) + "/recipes/a4.toml", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json info = Json::parse(result.out);
+  EXPECT_EQ(info["total_parameters"].get<std::int64_t>() / 10000, 70150);
+  EXPECT_EQ(info["trainable_parameters"].get<std::int64_t>() / 10000, 2941);
+  EXPECT_EQ(info["tokens_per_step"], 32 * 768);
+  EXPECT_GT(info["memory_bytes"].get<std::int64_t>(), 0);
+  EXPECT_TRUE(info.contains("steps"));
+}
+
+class Trained : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder;
+    result_ = run_command(folder_->path(), {"train", tiny, "--out", "run", "--device", "cpu", "--json"});
+  }
+  static void TearDownTestSuite() { delete folder_; }
+  void SetUp() override { ASSERT_EQ(result_.code, 0) << result_.err; }
+  static TemporaryFolder* folder_;
+  static CommandResult result_;
+};
+TemporaryFolder* Trained::folder_ = nullptr;
+CommandResult Trained::result_;
+
+TEST_F(Trained, ReportsTheRunAsOneObject) {
+  const Json out = Json::parse(result_.out);
+  EXPECT_EQ(out["run"], "run");
+  EXPECT_TRUE(out["finished"].get<bool>());
+  for (const char* file : {"config.toml", "tokenizer.json", "metrics.jsonl"}) EXPECT_TRUE(fs::exists(*folder_ / ("run/" + std::string(file)))) << file;
+}
+
+TEST_F(Trained, EvaluatesTheSameAsTraining) {
+  const CommandResult result = run_command(folder_->path(), {"eval", "run", "--json", "--device", "cpu"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(Json::parse(result.out)["loss"], Json::parse(result_.out)["loss"]);
+  EXPECT_EQ(run_command(folder_->path(), {"eval", "run", "--data", "builtin:recipes", "--stories", "5"}).code, 0);
+  EXPECT_EQ(run_command(folder_->path(), {"eval", "run", "--checkpoint", "123456789"}).code, 2);
+}
+
+TEST_F(Trained, GeneratesTheSameTextForTheSameSeed) {
+  const std::vector<std::string> call = {"generate", "run", "--prompt", "Once upon", "--prompt", "The end", "--seed", "7", "--max-tokens", "20", "--json"};
+  const CommandResult first = run_command(folder_->path(), call), second = run_command(folder_->path(), call);
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(first.out, second.out);
+  const Json out = Json::parse(first.out);
+  ASSERT_EQ(out["samples"].size(), 2u);
+  EXPECT_EQ(out["samples"][0]["text"].get<std::string>().rfind("Once upon", 0), 0u);
+  // A prompt's text does not depend on what else is generated beside it.
+  const Json alone = Json::parse(run_command(folder_->path(), {"generate", "run", "--prompt", "Once upon", "--seed", "7", "--max-tokens", "20", "--json"}).out);
+  EXPECT_EQ(alone["samples"][0]["text"], out["samples"][0]["text"]);
+  // Greedy, nucleus and top-k sampling.
+  EXPECT_EQ(run_command(folder_->path(), {"generate", "run", "--prompt", "A", "--temperature", "0", "--max-tokens", "5"}).code, 0);
+  EXPECT_EQ(run_command(folder_->path(), {"generate", "run", "--prompt", "A", "--top-p", "0.5", "--top-k", "3", "--max-tokens", "5"}).code, 0);
+}
+
+TEST_F(Trained, WrongGenerationIsRefused) {
+  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{{"--prompt", ""},
+                                                                                      {},
+                                                                                      {"--prompt", "A", "--temperature", "-1"},
+                                                                                      {"--prompt", "A", "--top-p", "0"},
+                                                                                      {"--prompt", "A", "--top-k", "-2"},
+                                                                                      {"--prompt", "A", "--max-tokens", "0"},
+                                                                                      {"--prompt", std::string(100000, 'x')}}) {
+    std::vector<std::string> call = {"generate", "run"};
+    call.insert(call.end(), wrong.begin(), wrong.end());
+    const CommandResult result = run_command(folder_->path(), call);
+    EXPECT_EQ(result.code, 2) << result.err;
+  }
+}
+
+TEST_F(Trained, AFolderWithARunIsNotOverwritten) {
+  const CommandResult result = run_command(folder_->path(), {"train", tiny, "--out", "run"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.err.find("--resume"), std::string::npos);
+  // Resuming a finished run is no error and changes nothing.
+  const std::string before = read_file(*folder_ / "run/metrics.jsonl");
+  EXPECT_EQ(run_command(folder_->path(), {"train", "--resume", "run"}).code, 0);
+  EXPECT_EQ(read_file(*folder_ / "run/metrics.jsonl"), before);
+}
+
+// Signals: the step is finished, the run is saved, the exit code tells which signal, and the resumed run ends like one never stopped.
+TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
+  const auto last = [](const std::string& run) {
+    const auto all = list_checkpoints(run);
+    return read_file(all.back().folder + "/model.safetensors");
+  };
+  for (const int number : {SIGINT, SIGTERM, SIGKILL}) {
+    const std::string name = "stopped" + std::to_string(number);
+    const Command command(folder_->path(), {"train", tiny, "--out", name, "--device", "cpu", "train.checkpoint_every=5"});
+    ASSERT_TRUE(command.wait_for("step 1/"));
+    usleep(50000);
+    command.signal(number);
+    const CommandResult stopped = command.finish();
+    if (stopped.code == 0) continue;  // it was quicker than the signal
+    EXPECT_EQ(stopped.code, 128 + number) << stopped.err;
+    if (number != SIGKILL) EXPECT_NE(stopped.err.find("--resume"), std::string::npos);
+    const CommandResult resumed = run_command(folder_->path(), {"train", "--resume", name});
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(read_file(*folder_ / (name + "/metrics.jsonl")), read_file(*folder_ / "run/metrics.jsonl")) << number;
+    EXPECT_EQ(last(*folder_ / name), last(*folder_ / "run")) << number;
+  }
+}
+
+TEST(Cli, TokenizersAreTrainedAndUsed) {
+  TemporaryFolder folder;
+  ASSERT_EQ(run_command(folder.path(), {"data", "stories", "--count", "50", "-o", "stories.txt"}).code, 0);
+  const CommandResult trained = run_command(folder.path(), {"tokenizer", "train", "--kind", "bytelevel", "--vocab", "400", "stories.txt", "-o", "tok.json", "--json"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_EQ(Json::parse(trained.out)["vocab"], 400);
+  const std::string text = "Hello,  wörld \xF0\x9F\x99\x82!";
+  const Json encoded = Json::parse(run_command(folder.path(), {"tokenizer", "encode", "--tokenizer", "tok.json", "--json", text}).out);
+  std::vector<std::string> call = {"tokenizer", "decode", "--tokenizer", "tok.json", "--json"};
+  for (const auto& id : encoded["encodings"][0]["ids"]) call.push_back(std::to_string(id.get<int>()));
+  EXPECT_EQ(Json::parse(run_command(folder.path(), call).out)["text"], text);
+  EXPECT_EQ(run_command(folder.path(), {"tokenizer", "decode", "--tokenizer", "tok.json", "99999"}).code, 2);
+}
+
+TEST(Cli, VerifyTellsPassFromFail) {
+  const std::string fixtures = std::string(SOME_SOURCE_DIR) + "/../shared/fixtures";
+  if (!fs::exists(fixtures)) GTEST_SKIP() << "needs ../shared/fixtures: not here";
+  TemporaryFolder folder;
+  EXPECT_EQ(run_command(folder.path(), {"verify", fixtures}).code, 0);
+  EXPECT_EQ(run_command(folder.path(), {"verify", fixtures, "--precision", "f64"}).code, 0);
+  const CommandResult strict = run_command(folder.path(), {"verify", fixtures, "--tolerance", "1e-12", "--json"});
+  EXPECT_EQ(strict.code, 1);
+  EXPECT_FALSE(Json::parse(strict.out)["passed"].get<bool>());
+}
+
+}  // namespace
+}  // namespace some

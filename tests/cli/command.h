@@ -1,0 +1,80 @@
+// Runs the program as a user does and keeps what it printed.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "temporary_folder.h"
+
+namespace some {
+
+struct CommandResult {
+  int code = 0;  // exit code, or 128 + signal
+  std::string out, err;
+};
+
+class Command {
+ public:
+  // Starts `some ARGS...` in `folder`.
+  Command(const std::string& folder, const std::vector<std::string>& arguments) {
+    out_ = scratch_ / "out";
+    err_ = scratch_ / "err";
+    pid_ = fork();
+    if (pid_ == 0) {
+      if (chdir(folder.c_str()) != 0) _exit(120);
+      redirect("/dev/null", O_RDONLY, 0);
+      redirect(out_, O_WRONLY | O_CREAT | O_TRUNC, 1);
+      redirect(err_, O_WRONLY | O_CREAT | O_TRUNC, 2);
+      std::vector<char*> words;
+      std::string program = std::string(SOME_BINARY_DIR) + "/some";
+      words.push_back(program.data());
+      std::vector<std::string> copy = arguments;
+      for (std::string& word : copy) words.push_back(word.data());
+      words.push_back(nullptr);
+      execv(program.c_str(), words.data());
+      _exit(121);
+    }
+  }
+  void signal(int number) const { kill(pid_, number); }
+  // Waits until standard error holds `text`; false when the program ended without it.
+  bool wait_for(const std::string& text) const {
+    for (int i = 0; i < 3000; ++i) {
+      if (read(err_).find(text) != std::string::npos) return true;
+      siginfo_t info{};
+      waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+      if (info.si_pid != 0) return read(err_).find(text) != std::string::npos;
+      usleep(10000);
+    }
+    return false;
+  }
+  CommandResult finish() const {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read(out_), read(err_)};
+  }
+
+ private:
+  static void redirect(const std::string& path, int flags, int descriptor) {
+    const int file = open(path.c_str(), flags, 0600);
+    dup2(file, descriptor);
+    close(file);
+  }
+  static std::string read(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+  TemporaryFolder scratch_;
+  std::string out_, err_;
+  pid_t pid_ = 0;
+};
+
+inline CommandResult run_command(const std::string& folder, const std::vector<std::string>& arguments) { return Command(folder, arguments).finish(); }
+
+}  // namespace some
