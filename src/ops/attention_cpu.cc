@@ -1,10 +1,9 @@
-#include "ops/attention.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "ops/attention.h"
 #include "ops/gemm_cpu.h"
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
@@ -12,8 +11,8 @@
 namespace some::cpu {
 namespace {
 
-// Scores exist for one block of queries against one block of keys at a time. A key block is a whole number of query blocks, so
-// that the first key of a block a query visits is never behind the query.
+// Scores exist for one block of queries against one block of keys at a time. A key block is a whole number of query
+// blocks, so that the first key of a block a query visits is never behind the query.
 constexpr std::int64_t query_block = 64, key_block = 256;
 
 struct Span {
@@ -61,8 +60,8 @@ void forward_block(const Span& span, const Heads<const T>& head, bool causal, T*
   const std::int64_t last = causal ? span.query_end : span.sequence_end;
   for (std::int64_t begin = span.sequence_begin; begin < last; begin += key_block) {
     const std::int64_t end = std::min(last, begin + key_block), keys = end - begin;
-    gemm_serial(Product<T>{false, true, rows, keys, size, scale, head.query + span.query_begin * head.stride, head.stride,
-                           head.key + begin * head.stride, head.stride, T(0), scores, keys});
+    gemm_serial(Product<T>{false, true, rows, keys, size, scale, head.query + span.query_begin * head.stride,
+                           head.stride, head.key + begin * head.stride, head.stride, T(0), scores, keys});
     for (std::int64_t row = 0; row < rows; ++row) {
       T* line = scores + row * keys;
       const std::int64_t seen = visible(span.query_begin + row, begin, end, causal);
@@ -76,8 +75,8 @@ void forward_block(const Span& span, const Heads<const T>& head, bool causal, T*
         for (std::int64_t i = 0; i < size; ++i) sums[row * size + i] *= shrink;
       }
     }
-    gemm_serial(Product<T>{false, false, rows, size, keys, T(1), scores, keys, head.value + begin * head.stride, head.stride,
-                           begin == span.sequence_begin ? T(0) : T(1), sums, size});
+    gemm_serial(Product<T>{false, false, rows, size, keys, T(1), scores, keys, head.value + begin * head.stride,
+                           head.stride, begin == span.sequence_begin ? T(0) : T(1), sums, size});
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     const T inverse = T(1) / weight[row];
@@ -90,8 +89,8 @@ void forward_block(const Span& span, const Heads<const T>& head, bool causal, T*
 // One head of one sequence. With P the weights and D = rowsum(dout * out): dV = P^T dout, dS = P (dout V^T - D),
 // dQ = scale dS K, dK = scale dS^T Q. Query blocks follow each other, so dK and dV are summed in a fixed order.
 template <typename T>
-void backward_sequence(const Span& span, const Heads<const T>& head, const Heads<T>& gradient, bool causal, const T* out,
-                       const T* dout, std::int64_t d, const T* lse) {
+void backward_sequence(const Span& span, const Heads<const T>& head, const Heads<T>& gradient, bool causal,
+                       const T* out, const T* dout, std::int64_t d, const T* lse) {
   const std::int64_t size = head.size, stride = head.stride;
   const T scale = T(1) / std::sqrt(static_cast<T>(size));
   T* weights = thread_buffer<T>(0, query_block * key_block);
@@ -111,8 +110,8 @@ void backward_sequence(const Span& span, const Heads<const T>& head, const Heads
       const std::int64_t end = std::min(last, begin + key_block), keys = end - begin;
       gemm_serial(Product<T>{false, true, rows, keys, size, scale, head.query + query * stride, stride,
                              head.key + begin * stride, stride, T(0), weights, keys});
-      gemm_serial(Product<T>{false, true, rows, keys, size, T(1), dout + query * d, d, head.value + begin * stride, stride,
-                             T(0), changes, keys});
+      gemm_serial(Product<T>{false, true, rows, keys, size, T(1), dout + query * d, d, head.value + begin * stride,
+                             stride, T(0), changes, keys});
       for (std::int64_t row = 0; row < rows; ++row) {
         T* weight = weights + row * keys;
         T* change = changes + row * keys;
@@ -128,8 +127,8 @@ void backward_sequence(const Span& span, const Heads<const T>& head, const Heads
       }
       gemm_serial(Product<T>{true, false, keys, size, rows, T(1), weights, keys, dout + query * d, d, T(1),
                              gradient.value + begin * stride, stride});
-      gemm_serial(Product<T>{true, false, keys, size, rows, scale, changes, keys, head.query + query * stride, stride, T(1),
-                             gradient.key + begin * stride, stride});
+      gemm_serial(Product<T>{true, false, keys, size, rows, scale, changes, keys, head.query + query * stride, stride,
+                             T(1), gradient.key + begin * stride, stride});
       gemm_serial(Product<T>{false, false, rows, size, keys, scale, changes, keys, head.key + begin * stride, stride,
                              begin == span.sequence_begin ? T(0) : T(1), gradient.query + query * stride, stride});
     }
@@ -184,7 +183,8 @@ void turn(Context& ctx, Tensor& qkv, const Tensor& positions, int heads, bool in
   parallel_chunks(count, 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t p = begin; p < end; ++p) {
       for (std::int64_t i = 0; i < pairs; ++i) {
-        const double angle = static_cast<double>(p) * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(size));
+        const double angle =
+            static_cast<double>(p) * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(size));
         table[(p * pairs + i) * 2] = static_cast<T>(std::cos(angle));
         table[(p * pairs + i) * 2 + 1] = static_cast<T>(inverse ? -std::sin(angle) : std::sin(angle));
       }
@@ -214,8 +214,8 @@ void attention_forward(Context& ctx, const Tensor& qkv, const Sequences& sequenc
     using T = decltype(zero);
     const std::int64_t d = qkv.dim(1) / 3, tokens = qkv.dim(0);
     for_each_head(cut_sequences(sequences, true), heads, [&](const Span& span, std::int64_t head) {
-      forward_block<T>(span, Heads<const T>(qkv.data<T>(), d, heads, head), causal, out.data<T>() + head * (d / heads), d,
-                       lse.data<T>() + head * tokens);
+      forward_block<T>(span, Heads<const T>(qkv.data<T>(), d, heads, head), causal, out.data<T>() + head * (d / heads),
+                       d, lse.data<T>() + head * tokens);
     });
   });
 }
@@ -227,8 +227,9 @@ void attention_backward(Context& ctx, const Tensor& dout, const Tensor& qkv, con
     const std::int64_t d = qkv.dim(1) / 3, tokens = qkv.dim(0);
     for_each_head(cut_sequences(sequences, false), heads, [&](const Span& span, std::int64_t head) {
       const std::int64_t column = head * (d / heads);
-      backward_sequence<T>(span, Heads<const T>(qkv.data<T>(), d, heads, head), Heads<T>(dqkv.data<T>(), d, heads, head), causal,
-                           out.data<T>() + column, dout.data<T>() + column, d, lse.data<T>() + head * tokens);
+      backward_sequence<T>(span, Heads<const T>(qkv.data<T>(), d, heads, head),
+                           Heads<T>(dqkv.data<T>(), d, heads, head), causal, out.data<T>() + column,
+                           dout.data<T>() + column, d, lse.data<T>() + head * tokens);
     });
   });
 }

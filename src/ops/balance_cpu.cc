@@ -46,8 +46,8 @@ void balance(const Tensor& query, const Tensor& keys, const Tensor& temperature,
   std::vector<double> sums(static_cast<std::size_t>((rows + row_grain - 1) / row_grain));
   parallel_chunks(rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
     T* scores = thread_buffer<T>(0, (end - begin) * experts);
-    gemm_serial(Product<T>{false, true, end - begin, experts, d, inverse, queries + begin * d, d, keys.data<T>(), d, T(0),
-                           scores, experts});
+    gemm_serial(Product<T>{false, true, end - begin, experts, d, inverse, queries + begin * d, d, keys.data<T>(), d,
+                           T(0), scores, experts});
     double sum = 0;
     for (std::int64_t t = begin; t < end; ++t) {
       T* p = scores + (t - begin) * experts;

@@ -1,10 +1,9 @@
-#include "ops/elementwise.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
+#include "ops/elementwise.h"
 #include "ops/support_cpu.h"
 
 namespace some::cpu {
@@ -16,23 +15,31 @@ constexpr std::int64_t grain = 16384;
 template <typename Body>
 void with_type(const Tensor& x, Body&& body) {
   switch (x.dtype()) {
-    case DType::f32: return body(float{});
-    case DType::f64: return body(double{});
-    case DType::bf16: return body(BFloat16{});
-    default: failed("this operation works on real numbers, not on {}", name_of(x.dtype()));
+    case DType::f32:
+      return body(float{});
+    case DType::f64:
+      return body(double{});
+    case DType::bf16:
+      return body(BFloat16{});
+    default:
+      failed("this operation works on real numbers, not on {}", name_of(x.dtype()));
   }
 }
 
 template <typename T>
 double read(T value) {
-  if constexpr (std::is_same_v<T, BFloat16>) return static_cast<double>(to_float(value));
-  else return static_cast<double>(value);
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return static_cast<double>(to_float(value));
+  else
+    return static_cast<double>(value);
 }
 
 template <typename T>
 T write(double value) {
-  if constexpr (std::is_same_v<T, BFloat16>) return to_bfloat16(static_cast<float>(value));
-  else return static_cast<T>(value);
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return to_bfloat16(static_cast<float>(value));
+  else
+    return static_cast<T>(value);
 }
 
 void same_shape(const Tensor& x, const Tensor& y) {
@@ -142,7 +149,8 @@ void add_counts(Context&, const Tensor& counts, Tensor& total) {
   const std::int64_t experts = counts.dim(0), k = counts.dim(1);
   const std::int32_t* count = counts.data<std::int32_t>();
   std::int64_t* sum = total.data<std::int64_t>();
-  for (std::int64_t e = 0; e < experts; ++e) sum[e] += std::accumulate(count + e * k, count + (e + 1) * k, std::int64_t{0});
+  for (std::int64_t e = 0; e < experts; ++e)
+    sum[e] += std::accumulate(count + e * k, count + (e + 1) * k, std::int64_t{0});
 }
 
 }  // namespace some::cpu

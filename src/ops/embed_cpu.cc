@@ -1,8 +1,7 @@
-#include "ops/embed.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "ops/embed.h"
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
 

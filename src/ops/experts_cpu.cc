@@ -1,8 +1,7 @@
-#include "ops/experts.h"
-
 #include <algorithm>
 #include <vector>
 
+#include "ops/experts.h"
 #include "ops/gemm_cpu.h"
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
@@ -12,7 +11,7 @@ namespace {
 
 // A piece of work: some of the choices of one expert. Large enough for its products to run at full speed, small enough
 // that the hidden layer between them stays in the cache.
-constexpr std::int64_t largest_block = 256;
+constexpr std::int64_t largest_block = 384;
 struct Block {
   std::int64_t expert, begin, end;  // of plan.order
 };
@@ -61,13 +60,13 @@ void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const 
     T* input = thread_buffer<T>(0, rows * d);
     gather(x.data<T>(), d, order, k, block, input);
     T* before = hidden + block.begin * f;
-    gemm_serial(Product<T>{false, true, rows, f, d, T(1), input, d, weights.down.data<T>() + block.expert * f * d, d, T(0),
-                           before, f});
+    gemm_serial(Product<T>{false, true, rows, f, d, T(1), input, d, weights.down.data<T>() + block.expert * f * d, d,
+                           T(0), before, f});
     if (answers == nullptr) return;
     T* after = thread_buffer<T>(1, rows * f);
     gelu(before, after, rows * f);
-    gemm_serial(Product<T>{false, true, rows, d, f, T(1), after, f, weights.up.data<T>() + block.expert * d * f, f, T(0),
-                           answers + block.begin * d, d});
+    gemm_serial(Product<T>{false, true, rows, d, f, T(1), after, f, weights.up.data<T>() + block.expert * d * f, f,
+                           T(0), answers + block.begin * d, d});
   });
   // Each token adds up its own experts, best first: no two pieces of work meet in a sum.
   parallel_chunks(tokens, 32, [&](std::int64_t begin, std::int64_t end) {
@@ -89,9 +88,9 @@ void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const 
 }
 
 // Turns the gradient of one choice's GELU(pre), not yet weighted by its gate, into that of pre; returns the gate's.
-// activation (may be null) receives gate * GELU(pre).
-template <typename T>
-T choice_gradient(const T* pre, T gate, T* gradient, T* activation, std::int64_t f) {
+// activation receives gate * GELU(pre) where the experts learn.
+template <bool Learns, typename T>
+T choice_gradient(const T* pre, T gate, T* gradient, [[maybe_unused]] T* activation, std::int64_t f) {
   T sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t i = 0; i < f; ++i) {
@@ -99,7 +98,7 @@ T choice_gradient(const T* pre, T gate, T* gradient, T* activation, std::int64_t
     const T value = pre[i] * law.cumulative;
     sum += gradient[i] * value;
     gradient[i] *= gate * (law.cumulative + pre[i] * law.density);
-    if (activation != nullptr) activation[i] = gate * value;
+    if constexpr (Learns) activation[i] = gate * value;
   }
   return sum;
 }
@@ -127,25 +126,27 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeigh
     if (weights.up) {
       T* answer = up_learns ? answers + block.begin * d : thread_buffer<T>(0, rows * d);
       gather(dy.data<T>(), d, order, k, block, answer);
-      gemm_serial(Product<T>{false, false, rows, f, d, T(1), answer, d, weights.up.data<T>() + block.expert * d * f, f, T(0),
-                             gradient, f});
+      gemm_serial(Product<T>{false, false, rows, f, d, T(1), answer, d, weights.up.data<T>() + block.expert * d * f, f,
+                             T(0), gradient, f});
     } else {
       gather(dy.data<T>(), dy_width, order, k, block, gradient);
     }
     for (std::int64_t j = block.begin; j < block.end; ++j) {
       T* row = gradient + (j - block.begin) * f;
-      gate_gradient[order[j]] =
-          choice_gradient(hidden + j * f, gate[order[j]], row, up_learns ? activations + j * f : nullptr, f);
+      gate_gradient[order[j]] = up_learns
+                                    ? choice_gradient<true>(hidden + j * f, gate[order[j]], row, activations + j * f, f)
+                                    : choice_gradient<false, T>(hidden + j * f, gate[order[j]], row, nullptr, f);
       if (down_learns) std::copy_n(row, f, hidden + j * f);
     }
-    gemm_serial(Product<T>{false, false, rows, d, f, T(1), gradient, f, weights.down.data<T>() + block.expert * f * d, d, T(0),
-                           shares + block.begin * d, d});
+    gemm_serial(Product<T>{false, false, rows, d, f, T(1), gradient, f, weights.down.data<T>() + block.expert * f * d,
+                           d, T(0), shares + block.begin * d, d});
     if (down_learns) gather(x.data<T>(), d, order, k, block, inputs + block.begin * d);
   });
   T* input_gradient = dx.data<T>();
   parallel_chunks(tokens, 32, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
-      for (std::int64_t i = t * k; i < (t + 1) * k; ++i) add_scaled(T(1), shares + place[i] * d, input_gradient + t * d, d);
+      for (std::int64_t i = t * k; i < (t + 1) * k; ++i)
+        add_scaled(T(1), shares + place[i] * d, input_gradient + t * d, d);
     }
   });
   const std::int32_t* offsets = plan.offsets.data<std::int32_t>();
@@ -201,9 +202,8 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
                       const DispatchPlan& plan, const Tensor& gates, Tensor& pre, Tensor& dx, Tensor& dgates,
                       ExpertGrads* grads) {
-  with_precision(ctx, [&](auto zero) {
-    backward<decltype(zero)>(ctx, dy, x, weights, plan, gates, pre, dx, dgates, grads);
-  });
+  with_precision(
+      ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weights, plan, gates, pre, dx, dgates, grads); });
 }
 
 void lora_merge(Context& ctx, const Tensor& frozen, const Tensor& a, const Tensor& b, Tensor& effective) {
@@ -230,8 +230,8 @@ void lora_project(Context& ctx, const Tensor& dw, const Param& a, const Param& b
     for (std::int64_t e = 0; e < experts; ++e) {
       const T* gradient = dw.data<T>() + e * out * in;
       if (a.grad) {
-        products.push_back({true, false, rank, in, out, T(1), b.value.data<T>() + e * out * rank, rank, gradient, in, T(1),
-                            a.grad.data<T>() + e * rank * in, in});
+        products.push_back({true, false, rank, in, out, T(1), b.value.data<T>() + e * out * rank, rank, gradient, in,
+                            T(1), a.grad.data<T>() + e * rank * in, in});
       }
       if (b.grad) {
         products.push_back({false, true, out, rank, in, T(1), gradient, in, a.value.data<T>() + e * rank * in, in, T(1),

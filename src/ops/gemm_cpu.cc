@@ -3,11 +3,11 @@
 
 #include "ops/gemm_cpu.h"
 
-#include <chrono>
-#include <cstdlib>
-
 #include <dlfcn.h>
 #include <omp.h>
+
+#include <chrono>
+#include <cstdlib>
 
 #include "ops/gemm_own_cpu.h"
 
@@ -138,7 +138,9 @@ double machine_gemm_rate(std::int64_t m, std::int64_t n, std::int64_t k, double 
   std::vector<float> a(static_cast<std::size_t>(m * k), 0.5f), b(static_cast<std::size_t>(k * n), 0.25f);
   std::vector<float> c(static_cast<std::size_t>(m * n));
   const Product<float> product{false, false, m, n, k, 1.0f, a.data(), k, b.data(), n, 0.0f, c.data(), n};
-  const auto now = [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+  const auto now = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
   const int before = omp_get_max_threads();
   double best = 0, spent = 0;
   const auto run_all = [&](auto&& multiply) {

@@ -1,6 +1,6 @@
 // Matrix products on the CPU. In float they are oneDNN's, opened at run time where it is installed; in double, and in
-// float without oneDNN, they are our own. Every product is cut into a grid of tiles that depends on its size alone and each
-// tile is computed by one thread, so the bits do not depend on the number of threads.
+// float without oneDNN, they are our own. Every product is cut into a grid of tiles that depends on its size alone and
+// each tile is computed by one thread, so the bits do not depend on the number of threads.
 //
 // Row-major throughout: C [m, n] = alpha * op(A) op(B) + beta * C, op(A) [m, k], op(B) [k, n]; lda, ldb and ldc are the
 // distances between rows as stored. With beta = 0, C need not hold numbers before.

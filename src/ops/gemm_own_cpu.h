@@ -42,8 +42,8 @@ template <typename T, typename Block>
   }
 }
 
-// Copies `count` rows of op(A) (or columns of op(B)) and `depth` of the inner dimension into a panel of `width`, filling up
-// with zeros. step: distance between neighbours along the panel's width; inner: along the inner dimension.
+// Copies `count` rows of op(A) (or columns of op(B)) and `depth` of the inner dimension into a panel of `width`,
+// filling up with zeros. step: distance between neighbours along the panel's width; inner: along the inner dimension.
 template <typename T>
 void pack_panel(const T* source, std::int64_t step, std::int64_t inner, std::int64_t count, int width,
                 std::int64_t depth, T* panel) {

@@ -1,9 +1,8 @@
-#include "ops/head_loss.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "ops/gemm_cpu.h"
+#include "ops/head_loss.h"
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
 

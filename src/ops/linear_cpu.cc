@@ -1,6 +1,5 @@
-#include "ops/linear.h"
-
 #include "ops/gemm_cpu.h"
+#include "ops/linear.h"
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
 
@@ -13,7 +12,8 @@ void affine(const Tensor& x, const Param& weight, const Param& bias, Tensor& y, 
   const std::int64_t rows = x.dim(0), in = weight.compute.dim(1), out = weight.compute.dim(0);
   const T* b = bias ? bias.value.data<T>() : nullptr;
   T* result = y.data<T>();
-  const Product<T> product{false, true, rows, out, in, T(1), x.data<T>(), in, weight.compute.data<T>(), in, T(0), result, out};
+  const Product<T> product{false, true, rows,   out, in, T(1), x.data<T>(), in, weight.compute.data<T>(),
+                           in,    T(0), result, out};
   gemm_then(product, [&](const Tile& tile) {
     for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
       T* line = result + row * out;
@@ -49,7 +49,8 @@ void linear_forward(Context& ctx, const Tensor& x, const Param& weight, const Pa
   });
 }
 
-void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& pre, Tensor& y) {
+void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& pre,
+                         Tensor& y) {
   with_precision(ctx, [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t out = pre.dim(1);
@@ -61,8 +62,8 @@ void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, con
   });
 }
 
-void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias, Tensor* dx,
-                     Into into) {
+void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias,
+                     Tensor* dx, Into into) {
   with_precision(ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weight, bias, dx, into); });
 }
 

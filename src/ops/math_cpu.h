@@ -24,7 +24,8 @@ inline float exp_of(float x) {
   p = std::fma(p, r, 0.1666657703f);
   p = std::fma(p, r, 0.5f);
   p = std::fma(p, r * r, r) + 1.0f;
-  // Choices are made between constants or whole numbers only: the compiler will not vectorise one that skips arithmetic.
+  // Choices are made between constants or whole numbers only: the compiler will not vectorise one that skips
+  // arithmetic.
   const std::int32_t power = (std::bit_cast<std::int32_t>(shifted) << 23) + 0x3F800000;
   return p * std::bit_cast<float>(x < lowest ? 0 : power);
 }

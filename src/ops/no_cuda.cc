@@ -31,8 +31,8 @@ void norm_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const 
 }
 
 void attention_forward(Context&, const Tensor&, const Sequences&, int, bool, Tensor&, Tensor&) { refuse(); }
-void attention_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Sequences&, int, bool,
-                        Tensor&) {
+void attention_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Sequences&, int,
+                        bool, Tensor&) {
   refuse();
 }
 void rope(Context&, Tensor&, const Tensor&, int, bool) { refuse(); }
@@ -68,7 +68,9 @@ void experts_backward(Context&, const Tensor&, const Tensor&, const ExpertWeight
 void lora_merge(Context&, const Tensor&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
 void lora_project(Context&, const Tensor&, const Param&, const Param&) { refuse(); }
 
-void head_loss(Context&, const Tensor&, const Param&, const Param&, const Tensor&, double, Tensor&, Tensor*) { refuse(); }
+void head_loss(Context&, const Tensor&, const Param&, const Param&, const Tensor&, double, Tensor&, Tensor*) {
+  refuse();
+}
 
 void gradient_norm(Context&, const Tensor&, Tensor&) { refuse(); }
 void adamw_step(Context&, Tensor&, Tensor&, const Tensor&, Tensor&, Tensor&, const Tensor&, const AdamSettings&) {

@@ -1,7 +1,6 @@
-#include "ops/norm.h"
-
 #include <cmath>
 
+#include "ops/norm.h"
 #include "ops/support_cpu.h"
 
 namespace some::cpu {

@@ -1,12 +1,11 @@
-#include "ops/optimizer.h"
+#include <immintrin.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
-#include <immintrin.h>
-
+#include "ops/optimizer.h"
 #include "ops/support_cpu.h"
 
 namespace some::cpu {

@@ -11,8 +11,8 @@ namespace some {
 // then a shuffle. Needs no memory but the result; k <= experts.
 SOME_HD inline void choose_experts(std::uint64_t seed, int layer, std::int32_t token, int experts, int k,
                                    std::int32_t* chosen) {
-  const std::uint64_t place = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(layer)) << 32) |
-                              static_cast<std::uint32_t>(token);
+  const std::uint64_t place =
+      (static_cast<std::uint64_t>(static_cast<std::uint32_t>(layer)) << 32) | static_cast<std::uint32_t>(token);
   const RandomStream stream{mix64(mix64(seed ^ 0x726F757465ull) ^ place)};
   std::uint64_t drawn = 0;
   for (int count = 0; count < k; ++count) {

@@ -1,5 +1,3 @@
-#include "ops/route.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,6 +6,7 @@
 #include "ops/gemm_cpu.h"
 #include "ops/math_cpu.h"
 #include "ops/random_choice.h"
+#include "ops/route.h"
 #include "ops/support_cpu.h"
 
 namespace some::cpu {
@@ -43,8 +42,8 @@ void make_queries(const Tensor& raw, const Tensor* previous, double ground, Tens
   });
 }
 
-// u/|u| passes on (g - n (n.g)) / |u|, n = u/|u|; where the length was cut off at 1e-12 it was a constant. Without grounding
-// the outer step has length 1 and the same n: it then removes what the inner one removes anyway.
+// u/|u| passes on (g - n (n.g)) / |u|, n = u/|u|; where the length was cut off at 1e-12 it was a constant. Without
+// grounding the outer step has length 1 and the same n: it then removes what the inner one removes anyway.
 template <typename T>
 void query_gradient(const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms, double ground,
                     Tensor& draw, Tensor* dprevious) {
@@ -120,7 +119,8 @@ void choose(const Tensor& query, const Tensor& keys, const Tensor& temperature, 
     T* all = nullptr;
     if (!choice_given) {
       all = thread_buffer<T>(0, (end - begin) * experts);
-      gemm_serial(Product<T>{false, true, end - begin, experts, d, T(1), queries + begin * d, d, address, d, T(0), all, experts});
+      gemm_serial(Product<T>{false, true, end - begin, experts, d, T(1), queries + begin * d, d, address, d, T(0), all,
+                             experts});
     }
     for (std::int64_t row = begin; row < end; ++row) {
       if (choice_given) {
@@ -179,9 +179,8 @@ void query_forward(Context& ctx, const Tensor& raw, const Tensor* previous, doub
 
 void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms,
                     double ground, Tensor& draw, Tensor* dprevious) {
-  with_precision(ctx, [&](auto zero) {
-    query_gradient<decltype(zero)>(dquery, raw, query, norms, ground, draw, dprevious);
-  });
+  with_precision(
+      ctx, [&](auto zero) { query_gradient<decltype(zero)>(dquery, raw, query, norms, ground, draw, dprevious); });
 }
 
 void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given,

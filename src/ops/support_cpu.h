@@ -13,7 +13,8 @@ namespace some::cpu {
 // Calls body(T{}) with the context's precision as a type. On the CPU compute and master precision are the same.
 template <typename Body>
 void with_precision(const Context& ctx, Body&& body) {
-  if (ctx.compute != ctx.master) failed("CPU operations need one precision: {} != {}", name_of(ctx.compute), name_of(ctx.master));
+  if (ctx.compute != ctx.master)
+    failed("CPU operations need one precision: {} != {}", name_of(ctx.compute), name_of(ctx.master));
   if (ctx.compute == DType::f32) {
     body(float{});
   } else if (ctx.compute == DType::f64) {

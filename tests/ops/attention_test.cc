@@ -34,7 +34,8 @@ OpCase attention_case(const std::string& label, std::vector<int> lengths, std::i
   one.run = [=](Lab& lab, const Arrays& in) {
     const Sequences sequences = pack(lab, lengths);
     const Tensor qkv = lab.compute(in.at("qkv"));
-    Tensor out = lab.new_compute({tokens, d}), lse = lab.new_master({heads, tokens}), dqkv = lab.new_compute({tokens, 3 * d});
+    Tensor out = lab.new_compute({tokens, d}), lse = lab.new_master({heads, tokens}),
+           dqkv = lab.new_compute({tokens, 3 * d});
     attention_forward(lab.context(), qkv, sequences, heads, causal, out, lse);
     attention_backward(lab.context(), lab.compute(in.at("dout")), qkv, out, lse, sequences, heads, causal, dqkv);
     return Arrays{{"out", read(out)}, {"lse", read(lse)}, {"dqkv", read(dqkv)}};
@@ -52,13 +53,15 @@ OpCase attention_case(const std::string& label, std::vector<int> lengths, std::i
           double sum = 0;
           for (std::int64_t s = begin; s <= last; ++s) {
             double score = 0;
-            for (std::int64_t i = h * size; i < (h + 1) * size; ++i) score += qkv[t * 3 * d + i] * qkv[s * 3 * d + d + i];
+            for (std::int64_t i = h * size; i < (h + 1) * size; ++i)
+              score += qkv[t * 3 * d + i] * qkv[s * 3 * d + d + i];
             weight.push_back(std::exp(score / std::sqrt(static_cast<double>(size))));
             sum += weight.back();
           }
           for (std::int64_t s = begin; s <= last; ++s) {
             for (std::int64_t i = h * size; i < (h + 1) * size; ++i) {
-              results["out"][t * d + i] += weight[static_cast<std::size_t>(s - begin)] / sum * qkv[s * 3 * d + 2 * d + i];
+              results["out"][t * d + i] +=
+                  weight[static_cast<std::size_t>(s - begin)] / sum * qkv[s * 3 * d + 2 * d + i];
             }
           }
           results["lse"][h * tokens + t] = std::log(sum);
@@ -77,7 +80,8 @@ OpCase rope_case(std::int64_t tokens, std::int64_t d, int heads) {
   OpCase one;
   one.name = fmt::format("rope_{}x{}_h{}", tokens, d, heads);
   one.inputs = [=] {
-    return Arrays{{"qkv", normals({tokens, 3 * d}, "qkv")}, {"dqkv", normals({tokens, 3 * d}, "dqkv")},
+    return Arrays{{"qkv", normals({tokens, 3 * d}, "qkv")},
+                  {"dqkv", normals({tokens, 3 * d}, "dqkv")},
                   {"positions", whole_numbers({tokens}, "positions", 300)}};
   };
   one.run = [=](Lab& lab, const Arrays& in) {
@@ -92,7 +96,8 @@ OpCase rope_case(std::int64_t tokens, std::int64_t d, int heads) {
     for (std::int64_t t = 0; t < tokens; ++t) {
       for (std::int64_t head = 0; head < 2 * heads; ++head) {
         for (std::int64_t i = 0; i < size / 2; ++i) {
-          const double angle = in.at("positions")[t] * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(size));
+          const double angle =
+              in.at("positions")[t] * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(size));
           const std::int64_t at = t * 3 * d + head * size + 2 * i;
           const double a = turned[at], b = turned[at + 1];
           turned[at] = a * std::cos(angle) - b * std::sin(angle);
@@ -136,7 +141,8 @@ OpCase cached_case(const std::string& label, std::vector<int> lengths, std::int6
       slot.shape = position.shape = Shape{count};
       Array part = zeros({count, 3 * d});
       for (std::int64_t n = 0; n < count; ++n) {
-        std::copy_n(in.at("qkv").values.begin() + rows[static_cast<std::size_t>(n)] * 3 * d, 3 * d, part.values.begin() + n * 3 * d);
+        std::copy_n(in.at("qkv").values.begin() + rows[static_cast<std::size_t>(n)] * 3 * d, 3 * d,
+                    part.values.begin() + n * 3 * d);
       }
       Tensor result = lab.new_compute({count, d});
       attention_cached(lab.context(), lab.compute(part), lab.whole(slot), lab.whole(position), heads, cache, result);

@@ -1,8 +1,8 @@
 #include "ops/elementwise.h"
 
-#include <numeric>
-
 #include <gtest/gtest.h>
+
+#include <numeric>
 
 #include "base/device.h"
 #include "ops/harness.h"
@@ -14,8 +14,10 @@ OpCase elementwise_case(std::int64_t rows, std::int64_t columns) {
   OpCase one;
   one.name = fmt::format("elementwise_{}x{}", rows, columns);
   one.inputs = [=] {
-    return Arrays{{"x", normals({rows, columns}, "x")}, {"y", normals({rows, columns}, "y")},
-                  {"z", normals({rows, columns}, "z")}, {"rows", whole_numbers({7}, "rows", static_cast<int>(rows))}};
+    return Arrays{{"x", normals({rows, columns}, "x")},
+                  {"y", normals({rows, columns}, "y")},
+                  {"z", normals({rows, columns}, "z")},
+                  {"rows", whole_numbers({7}, "rows", static_cast<int>(rows))}};
   };
   one.run = [=](Lab& lab, const Arrays& in) {
     Context& ctx = lab.context();
@@ -60,10 +62,12 @@ OpCase elementwise_case(std::int64_t rows, std::int64_t columns) {
       total[0] += x.values[i];
     }
     for (std::int64_t i = 0; i < 7; ++i) {
-      for (std::int64_t c = 0; c < columns; ++c) gathered[i * columns + c] = x[static_cast<std::int64_t>(in.at("rows")[i]) * columns + c];
+      for (std::int64_t c = 0; c < columns; ++c)
+        gathered[i * columns + c] = x[static_cast<std::int64_t>(in.at("rows")[i]) * columns + c];
     }
-    return Arrays{{"sum_master", sum}, {"sum_compute", sum}, {"to_master", x}, {"to_compute", x}, {"filled", filled}, {"total", total},
-                  {"gathered", gathered}, {"gathered_master", gathered}, {"powers", powers}, {"products", products}};
+    return Arrays{{"sum_master", sum}, {"sum_compute", sum},  {"to_master", x},       {"to_compute", x},
+                  {"filled", filled},  {"total", total},      {"gathered", gathered}, {"gathered_master", gathered},
+                  {"powers", powers},  {"products", products}};
   };
   return one;
 }

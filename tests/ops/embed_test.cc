@@ -27,9 +27,11 @@ OpCase embed_case(std::int64_t tokens, std::int64_t d, int vocabulary, bool sinu
     Array out = zeros({tokens, d});
     for (std::int64_t t = 0; t < tokens; ++t) {
       for (std::int64_t i = 0; i < d; ++i) {
-        const double angle = in.at("positions")[t] * std::pow(10000.0, -static_cast<double>(i / 2 * 2) / static_cast<double>(d));
-        out[t * d + i] = std::sqrt(static_cast<double>(d)) * in.at("embed")[static_cast<std::int64_t>(in.at("tokens")[t]) * d + i] +
-                         (sinusoidal ? (i % 2 == 0 ? std::sin(angle) : std::cos(angle)) : 0.0);
+        const double angle =
+            in.at("positions")[t] * std::pow(10000.0, -static_cast<double>(i / 2 * 2) / static_cast<double>(d));
+        out[t * d + i] =
+            std::sqrt(static_cast<double>(d)) * in.at("embed")[static_cast<std::int64_t>(in.at("tokens")[t]) * d + i] +
+            (sinusoidal ? (i % 2 == 0 ? std::sin(angle) : std::cos(angle)) : 0.0);
       }
     }
     return Arrays{{"out", out}};

@@ -1,8 +1,8 @@
 #include "ops/experts.h"
 
-#include <algorithm>
-
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "ops/harness.h"
 
@@ -26,7 +26,10 @@ Array choices_of(const ExpertsShape& s) {
   const int first = s.choice == Choice::skip_first ? 1 : 0, usable = s.experts - first;
   for (std::int64_t t = 0; t < s.tokens; ++t) {
     // Distinct experts: a random start, then every next one.
-    const int start = s.choice == Choice::all_one ? 0 : static_cast<int>(stream.below(static_cast<std::uint64_t>(t), static_cast<std::uint32_t>(usable)));
+    const int start =
+        s.choice == Choice::all_one
+            ? 0
+            : static_cast<int>(stream.below(static_cast<std::uint64_t>(t), static_cast<std::uint32_t>(usable)));
     for (int i = 0; i < s.k; ++i) indices[t * s.k + i] = first + (start + i) % usable;
   }
   return indices;
@@ -49,7 +52,9 @@ Arrays expert_inputs(const ExpertsShape& s) {
 OpCase experts_case(ExpertsShape s) {
   OpCase one;
   one.name = fmt::format("experts_t{}_d{}_f{}_e{}_k{}{}{}{}", s.tokens, s.d, s.f, s.experts, s.k,
-                         s.choice == Choice::all_one ? "_all_one" : s.choice == Choice::skip_first ? "_unused" : "",
+                         s.choice == Choice::all_one      ? "_all_one"
+                         : s.choice == Choice::skip_first ? "_unused"
+                                                          : "",
                          s.features ? "_features" : "", s.learning ? "_learning" : "");
   const std::int64_t width = s.features ? s.f : s.d;
   one.inputs = [=] { return expert_inputs(s); };
@@ -62,14 +67,19 @@ OpCase experts_case(ExpertsShape s) {
     const Tensor x = lab.compute(in.at("x")), gates = lab.master(in.at("gates"));
     Tensor pre = lab.new_compute({s.tokens * s.k, s.f}), y = lab.new_compute({s.tokens, width});
     experts_forward(ctx, x, weights, plan, gates, pre, y);
-    Arrays results{{"order", read(plan.order)}, {"place", read(plan.place)}, {"offsets", read(plan.offsets)}, {"pre", read(pre)}, {"y", read(y)}};
+    Arrays results{{"order", read(plan.order)},
+                   {"place", read(plan.place)},
+                   {"offsets", read(plan.offsets)},
+                   {"pre", read(pre)},
+                   {"y", read(y)}};
     Tensor dx = lab.compute(in.at("dx0")), dgates = lab.new_master({s.tokens, s.k});
     ExpertGrads grads;
     if (s.learning) {
       grads.down = lab.master(in.at("ddown0"));
       if (!s.features) grads.up = lab.master(in.at("dup0"));
     }
-    experts_backward(ctx, lab.compute(in.at("dy")), x, weights, plan, gates, pre, dx, dgates, s.learning ? &grads : nullptr);
+    experts_backward(ctx, lab.compute(in.at("dy")), x, weights, plan, gates, pre, dx, dgates,
+                     s.learning ? &grads : nullptr);
     results["dx"] = read(dx);
     results["dgates"] = read(dgates);
     if (s.learning) results["ddown"] = read(grads.down);
@@ -78,8 +88,11 @@ OpCase experts_case(ExpertsShape s) {
   };
   one.reference = [=](const Arrays& in) {
     const std::int64_t choices = s.tokens * s.k;
-    Arrays out{{"order", zeros({choices})}, {"place", zeros({choices})}, {"offsets", zeros({s.experts + 1})},
-               {"pre", zeros({choices, s.f})}, {"y", zeros({s.tokens, width})}};
+    Arrays out{{"order", zeros({choices})},
+               {"place", zeros({choices})},
+               {"offsets", zeros({s.experts + 1})},
+               {"pre", zeros({choices, s.f})},
+               {"y", zeros({s.tokens, width})}};
     std::int64_t next = 0;
     for (int e = 0; e < s.experts; ++e) {
       for (std::int64_t choice = 0; choice < choices; ++choice) {
@@ -89,13 +102,15 @@ OpCase experts_case(ExpertsShape s) {
         const std::int64_t t = choice / s.k;
         for (std::int64_t j = 0; j < s.f; ++j) {
           double sum = 0;
-          for (std::int64_t i = 0; i < s.d; ++i) sum += in.at("down")[(e * s.f + j) * s.d + i] * in.at("x")[t * s.d + i];
+          for (std::int64_t i = 0; i < s.d; ++i)
+            sum += in.at("down")[(e * s.f + j) * s.d + i] * in.at("x")[t * s.d + i];
           out["pre"][next * s.f + j] = sum;
           const double hidden = in.at("gates")[choice] * plain_gelu(sum);
           if (s.features) {
             out["y"][t * s.f + j] += hidden;
           } else {
-            for (std::int64_t i = 0; i < s.d; ++i) out["y"][t * s.d + i] += hidden * in.at("up")[(e * s.d + i) * s.f + j];
+            for (std::int64_t i = 0; i < s.d; ++i)
+              out["y"][t * s.d + i] += hidden * in.at("up")[(e * s.d + i) * s.f + j];
           }
         }
         ++next;
@@ -133,7 +148,8 @@ OpCase lora_case(int experts, std::int64_t out, std::int64_t in, std::int64_t ra
       for (std::int64_t o = 0; o < out; ++o) {
         for (std::int64_t i = 0; i < in; ++i) {
           for (std::int64_t r = 0; r < rank; ++r) {
-            effective[(e * out + o) * in + i] += inputs.at("b")[(e * out + o) * rank + r] * inputs.at("a")[(e * rank + r) * in + i];
+            effective[(e * out + o) * in + i] +=
+                inputs.at("b")[(e * out + o) * rank + r] * inputs.at("a")[(e * rank + r) * in + i];
           }
         }
       }

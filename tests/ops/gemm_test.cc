@@ -1,10 +1,9 @@
-#include "ops/gemm_cpu.h"
-
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "base/device.h"
+#include "base/error.h"
 #include "ops/attention.h"
+#include "ops/gemm_cpu.h"
 #include "ops/harness.h"
 #include "ops/math_cpu.h"
 
@@ -15,7 +14,8 @@ struct GemmShape {
   std::int64_t m, n, k;
 };
 
-// The product, with extra space between rows, by `multiply` and by plain loops; returns the largest relative difference.
+// The product, with extra space between rows, by `multiply` and by plain loops; returns the largest relative
+// difference.
 template <typename T, typename Multiply>
 double gemm_error(const GemmShape& s, bool ta, bool tb, T alpha, T beta, Multiply&& multiply) {
   const std::int64_t lda = (ta ? s.m : s.k) + 3, ldb = (tb ? s.k : s.n) + 2, ldc = s.n + 5;
@@ -24,14 +24,17 @@ double gemm_error(const GemmShape& s, bool ta, bool tb, T alpha, T beta, Multipl
   const std::vector<T> fast_a(a.values.begin(), a.values.end()), fast_b(b.values.begin(), b.values.end());
   std::vector<T> fast_c(c.values.begin(), c.values.end());
   if (beta == T(0)) {
-    for (std::int64_t i = 0; i < s.m; ++i) std::fill_n(fast_c.begin() + i * ldc, s.n, std::numeric_limits<T>::quiet_NaN());
+    for (std::int64_t i = 0; i < s.m; ++i)
+      std::fill_n(fast_c.begin() + i * ldc, s.n, std::numeric_limits<T>::quiet_NaN());
   }
-  multiply(cpu::Product<T>{ta, tb, s.m, s.n, s.k, alpha, fast_a.data(), lda, fast_b.data(), ldb, beta, fast_c.data(), ldc});
+  multiply(
+      cpu::Product<T>{ta, tb, s.m, s.n, s.k, alpha, fast_a.data(), lda, fast_b.data(), ldb, beta, fast_c.data(), ldc});
   Array expected = c, actual = c;
   for (std::int64_t i = 0; i < s.m; ++i) {
     for (std::int64_t j = 0; j < s.n; ++j) {
       double sum = 0;
-      for (std::int64_t p = 0; p < s.k; ++p) sum += a[ta ? p * lda + i : i * lda + p] * b[tb ? j * ldb + p : p * ldb + j];
+      for (std::int64_t p = 0; p < s.k; ++p)
+        sum += a[ta ? p * lda + i : i * lda + p] * b[tb ? j * ldb + p : p * ldb + j];
       expected[i * ldc + j] = static_cast<double>(alpha) * sum + static_cast<double>(beta) * c[i * ldc + j];
     }
   }
@@ -39,9 +42,8 @@ double gemm_error(const GemmShape& s, bool ta, bool tb, T alpha, T beta, Multipl
   return difference(expected, actual);
 }
 
-const GemmShape gemm_shapes[] = {{1, 1, 1},     {1, 17, 5},     {7, 1, 300},  {12, 32, 256}, {13, 33, 257},
-                                 {0, 4, 4},     {4, 0, 4},      {5, 6, 0},    {200, 70, 30}, {530, 15, 40},
-                                 {97, 1030, 9}, {300, 300, 20}};
+const GemmShape gemm_shapes[] = {{1, 1, 1}, {1, 17, 5}, {7, 1, 300},   {12, 32, 256}, {13, 33, 257}, {0, 4, 4},
+                                 {4, 0, 4}, {5, 6, 0},  {200, 70, 30}, {530, 15, 40}, {97, 1030, 9}, {300, 300, 20}};
 
 TEST(Gemm, EveryPathMatchesPlainLoops) {
   for (const GemmShape& s : gemm_shapes) {

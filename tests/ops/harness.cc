@@ -1,10 +1,10 @@
 #include "ops/harness.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
-
-#include <gtest/gtest.h>
 
 #include "base/device.h"
 #include "base/threads.h"
@@ -128,32 +128,43 @@ double loss_of(const OpCase& one, const Arrays& inputs) {
   return sum;
 }
 
-// Central differences with a step and its half, which tells how far the difference itself can be trusted.
+// The slope of the loss when one input moves along `direction`, by central differences.
+double slope_along(const OpCase& one, const Arrays& inputs, const std::string& name,
+                   const std::vector<double>& direction) {
+  constexpr double step = 1e-5;
+  const auto loss_at = [&](double distance) {
+    Arrays moved = inputs;
+    for (std::size_t i = 0; i < direction.size(); ++i) moved.at(name).values[i] += distance * direction[i];
+    return loss_of(one, moved);
+  };
+  return (loss_at(step) - loss_at(-step)) / (2 * step);
+}
+
+// Random directions, which see every element at once, and a few elements alone.
 void check_gradient(const OpCase& one, const Arrays& inputs, const Arrays& results, const Gradient& gradient) {
-  constexpr std::size_t samples = 24;
+  constexpr std::size_t directions = 3, singles = 5;
   Array actual = results.at(gradient.result);
   if (!gradient.start.empty()) {
     for (std::size_t i = 0; i < actual.values.size(); ++i) actual.values[i] -= inputs.at(gradient.start).values[i];
   }
-  double magnitude = 1e-12;
-  for (const double value : actual.values) magnitude = std::max(magnitude, std::fabs(value));
   const std::size_t count = actual.values.size();
   ASSERT_EQ(count, inputs.at(gradient.input).values.size());
+  double length = 1e-9;
+  for (const double value : actual.values) length += value * value;
+  length = std::sqrt(length);
   const RandomStream stream = random_stream(11, one.name + gradient.input);
-  for (std::size_t sample = 0; sample < std::min(samples, count); ++sample) {
-    const std::size_t i = count <= samples ? sample : stream.below(sample, static_cast<std::uint32_t>(count));
-    const auto slope = [&](double step) {
-      Arrays moved = inputs;
-      double& value = moved.at(gradient.input).values[i];
-      const double start = value;
-      value = start + step;
-      const double above = loss_of(one, moved);
-      value = start - step;
-      return (above - loss_of(one, moved)) / (2 * step);
-    };
-    const double coarse = slope(2e-5), fine = slope(1e-5);
-    EXPECT_LE(std::fabs(fine - actual.values[i]) / magnitude, 1e-6 + 4 * std::fabs(fine - coarse) / magnitude)
-        << gradient.result << "[" << i << "] is " << actual.values[i] << " but differences give " << fine;
+  for (std::size_t sample = 0; sample < directions + std::min(singles, count); ++sample) {
+    std::vector<double> direction(count, 0.0);
+    if (sample < directions) {
+      for (std::size_t i = 0; i < count; ++i) direction[i] = stream.normal(sample * count + i);
+    } else {
+      direction[count <= singles ? sample - directions : stream.below(sample, static_cast<std::uint32_t>(count))] = 1.0;
+    }
+    double claimed = 0;
+    for (std::size_t i = 0; i < count; ++i) claimed += direction[i] * actual.values[i];
+    const double seen = slope_along(one, inputs, gradient.input, direction);
+    EXPECT_LE(std::fabs(seen - claimed), 1e-6 * length) << gradient.result << " claims a slope of " << claimed
+                                                        << " along sample " << sample << ", differences give " << seen;
   }
 }
 
@@ -163,8 +174,8 @@ class Operation : public testing::TestWithParam<OpCase> {
   void compare(Device device, const std::string& precision, double tolerance) {
     if (device == Device::cuda && !cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
     const Arrays inputs = GetParam().inputs();
-    expect_near(GetParam(), run_on(GetParam(), inputs, Device::cpu, "f64"), run_on(GetParam(), inputs, device, precision),
-                tolerance);
+    expect_near(GetParam(), run_on(GetParam(), inputs, Device::cpu, "f64"),
+                run_on(GetParam(), inputs, device, precision), tolerance);
   }
 };
 
@@ -175,9 +186,12 @@ TEST_P(Operation, MatchesPlainLoops) {
 
 TEST_P(Operation, GradientsMatchDifferences) {
   if (GetParam().gradients.empty()) return;
+  const int before = threads();
+  set_threads(1);  // many tiny runs: starting threads would take longer than the work
   const Arrays inputs = GetParam().inputs();
   const Arrays results = run_on(GetParam(), inputs, Device::cpu, "f64");
   for (const Gradient& gradient : GetParam().gradients) check_gradient(GetParam(), inputs, results, gradient);
+  set_threads(before);
 }
 
 TEST_P(Operation, SameBitsForAnyNumberOfThreads) {
@@ -208,7 +222,8 @@ TEST_P(Operation, CudaRepeats) {
   const Arrays first = run_on(GetParam(), inputs, Device::cuda, "bf16");
   const Arrays second = run_on(GetParam(), inputs, Device::cuda, "bf16");
   for (const auto& [name, values] : first) {
-    EXPECT_EQ(0, std::memcmp(values.values.data(), second.at(name).values.data(), values.values.size() * sizeof(double)))
+    EXPECT_EQ(0,
+              std::memcmp(values.values.data(), second.at(name).values.data(), values.values.size() * sizeof(double)))
         << name;
   }
 }

@@ -1,8 +1,9 @@
-// One table of cases an operation, used in several ways (harness.cc): a naive reference in double precision, gradients by
-// finite differences, equal bits for any number of threads, and every other precision and device against the CPU in double.
+// One table of cases an operation, used in several ways (harness.cc): a naive reference in double precision, gradients
+// by finite differences, equal bits for any number of threads, and every other precision and device against the CPU in
+// double.
 //
-// A case says what goes in (numbers, all representable in bfloat16, so that every precision starts from the same ones), how
-// the operation is run on them, and what a plain implementation gives. Adding a case to a table adds all the tests.
+// A case says what goes in (numbers, all representable in bfloat16, so that every precision starts from the same ones),
+// how the operation is run on them, and what a plain implementation gives. Adding a case to a table adds all the tests.
 #pragma once
 
 #include <cmath>
@@ -35,8 +36,8 @@ Array zeros(Shape shape);
 Array normals(Shape shape, const std::string& name, double scale = 1.0);
 Array whole_numbers(Shape shape, const std::string& name, int below);
 
-// The context an operation runs in, with conversions between Arrays and its tensors. Tensors for results are filled with
-// NaN first, so that an element the operation forgot shows.
+// The context an operation runs in, with conversions between Arrays and its tensors. Tensors for results are filled
+// with NaN first, so that an element the operation forgot shows.
 class Lab {
  public:
   Lab(Device device, const std::string& precision) : context_(make_context(device, precision)) {}
@@ -77,8 +78,8 @@ struct OpCase {
   std::function<Arrays(const Arrays&)> reference;  // some or all of the results, by plain loops in double
   std::vector<LossTerm> loss;
   std::vector<Gradient> gradients;
-  std::vector<std::string> exact;   // results that must be equal in every precision (indices)
-  double bf16_tolerance = 2e-2;     // relative to the largest magnitude of the result
+  std::vector<std::string> exact;  // results that must be equal in every precision (indices)
+  double bf16_tolerance = 2e-2;    // relative to the largest magnitude of the result
 };
 
 void PrintTo(const OpCase& one, std::ostream* stream);  // the name, in messages of failed tests

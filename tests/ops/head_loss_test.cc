@@ -23,15 +23,17 @@ OpCase head_case(std::int64_t tokens, std::int64_t d, int vocabulary, bool all_m
                   {"targets", targets}};
   };
   one.run = [=](Lab& lab, const Arrays& in) {
-    const Param weight = lab.param(in.at("weight"), in.at("dweight0")), bias = lab.param(in.at("bias"), in.at("dbias0"));
+    const Param weight = lab.param(in.at("weight"), in.at("dweight0")),
+                bias = lab.param(in.at("bias"), in.at("dbias0"));
     const Tensor h = lab.compute(in.at("h")), targets = lab.whole(in.at("targets"));
     Tensor nll = lab.new_master({tokens}), nll_only = lab.new_master({tokens}), dh = lab.new_compute({tokens, d});
     head_loss(lab.context(), h, weight, bias, targets, scale, nll, &dh);
-    head_loss(lab.context(), h, lab.param(in.at("weight")), lab.param(in.at("bias")), targets, scale, nll_only, nullptr);
+    head_loss(lab.context(), h, lab.param(in.at("weight")), lab.param(in.at("bias")), targets, scale, nll_only,
+              nullptr);
     Array loss = read(nll);
     for (double& value : loss.values) value *= scale;
-    return Arrays{{"nll", read(nll)}, {"nll_only", read(nll_only)}, {"loss", loss}, {"dh", read(dh)},
-                  {"dweight", read(weight.grad)}, {"dbias", read(bias.grad)}};
+    return Arrays{{"nll", read(nll)}, {"nll_only", read(nll_only)},   {"loss", loss},
+                  {"dh", read(dh)},   {"dweight", read(weight.grad)}, {"dbias", read(bias.grad)}};
   };
   one.reference = [=](const Arrays& in) {
     Array nll = zeros({tokens});
@@ -53,8 +55,9 @@ OpCase head_case(std::int64_t tokens, std::int64_t d, int vocabulary, bool all_m
   return one;
 }
 
-const bool added = add_cases({head_case(1, 12, 11, false, 1), head_case(1, 12, 2, true, 1), head_case(70, 24, 67, false, 1),
-                              head_case(9, 16, 300, false, 20), head_case(2100, 8, 40, false, 1)});
+const bool added =
+    add_cases({head_case(1, 12, 11, false, 1), head_case(1, 12, 2, true, 1), head_case(70, 24, 67, false, 1),
+               head_case(9, 16, 300, false, 20), head_case(2100, 8, 40, false, 1)});
 
 }  // namespace
 }  // namespace some::test

@@ -32,7 +32,8 @@ Arrays linear_inputs(std::int64_t rows, std::int64_t in, std::int64_t out) {
 
 OpCase linear_case(std::int64_t rows, std::int64_t in, std::int64_t out, bool with_bias, Into into) {
   OpCase one;
-  one.name = fmt::format("linear_{}x{}x{}{}{}", rows, in, out, with_bias ? "_bias" : "", into == Into::add ? "_add" : "");
+  one.name =
+      fmt::format("linear_{}x{}x{}{}{}", rows, in, out, with_bias ? "_bias" : "", into == Into::add ? "_add" : "");
   one.inputs = [=] { return linear_inputs(rows, in, out); };
   one.run = [=](Lab& lab, const Arrays& in_) {
     const Param weight = lab.param(in_.at("weight"), in_.at("dweight0"));
@@ -46,7 +47,11 @@ OpCase linear_case(std::int64_t rows, std::int64_t in, std::int64_t out, bool wi
     // dy in master precision, and no dx wanted
     const Param again = lab.param(in_.at("weight"), in_.at("dweight0"));
     linear_backward(lab.context(), lab.master(in_.at("dy")), x, again, Param{}, nullptr, Into::overwrite);
-    Arrays results{{"y", read(y)}, {"y_master", read(y_master)}, {"dx", read(dx)}, {"dweight", read(weight.grad)}, {"dweight_master", read(again.grad)}};
+    Arrays results{{"y", read(y)},
+                   {"y_master", read(y_master)},
+                   {"dx", read(dx)},
+                   {"dweight", read(weight.grad)},
+                   {"dweight_master", read(again.grad)}};
     if (with_bias) results["dbias"] = read(bias.grad);
     return results;
   };
@@ -55,7 +60,9 @@ OpCase linear_case(std::int64_t rows, std::int64_t in, std::int64_t out, bool wi
     return Arrays{{"y", y}, {"y_master", y}};
   };
   one.loss = {{"y", "dy"}};
-  one.gradients = {{"x", "dx", into == Into::add ? "dx0" : ""}, {"weight", "dweight", "dweight0"}, {"weight", "dweight_master", "dweight0"}};
+  one.gradients = {{"x", "dx", into == Into::add ? "dx0" : ""},
+                   {"weight", "dweight", "dweight0"},
+                   {"weight", "dweight_master", "dweight0"}};
   if (with_bias) one.gradients.push_back({"bias", "dbias", "dbias0"});
   return one;
 }

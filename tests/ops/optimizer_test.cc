@@ -7,8 +7,8 @@ namespace {
 
 OpCase adam_case(std::int64_t count, double clip, double weight_decay, double gradient_scale) {
   OpCase one;
-  one.name = fmt::format("adamw_{}_clip{}_decay{}_grad{}", count, static_cast<int>(clip * 10), static_cast<int>(weight_decay * 10),
-                         static_cast<int>(gradient_scale * 100));
+  one.name = fmt::format("adamw_{}_clip{}_decay{}_grad{}", count, static_cast<int>(clip * 10),
+                         static_cast<int>(weight_decay * 10), static_cast<int>(gradient_scale * 100));
   const auto settings_of = [=](std::int64_t step) {
     AdamSettings settings;
     settings.lr = 0.01;
@@ -18,7 +18,8 @@ OpCase adam_case(std::int64_t count, double clip, double weight_decay, double gr
     return settings;
   };
   one.inputs = [=] {
-    return Arrays{{"value", normals({count}, "value")}, {"grad1", normals({count}, "grad1", gradient_scale)},
+    return Arrays{{"value", normals({count}, "value")},
+                  {"grad1", normals({count}, "grad1", gradient_scale)},
                   {"grad2", normals({count}, "grad2", gradient_scale)}};
   };
   one.run = [=](Lab& lab, const Arrays& in) {
@@ -30,7 +31,8 @@ OpCase adam_case(std::int64_t count, double clip, double weight_decay, double gr
       gradient_norm(lab.context(), grad, norm);
       results[fmt::format("norm{}", step)] = read(norm);
       // The second step works without a copy of its own, as in a context of one precision.
-      adamw_step(lab.context(), value, step == 2 && lab.context().compute == lab.context().master ? value : compute, grad, first, second, norm, settings_of(step));
+      adamw_step(lab.context(), value, step == 2 && lab.context().compute == lab.context().master ? value : compute,
+                 grad, first, second, norm, settings_of(step));
       if (step == 1) results["compute"] = read(compute);
     }
     results["value"] = read(value);
@@ -54,7 +56,8 @@ OpCase adam_case(std::int64_t count, double clip, double weight_decay, double gr
         const double g = grad[i] * shrink;
         out["first"][i] = with.beta1 * out["first"][i] + (1 - with.beta1) * g;
         out["second"][i] = with.beta2 * out["second"][i] + (1 - with.beta2) * g * g;
-        const double m = out["first"][i] / (1 - std::pow(with.beta1, step)), v = out["second"][i] / (1 - std::pow(with.beta2, step));
+        const double m = out["first"][i] / (1 - std::pow(with.beta1, step)),
+                     v = out["second"][i] / (1 - std::pow(with.beta2, step));
         out["value"][i] *= 1 - with.lr * with.weight_decay;
         out["value"][i] -= with.lr * m / (std::sqrt(v) + with.eps);
       }
