@@ -120,6 +120,15 @@ struct Choices {
 };
 
 void register_all() {
+  // What a launch costs when the kernel does nothing: operations of several small kernels are not faster than their
+  // number of these.
+  add("smallest_kernel",
+      [](auto& state, std::int64_t count) {
+        Bench b;
+        Tensor x = b.empty({count}, DType::f32);
+        time_loop(state, 0, 0, [&] { fill(*b.ctx, 1.0, x); });
+      },
+      {1});
   add("linear_512_1536", [](auto& state, std::int64_t rows) { linear(state, rows, d, 3 * d, DType::bf16, false); });
   add("linear_512_512", [](auto& state, std::int64_t rows) { linear(state, rows, d, d, DType::bf16, false); });
   add("linear_1024_512_to_fp32",

@@ -199,97 +199,6 @@ __global__ void __launch_bounds__(threads)
                     gates + row * k);
 }
 
-// Scores and choice in one kernel for few experts, where a matrix product has too few columns to fill the GPU: a block
-// multiplies 32 queries by all keys, 64 at a time, in fp32, keeps the scores in shared memory and chooses from there. A
-// thread owns 4 by 4 scores and reads both factors four numbers at a time; rows are padded to 36 floats, so that a
-// warp's reads fall into different banks.
-constexpr int tile_tokens = 32, tile_experts = 64, tile_depth = 32, tile_pitch = tile_depth + 4;
-constexpr int fused_threads = 128;
-
-template <int ITEMS>
-__global__ void __launch_bounds__(fused_threads)
-    score_and_choose_kernel(const float* query, const float* keys, const float* temperature, std::int64_t rows, int d,
-                            int experts, int k, std::int32_t* indices, float* scores, float* gates) {
-  __shared__ __align__(16) float left[tile_tokens][tile_pitch];
-  __shared__ __align__(16) float right[tile_experts][tile_pitch];
-  __shared__ float all[tile_tokens][ITEMS * warp_size];
-  constexpr int quads = tile_depth / 4;  // 16-byte words in a row of a tile
-  constexpr int left_words = tile_tokens * quads / fused_threads, right_words = tile_experts * quads / fused_threads;
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * tile_tokens;
-  const int expert_lane = threadIdx.x % 16, token_lane = threadIdx.x / 16;
-  for (int first_expert = 0; first_expert < experts; first_expert += tile_experts) {
-    float sum[4][4] = {};
-    float4 next_left[left_words], next_right[right_words];
-    const auto fetch = [&](int depth) {
-#pragma unroll
-      for (int n = 0; n < left_words; ++n) {
-        const int word = n * fused_threads + static_cast<int>(threadIdx.x), column = depth + word % quads * 4;
-        const std::int64_t row = first_row + word / quads;
-        next_left[n] = row < rows && column < d ? *reinterpret_cast<const float4*>(query + row * d + column)
-                                                : make_float4(0, 0, 0, 0);
-      }
-#pragma unroll
-      for (int n = 0; n < right_words; ++n) {
-        const int word = n * fused_threads + static_cast<int>(threadIdx.x), column = depth + word % quads * 4;
-        const int expert = first_expert + word / quads;
-        next_right[n] = expert < experts && column < d
-                            ? *reinterpret_cast<const float4*>(keys + static_cast<std::int64_t>(expert) * d + column)
-                            : make_float4(0, 0, 0, 0);
-      }
-    };
-    fetch(0);
-    for (int depth = 0; depth < d; depth += tile_depth) {
-      __syncthreads();  // the tiles of the round before have been read
-#pragma unroll
-      for (int n = 0; n < left_words; ++n) {
-        const int word = n * fused_threads + static_cast<int>(threadIdx.x);
-        *reinterpret_cast<float4*>(&left[word / quads][word % quads * 4]) = next_left[n];
-      }
-#pragma unroll
-      for (int n = 0; n < right_words; ++n) {
-        const int word = n * fused_threads + static_cast<int>(threadIdx.x);
-        *reinterpret_cast<float4*>(&right[word / quads][word % quads * 4]) = next_right[n];
-      }
-      __syncthreads();
-      if (depth + tile_depth < d) fetch(depth + tile_depth);
-#pragma unroll
-      for (int c = 0; c < tile_depth; c += 4) {
-        float4 a[4], b[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          a[i] = *reinterpret_cast<const float4*>(&left[token_lane + 8 * i][c]);
-          b[i] = *reinterpret_cast<const float4*>(&right[expert_lane + 16 * i][c]);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-#pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            sum[i][j] = fmaf(a[i].x, b[j].x, sum[i][j]);
-            sum[i][j] = fmaf(a[i].y, b[j].y, sum[i][j]);
-            sum[i][j] = fmaf(a[i].z, b[j].z, sum[i][j]);
-            sum[i][j] = fmaf(a[i].w, b[j].w, sum[i][j]);
-          }
-        }
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int expert = first_expert + expert_lane + 16 * j;
-        if (expert < experts) all[token_lane + 8 * i][expert] = sum[i][j];
-      }
-    }
-  }
-  __syncthreads();
-  const float inverse = 1.0f / temperature[0];
-  for (int token = static_cast<int>(threadIdx.x) / warp_size; token < tile_tokens; token += fused_threads / warp_size) {
-    const std::int64_t row = first_row + token;
-    if (row < rows)
-      choose_row<ITEMS>(all[token], experts, k, inverse, indices + row * k, scores + row * k, gates + row * k);
-  }
-}
-
 // Any number of experts and any k: in each round the best of those that stand behind the last one chosen.
 __global__ void __launch_bounds__(threads)
     choose_any_kernel(const float* all_scores, const float* temperature, std::int64_t rows, int experts, int k,
@@ -446,15 +355,6 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
           floats(query), floats(keys), floats(temperature), rows, d, k, indices, scores, gates);
       SOME_CUDA_LAUNCHED();
     });
-    return;
-  }
-  if (k <= warp_size && experts <= 4 * warp_size && d % 4 == 0 && all_aligned16(query.raw(), keys.raw())) {
-    const auto launch = [&](auto kernel) {
-      kernel<<<grid_for(rows, tile_tokens), fused_threads, 0, ctx.cuda->stream>>>(
-          floats(query), floats(keys), floats(temperature), rows, d, count, k, indices, scores, gates);
-      SOME_CUDA_LAUNCHED();
-    };
-    experts <= 2 * warp_size ? launch(score_and_choose_kernel<2>) : launch(score_and_choose_kernel<4>);
     return;
   }
   const ArenaScope scope(*ctx.arena);
