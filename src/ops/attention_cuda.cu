@@ -105,12 +105,11 @@ bool fits_tensor_cores(const Context& ctx, const AttentionArguments& arguments) 
   return ctx.compute == DType::bf16 && arguments.head_size % 8 == 0 && arguments.head_size <= 128;
 }
 
-// Calls run with the padded head size and, for sizes where registers allow it and there is work enough, two row blocks
-// a warp.
+// Calls run with the padded head size and, where sequences are long and there is work enough, two row blocks a warp.
 template <typename Run>
 void by_head_size(const Context& ctx, const AttentionArguments& arguments, const Sequences& sequences, Run&& run) {
   const std::int64_t large_tiles = (sequences.longest + 127) / 128 * sequences.count * arguments.heads;
-  const bool two = large_tiles >= 2 * ctx.cuda->multiprocessors;
+  const bool two = sequences.longest >= 384 && large_tiles >= 2 * ctx.cuda->multiprocessors;
   const int size = arguments.head_size;
   if (size <= 16) return two ? run.template operator()<16, 2>() : run.template operator()<16, 1>();
   if (size <= 32) return two ? run.template operator()<32, 2>() : run.template operator()<32, 1>();

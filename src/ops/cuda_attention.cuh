@@ -36,19 +36,39 @@ __device__ __forceinline__ std::uint32_t attention_place(int row, int column) {
 template <int kHead, int kRows>
 inline constexpr int attention_tile_bytes = kRows*(kHead * 2 + 16);
 
-// kRows rows of one head from `first` on; rows from `end` on and columns beyond the head's size become zeros.
+// Copies kRows rows of one head at a time. A thread always copies the same 16-byte column of every kEach-th row, so
+// that addresses advance by constants (for head sizes between powers of two, some threads copy nothing).
 template <int kHead, int kRows>
-__device__ __forceinline__ void load_head_rows(std::uint32_t target, const bf16* source, std::int64_t stride, int first,
-                                               int end, int head_size) {
-  constexpr int pieces = kHead / 8;
-#pragma unroll
-  for (int index = threadIdx.x; index < kRows * pieces; index += attention_threads) {
-    const int row = index / pieces, column = (index % pieces) * 8;
-    const bool valid = first + row < end && column < head_size;
-    copy_async(target + attention_place<kHead>(row, column), valid ? source + (first + row) * stride + column : source,
-               valid);
+struct HeadRows {
+  static constexpr int columns = kHead <= 16 ? 2 : kHead <= 32 ? 4 : kHead <= 64 ? 8 : 16;
+  static constexpr int each = attention_threads / columns;
+  const bf16* source;
+  std::int64_t stride;
+  int row, offset;  // the thread's first row (one that never exists when its column lies beyond the head) and element
+  std::uint32_t place;
+  bool active;
+
+  __device__ __forceinline__ HeadRows(const bf16* head, std::int64_t row_stride, int head_size)
+      : source(head), stride(row_stride) {
+    const int first = threadIdx.x / columns, column = threadIdx.x % columns * 8;
+    row = column < head_size ? first : 1 << 30;
+    offset = first * static_cast<int>(row_stride) + column;
+    place = attention_place<kHead>(first, column);
+    active = column < kHead;
   }
-}
+  // Rows from `first` on; those from `end` on, and columns beyond the head's size, become zeros.
+  __device__ __forceinline__ void load(std::uint32_t target, int first, int end) const {
+    if (!active) return;
+    const bf16* from = source + first * stride + offset;
+    const int left = end - first - row;
+#pragma unroll
+    for (int i = 0; i < kRows / each; ++i) {
+      const bool valid = i * each < left;
+      copy_async(target + place + attention_place<kHead>(i * each, 0), valid ? from : source, valid);
+      from += each * stride;
+    }
+  }
+};
 
 // Addresses of the matrices that make an operand: `a` of 16 rows, `b` of 16 columns with rows as columns (b_rows) or as
 // they lie with the summed axis outermost (b_depth), each 16 deep.
@@ -172,12 +192,13 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
   const int last_key = arguments.causal ? min(length, first + own) : length;
   const int steps = (last_key + key_rows - 1) / key_rows;
 
-  load_head_rows<kHead, own>(q_base, queries, stride, first, length, arguments.head_size);
+  HeadRows<kHead, own>(queries, stride, arguments.head_size).load(q_base, first, length);
+  HeadRows<kHead, key_rows> passing(keys, stride, arguments.head_size);
   const auto load_step = [&](int step) {
-    load_head_rows<kHead, key_rows>(k_base + (step & 1) * step_bytes, keys, stride, step * key_rows, length,
-                                    arguments.head_size);
-    load_head_rows<kHead, key_rows>(v_base + (step & 1) * step_bytes, values, stride, step * key_rows, length,
-                                    arguments.head_size);
+    passing.source = keys;
+    passing.load(k_base + (step & 1) * step_bytes, step * key_rows, length);
+    passing.source = values;
+    passing.load(v_base + (step & 1) * step_bytes, step * key_rows, length);
     copy_async_commit();
   };
   load_step(0);
@@ -235,10 +256,12 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
             }
           }
           total[i][half] = fmaf(total[i][half], shrink, sum);
+          if (__any_sync(0xffffffffu, shrink != 1.f)) {  // after the first keys the largest score seldom changes
 #pragma unroll
-          for (int n = 0; n < kHead / 8; ++n) {
-            sums[i][n][2 * half] *= shrink;
-            sums[i][n][2 * half + 1] *= shrink;
+            for (int n = 0; n < kHead / 8; ++n) {
+              sums[i][n][2 * half] *= shrink;
+              sums[i][n][2 * half + 1] *= shrink;
+            }
           }
         }
       }
@@ -298,13 +321,13 @@ __global__ void __launch_bounds__(attention_threads)
   const int first_step = arguments.causal ? first / key_rows : 0;
   const int steps = (length + key_rows - 1) / key_rows;
 
-  load_head_rows<kHead, own>(k_base, keys, stride, first, length, arguments.head_size);
-  load_head_rows<kHead, own>(v_base, values, stride, first, length, arguments.head_size);
+  HeadRows<kHead, own>(keys, stride, arguments.head_size).load(k_base, first, length);
+  HeadRows<kHead, own>(values, stride, arguments.head_size).load(v_base, first, length);
+  const HeadRows<kHead, key_rows> passing(queries, stride, arguments.head_size);
+  const HeadRows<kHead, key_rows> passing_upstream(upstream, width, arguments.head_size);
   const auto load_step = [&](int step) {
-    load_head_rows<kHead, key_rows>(q_base + (step & 1) * step_bytes, queries, stride, step * key_rows, length,
-                                    arguments.head_size);
-    load_head_rows<kHead, key_rows>(d_base + (step & 1) * step_bytes, upstream, width, step * key_rows, length,
-                                    arguments.head_size);
+    passing.load(q_base + (step & 1) * step_bytes, step * key_rows, length);
+    passing_upstream.load(d_base + (step & 1) * step_bytes, step * key_rows, length);
     copy_async_commit();
     const int index = threadIdx.x % key_rows, row = step * key_rows + index;
     float* const target = row_data + ((step & 1) * 2 + threadIdx.x / key_rows) * key_rows + index;
@@ -401,13 +424,14 @@ __global__ void __launch_bounds__(attention_threads)
   const int last_key = arguments.causal ? min(length, first + own) : length;
   const int steps = (last_key + key_rows - 1) / key_rows;
 
-  load_head_rows<kHead, own>(q_base, queries, stride, first, length, arguments.head_size);
-  load_head_rows<kHead, own>(d_base, upstream, width, first, length, arguments.head_size);
+  HeadRows<kHead, own>(queries, stride, arguments.head_size).load(q_base, first, length);
+  HeadRows<kHead, own>(upstream, width, arguments.head_size).load(d_base, first, length);
+  HeadRows<kHead, key_rows> passing(keys, stride, arguments.head_size);
   const auto load_step = [&](int step) {
-    load_head_rows<kHead, key_rows>(k_base + (step & 1) * step_bytes, keys, stride, step * key_rows, length,
-                                    arguments.head_size);
-    load_head_rows<kHead, key_rows>(v_base + (step & 1) * step_bytes, values, stride, step * key_rows, length,
-                                    arguments.head_size);
+    passing.source = keys;
+    passing.load(k_base + (step & 1) * step_bytes, step * key_rows, length);
+    passing.source = values;
+    passing.load(v_base + (step & 1) * step_bytes, step * key_rows, length);
     copy_async_commit();
   };
   load_step(0);

@@ -40,8 +40,7 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&registe
 // d[16x8] += a[16x16] * b[16x8]. Lane l holds d at rows l/4 and l/4+8, columns 2*(l%4) and the next.
 __device__ __forceinline__ void multiply_add(float* d, const std::uint32_t (&a)[4], std::uint32_t b0,
                                              std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -86,21 +85,43 @@ __device__ __forceinline__ Gelu gelu_exact(float x) {
 }
 
 // For results rounded to bf16: 1 - Phi(|x|) = exp(-x^2/2) * P(|x|), P of degree 7 fitted so that the GELU is within
-// 7e-6 of the exact one everywhere. One special-function instruction in place of erff's long way round.
+// 7e-6 of the exact one everywhere. One special-function instruction in place of erff's long way round. kCount numbers
+// go through it side by side: each is one chain of dependent steps, and a warp that waits for every step would spend
+// most of its time waiting.
+template <int kCount>
+__device__ __forceinline__ void gelu_short(const float (&x)[kCount], float (&value)[kCount],
+                                           float (&derivative)[kCount]) {
+  constexpr float coefficients[7] = {0.001983469817787409f, -0.012651517987251282f, 0.04763457924127579f,
+                                     -0.12376733869314194f, 0.2471224069595337f,    -0.3985983431339264f,
+                                     0.4999932646751404f};
+  float bell[kCount], tail[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) bell[i] = x[i] * (-0.72134752044448170f * x[i]);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) bell[i] = exp2_fast(bell[i]);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) tail[i] = fmaf(-0.0001349137455690652f, fabsf(x[i]), coefficients[0]);
+#pragma unroll
+  for (int term = 1; term < 7; ++term) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) tail[i] = fmaf(tail[i], fabsf(x[i]), coefficients[term]);
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) tail[i] *= bell[i];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) value[i] = fmaf(-fabsf(x[i]), tail[i], fmaxf(x[i], 0.f));
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float cdf = x[i] > 0.f ? 1.f - tail[i] : tail[i];
+    derivative[i] = fmaf(x[i] * 0.39894228040143268f, bell[i], cdf);
+  }
+}
+
 __device__ __forceinline__ Gelu gelu_short(float x) {
-  const float a = fabsf(x);
-  const float bell = exp2_fast(x * (-0.72134752044448170f * x));
-  float tail = -0.0001349137455690652f;
-  tail = fmaf(tail, a, 0.001983469817787409f);
-  tail = fmaf(tail, a, -0.012651517987251282f);
-  tail = fmaf(tail, a, 0.04763457924127579f);
-  tail = fmaf(tail, a, -0.12376733869314194f);
-  tail = fmaf(tail, a, 0.2471224069595337f);
-  tail = fmaf(tail, a, -0.3985983431339264f);
-  tail = fmaf(tail, a, 0.4999932646751404f);
-  tail *= bell;
-  const float cdf = x > 0.f ? 1.f - tail : tail;
-  return {fmaf(-a, tail, fmaxf(x, 0.f)), fmaf(x * 0.39894228040143268f, bell, cdf)};
+  const float at[1] = {x};
+  float value[1], derivative[1];
+  gelu_short(at, value, derivative);
+  return {value[0], derivative[0]};
 }
 
 template <typename T>

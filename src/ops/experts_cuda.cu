@@ -19,9 +19,8 @@ unsigned blocks_for(std::int64_t work, int threads) { return static_cast<unsigne
 template <typename T, int kWidth, bool kGelu, bool kAdd>
 __global__ void __launch_bounds__(256)
     combine_kernel(const T* __restrict__ rows, const std::int32_t* __restrict__ place, const float* __restrict__ gates,
-                   std::int64_t tokens, int choices, int columns, T* __restrict__ target) {
-  const int pieces = columns / kWidth;
-  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+                   unsigned tokens, int choices, int columns, T* __restrict__ target) {
+  const unsigned pieces = columns / kWidth, index = blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= tokens * pieces) return;
   const std::int64_t token = index / pieces;
   const int column = static_cast<int>(index % pieces) * kWidth;
@@ -29,14 +28,28 @@ __global__ void __launch_bounds__(256)
     T values[kWidth];
   };
   float sums[kWidth] = {};
-  for (int i = 0; i < choices; ++i) {
-    const std::int64_t row = place[token * choices + i];
-    const float gate = gates != nullptr ? gates[token * choices + i] : 1.f;
-    const Piece piece = *reinterpret_cast<const Piece*>(rows + row * columns + column);
+  constexpr int together = 4;  // rows whose loads are under way at once
+  for (int first = 0; first < choices; first += together) {
+    Piece pieces_of[together];
+    float weights[together];
 #pragma unroll
-    for (int c = 0; c < kWidth; ++c) {
-      const float value = as_float(piece.values[c]);
-      sums[c] = fmaf(gate, kGelu ? gelu_for<T>(value).value : value, sums[c]);
+    for (int i = 0; i < together; ++i) {
+      weights[i] = 0.f;
+      if (first + i < choices) {
+        const std::int64_t choice = token * choices + first + i, row = place[choice];
+        weights[i] = gates != nullptr ? gates[choice] : 1.f;
+        pieces_of[i] = *reinterpret_cast<const Piece*>(rows + row * columns + column);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      if (first + i < choices) {
+#pragma unroll
+        for (int c = 0; c < kWidth; ++c) {
+          const float value = as_float(pieces_of[i].values[c]);
+          sums[c] = fmaf(weights[i], kGelu ? gelu_for<T>(value).value : value, sums[c]);
+        }
+      }
     }
   }
   Piece* const out = reinterpret_cast<Piece*>(target + token * columns + column);
@@ -57,11 +70,14 @@ void combine(Context& ctx, const Tensor& rows, const DispatchPlan& plan, const f
   const std::int64_t tokens = target.dim(0), columns = target.dim(1);
   const auto launch = [&]<typename T, int kWidth>() {
     combine_kernel<T, kWidth, kGelu, kAdd><<<blocks_for(tokens * (columns / kWidth), 256), 256, 0, ctx.cuda->stream>>>(
-        static_cast<const T*>(rows.raw()), plan.place.data<std::int32_t>(), gates, tokens, choices,
-        static_cast<int>(columns), static_cast<T*>(target.raw()));
+        static_cast<const T*>(rows.raw()), plan.place.data<std::int32_t>(), gates, static_cast<unsigned>(tokens),
+        choices, static_cast<int>(columns), static_cast<T*>(target.raw()));
     SOME_CUDA_LAUNCHED();
   };
-  const bool wide = reinterpret_cast<std::uintptr_t>(target.raw()) % 16 == 0;
+  if (tokens * columns >= std::int64_t{1} << 31)
+    failed("a batch of {} tokens is too large for the GPU's experts", tokens);
+  const bool wide =
+      (reinterpret_cast<std::uintptr_t>(target.raw()) | reinterpret_cast<std::uintptr_t>(rows.raw())) % 16 == 0;
   if (rows.dtype() == DType::bf16) {
     if (columns % 8 == 0 && wide) return launch.template operator()<bf16, 8>();
     return launch.template operator()<bf16, 1>();
@@ -115,6 +131,16 @@ __global__ void __launch_bounds__(256)
   result[index] = from_float<T>(gates[order[index / columns]] * gelu_for<T>(as_float(pre[index])).value);
 }
 
+// target[j] = source[order[j] / choices], 16 bytes a thread.
+__global__ void __launch_bounds__(256)
+    gather_kernel(const uint4* __restrict__ source, const std::int32_t* __restrict__ order, unsigned rows, int choices,
+                  unsigned pieces, uint4* __restrict__ target) {
+  const unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
+  if (index >= rows * pieces) return;
+  const std::int64_t row = order[index / pieces] / choices;
+  target[index] = source[row * pieces + index % pieces];
+}
+
 template <typename Run>
 void by_type(DType type, Run&& run) {
   if (type == DType::bf16) {
@@ -134,6 +160,22 @@ GroupedProduct product_of(const Context& ctx, const DispatchPlan& plan, const Te
   return product;
 }
 
+// Hopper's kernel is fastest when the copy engine can fetch whole tiles, by more than writing the gathered rows once
+// costs (2*T*k*d bytes, into memory that the product's outputs take over afterwards). The others gather while loading.
+void take_rows(Context& ctx, const Tensor& source, int choices, Tensor& room, GroupedProduct& product) {
+  product.a = source.raw();
+  product.gather = choices;
+  if (choose_kernel(ctx, product) != Kernel::warpgroup) return;
+  const std::int64_t pieces = product.depth / 8;
+  if (product.rows * pieces >= std::int64_t{1} << 32) return;
+  gather_kernel<<<blocks_for(product.rows * pieces, 256), 256, 0, ctx.cuda->stream>>>(
+      static_cast<const uint4*>(source.raw()), product.order, static_cast<unsigned>(product.rows), choices,
+      static_cast<unsigned>(pieces), static_cast<uint4*>(room.raw()));
+  SOME_CUDA_LAUNCHED();
+  product.a = room.raw();
+  product.gather = 0;
+}
+
 }  // namespace
 
 void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
@@ -142,12 +184,12 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   const ArenaScope scope(*ctx.arena);
   const int choices = static_cast<int>(gates.dim(1));
   GroupedProduct first = product_of(ctx, plan, tile_table(ctx, plan));
-  first.a = x.raw();
-  first.gather = choices;
   first.b = weights.down.raw();
   first.columns = weights.down.dim(1);
   first.depth = weights.down.dim(2);
   first.result = pre.raw();
+  Tensor narrow = ctx.scratch({first.rows, first.depth});  // gathered inputs, then outputs
+  take_rows(ctx, x, choices, narrow, first);
   if (!weights.up) {
     grouped_product(ctx, first);
     return combine<true, false>(ctx, pre, plan, gates.data<float>(), choices, y);
@@ -161,10 +203,9 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   second.b = weights.up.raw();
   second.columns = weights.up.dim(1);
   second.depth = weights.up.dim(2);
-  Tensor outputs = ctx.scratch({second.rows, second.columns});
-  second.result = outputs.raw();
+  second.result = narrow.raw();
   grouped_product(ctx, second);
-  combine<false, false>(ctx, outputs, plan, gates.data<float>(), choices, y);
+  combine<false, false>(ctx, narrow, plan, gates.data<float>(), choices, y);
 }
 
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
@@ -181,6 +222,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   outer.order = order;
   outer.offsets = plan.offsets.data<std::int32_t>();
   outer.groups = plan.experts;
+  Tensor narrow = ctx.scratch({rows, model});  // gathered gradients, then those of the inputs
 
   if (weights.up) {
     if (grads != nullptr && grads->up) {  // while pre still holds what went into the GELU
@@ -203,8 +245,6 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
       grouped_outer(ctx, up);
     }
     GroupedProduct first = product_of(ctx, plan, tile_table(ctx, plan));
-    first.a = dy.raw();
-    first.gather = choices;
     first.b = weights.up.raw();
     first.b_transposed = true;
     first.columns = width;
@@ -212,6 +252,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     first.finish = Finish::gelu_backward;
     first.result = pre.raw();
     first.gates = gates.data<float>();
+    take_rows(ctx, dy, choices, narrow, first);
     const int slots = row_sum_slots(ctx, first);
     Tensor parts = ctx.scratch({rows, slots}, DType::f32);
     first.row_sums = parts.data<float>();
@@ -235,10 +276,9 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   second.b_transposed = true;
   second.columns = model;
   second.depth = width;
-  Tensor parts = ctx.scratch({rows, model});
-  second.result = parts.raw();
+  second.result = narrow.raw();
   grouped_product(ctx, second);
-  combine<false, true>(ctx, parts, plan, nullptr, choices, dx);
+  combine<false, true>(ctx, narrow, plan, nullptr, choices, dx);
 
   if (grads != nullptr && grads->down) {
     GroupedOuter down = outer;

@@ -166,12 +166,7 @@ __global__ void __launch_bounds__(256, 2) warp_outer_kernel(const GroupedOuter o
 
 Kernel choose_kernel(const Context& ctx, const GroupedProduct& product) {
   if (!fits_tensor_cores(product)) return Kernel::plain;
-  if (ctx.cuda->major != 9) return Kernel::warp;
-  // Large tiles pay when there are enough of them to keep every multiprocessor busy, and nothing but a store to finish.
-  const std::int64_t large_tiles = product.rows / tile_rows * (product.columns / 256);
-  const bool large =
-      product.finish == Finish::store && product.columns % 256 == 0 && large_tiles >= 6 * ctx.cuda->multiprocessors;
-  return large ? Kernel::cooperative : Kernel::ping_pong;
+  return ctx.cuda->major == 9 ? Kernel::warpgroup : Kernel::warp;
 }
 
 int row_sum_slots(const Context& ctx, const GroupedProduct& product) {
@@ -181,10 +176,8 @@ int row_sum_slots(const Context& ctx, const GroupedProduct& product) {
       return parts(64);
     case Kernel::warp:
       return parts(32);
-    case Kernel::ping_pong:
+    case Kernel::warpgroup:
       return parts(128);
-    case Kernel::cooperative:
-      return parts(256);
   }
   return 0;
 }
@@ -196,10 +189,8 @@ void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel ker
       return launch_plain(ctx, product);
     case Kernel::warp:
       return launch_warp(ctx, product);
-    case Kernel::ping_pong:
-      return launch_warpgroup(ctx, product, true);
-    case Kernel::cooperative:
-      return launch_warpgroup(ctx, product, false);
+    case Kernel::warpgroup:
+      return launch_warpgroup(ctx, product);
   }
 }
 

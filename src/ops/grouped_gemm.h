@@ -53,7 +53,7 @@ int row_sum_slots(const Context& ctx, const GroupedProduct& product);
 void grouped_product(Context& ctx, const GroupedProduct& product);
 
 // Which kernel: chosen by device, type and sizes. Tests and measurements may ask for one.
-enum class Kernel { plain, warp, ping_pong, cooperative };
+enum class Kernel { plain, warp, warpgroup };
 Kernel choose_kernel(const Context& ctx, const GroupedProduct& product);
 void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel kernel);
 

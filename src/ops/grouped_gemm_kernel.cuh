@@ -144,6 +144,6 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
 
 void launch_plain(Context& ctx, const GroupedProduct& product);
 void launch_warp(Context& ctx, const GroupedProduct& product);
-void launch_warpgroup(Context& ctx, const GroupedProduct& product, bool ping_pong);
+void launch_warpgroup(Context& ctx, const GroupedProduct& product);
 
 }  // namespace some::cuda
