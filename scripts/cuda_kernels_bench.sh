@@ -1,11 +1,13 @@
 #!/bin/bash
-# Builds scripts/cuda_kernels_bench.cu with the kernels it checks: [ARCHS="90a 80"] cuda_kernels_bench.sh [folder, default build-kernels]
+# Builds scripts/cuda_kernels_bench.cu with the kernels it checks:
+#   [ARCHS="90a 80"] cuda_kernels_bench.sh [folder, default build-kernels]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build-kernels}
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 mkdir -p "$out"
-flags=(-std=c++20 --expt-relaxed-constexpr --extended-lambda -lineinfo -O3 -Isrc -Iscripts -DFMT_HEADER_ONLY -DFMT_CONSTEVAL= -DFMT_USE_CONSTEXPR=1
+flags=(-std=c++20 --expt-relaxed-constexpr --extended-lambda -lineinfo -O3 -Isrc -Iscripts
+  -DFMT_HEADER_ONLY -DFMT_CONSTEVAL= -DFMT_USE_CONSTEXPR=1
   -diag-suppress=20208 -Xcompiler=-Wall,-fopenmp)
 for arch in ${ARCHS:-90a 80}; do flags+=("-gencode=arch=compute_$arch,code=sm_$arch"); done
 objects=()
