@@ -13,6 +13,10 @@ namespace some::cli {
 void add_train(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_trace(CLI::App& app);
+void add_guilds(CLI::App& app);
+void add_adapt(CLI::App& app);
 void add_info(CLI::App& app);
 void add_verify(CLI::App& app);
 void add_bench(CLI::App& app);

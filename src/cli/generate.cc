@@ -1,11 +1,14 @@
 #include <cstdio>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/threads.h"
 #include "cli/commands.h"
+#include "study/choices.h"
 #include "study/generate.h"
+#include "study/learner.h"
 #include "train/run.h"
 
 namespace some::cli {
@@ -17,6 +20,8 @@ struct Options {
   GenerateOptions generate;
   int samples = 1;
   bool ignore_eos = false;
+  bool adapt = false;
+  std::int64_t adapt_window = 32;
   bool json = false;
 };
 
@@ -28,6 +33,15 @@ void run(Options options) {
   std::vector<std::string> prompts;
   for (const std::string& prompt : options.prompts) prompts.insert(prompts.end(), static_cast<std::size_t>(options.samples), prompt);
   options.generate.stop_at_eos = !options.ignore_eos;
+  if (!options.adapt && !options.generate.adapt_rules.empty()) bad_input("--rules says how keys learn: it needs --adapt");
+  std::optional<KeySnapshot> start;
+  if (options.adapt) {
+    require_experts(run, "adapt");
+    if (options.adapt_window < 1) bad_input("--adapt-window {}: say at least 1", options.adapt_window);
+    options.generate.adapt_window = options.adapt_window;
+    options.generate.adapt_step = run.step;
+    start.emplace(*run.model);
+  }
   const bool streamed = !options.json && prompts.size() == 1 && run.tokenizer.kind() == TokenizerKind::bytelevel;
   if (streamed) fmt::print("{}", prompts[0]);
   const auto generated = generate(*run.model, run.tokenizer, prompts, options.generate, [&](std::size_t, TokenId token) {
@@ -40,7 +54,15 @@ void run(Options options) {
     for (std::size_t i = 0; i < generated.size(); ++i) {
       list.push_back({{"prompt", prompts[i]}, {"text", generated[i].text}, {"tokens", generated[i].tokens}, {"stopped", generated[i].stopped}});
     }
-    print_json({{"run", options.model.run}, {"step", run.step}, {"seed", options.generate.seed}, {"samples", list}});
+    nlohmann::json out{{"run", options.model.run}, {"step", run.step}, {"seed", options.generate.seed}, {"samples", list}};
+    if (start) {
+      out["adapt"] = {{"window", options.adapt_window}, {"rules", rules_text(choose_rules(run.recipe.model.keys, options.generate.adapt_rules))}, {"layers", nlohmann::json::array()}};
+      for (int layer = 0; layer < run.recipe.model.layers; ++layer) {
+        const KeySnapshot::Distance moved = start->distance(*run.model, layer);
+        out["adapt"]["layers"].push_back({{"layer", layer}, {"key_moved", {{"mean", moved.mean}, {"max", moved.most}}}});
+      }
+    }
+    print_json(out);
     return;
   }
   if (streamed) {
@@ -63,6 +85,9 @@ void add_generate(CLI::App& app) {
   command->add_option("--top-p", options->generate.top_p, "only the likeliest tokens that hold this share of the probability")->capture_default_str();
   command->add_option("--seed", options->generate.seed, "the same seed gives the same text")->capture_default_str();
   command->add_option("--max-tokens", options->generate.max_tokens, "at most this many new tokens")->capture_default_str();
+  command->add_flag("--adapt", options->adapt, "keys go on learning from what is read and written; the run itself is left as it is");
+  command->add_option("--adapt-window", options->adapt_window, "with --adapt: tokens from one update to the next")->capture_default_str();
+  command->add_option("--rules", options->generate.adapt_rules, "with --adapt: alpha,beta,delta in any choice (default: as the run was trained)");
   command->add_flag("--ignore-eos", options->ignore_eos, "do not stop at the end-of-story token");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] { run(*options); });

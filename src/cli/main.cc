@@ -20,6 +20,10 @@ int main(int argc, char** argv) {
   cli::add_train(app);
   cli::add_eval(app);
   cli::add_generate(app);
+  cli::add_inspect(app);
+  cli::add_trace(app);
+  cli::add_guilds(app);
+  cli::add_adapt(app);
   cli::add_info(app);
   cli::add_verify(app);
   cli::add_bench(app);

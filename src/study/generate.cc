@@ -3,11 +3,73 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "base/random.h"
+#include "study/learner.h"
 #include "train/evaluate.h"
 
 namespace some {
+
+namespace {
+
+// The rows of one pass, and which of them are followed by a draw.
+struct Rows {
+  std::vector<std::int32_t> tokens, slots, positions, wanted;
+};
+
+// Reads the rows; where keys learn, in pieces that end where an update is due. The attention cache stays valid across updates: it holds keys and values
+// of attention, not of experts.
+class Reader {
+ public:
+  Reader(Model& model, const GenerateOptions& options, std::size_t slots) : model_(model), options_(options), cache_(model.make_cache(static_cast<std::int64_t>(slots), model.config().seq_len)) {
+    pass_.temperature = options.router_temperature;
+    if (options.adapt_window <= 0) return;
+    if (model.config().ffn != Ffn::some) bad_input("--adapt: this run has no experts (model.ffn is not \"some\"), so there are no keys that could learn");
+    learner_.emplace(model, choose_rules(model.config().keys, options.adapt_rules), options.adapt_step);
+    pass_.observe = [this](int layer, const SomeTape& tape) { learner_->observe(layer, tape, nullptr); };
+  }
+
+  std::vector<double> read(const Rows& rows) {
+    std::vector<double> logits;
+    for (std::size_t first = 0; first < rows.tokens.size();) {
+      std::size_t last = rows.tokens.size();
+      if (learner_) last = std::min(last, first + static_cast<std::size_t>(options_.adapt_window - seen_));
+      const auto part = [&](const std::vector<std::int32_t>& all) {
+        return std::vector<std::int32_t>(all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(last));
+      };
+      std::vector<std::int32_t> wanted;
+      for (const std::int32_t row : rows.wanted) {
+        if (row >= static_cast<std::int32_t>(first) && row < static_cast<std::int32_t>(last)) wanted.push_back(row - static_cast<std::int32_t>(first));
+      }
+      const bool silent = wanted.empty();
+      if (silent) wanted.push_back(0);
+      model_.context().arena->reset();
+      const std::vector<double> some = read_vector(model_.decode(cache_, part(rows.tokens), part(rows.slots), part(rows.positions), wanted, pass_));
+      if (!silent) logits.insert(logits.end(), some.begin(), some.end());
+      if (learner_) {
+        learner_->pass_done(static_cast<std::int64_t>(last - first));
+        seen_ += static_cast<std::int64_t>(last - first);
+        if (seen_ == options_.adapt_window) {
+          learner_->update();
+          seen_ = 0;
+        }
+      }
+      first = last;
+    }
+    return logits;
+  }
+
+ private:
+  Model& model_;
+  const GenerateOptions& options_;
+  Model::Cache cache_;
+  EvalPass pass_;
+  std::optional<KeyLearner> learner_;
+  std::int64_t seen_ = 0;  // tokens since the last update
+};
+
+}  // namespace
 
 TokenId sample_token(const double* logits, int vocab, const GenerateOptions& options, double uniform) {
   std::vector<int> order(static_cast<std::size_t>(vocab));
@@ -44,11 +106,12 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   if (!(options.temperature >= 0) || options.temperature > 100) bad_input("--temperature {}: say a number from 0 (always the likeliest token) to 100", options.temperature);
   if (!(options.top_p > 0 && options.top_p <= 1)) bad_input("--top-p {}: say a share above 0 and at most 1", options.top_p);
   if (options.top_k < 0) bad_input("--top-k {}: say 0 (all tokens) or more", options.top_k);
+  if (options.adapt_window < 0) bad_input("--adapt-window {}: say at least 1", options.adapt_window);
   if (options.max_tokens < 1) bad_input("--max-tokens {}: say at least 1", options.max_tokens);
   const std::int64_t capacity = model.config().seq_len;
   const TokenId eos = tokenizer.eos_id(), pad = tokenizer.pad_id();
   std::vector<Generated> out(prompts.size());
-  std::vector<std::int32_t> tokens, slots, positions, wanted;
+  Rows rows;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     out[i].prompt = tokenizer.encode(prompts[i]);
     if (out[i].prompt.empty()) bad_input("prompt {} (\"{}\") gives no token: write at least one word", i + 1, prompts[i]);
@@ -56,25 +119,19 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
       bad_input("prompt {} has {} tokens, but the model reads at most model.seq_len = {}: shorten it", i + 1, out[i].prompt.size(), capacity);
     }
     for (std::size_t p = 0; p < out[i].prompt.size(); ++p) {
-      tokens.push_back(out[i].prompt[p]);
-      slots.push_back(static_cast<std::int32_t>(i));
-      positions.push_back(static_cast<std::int32_t>(p));
+      rows.tokens.push_back(out[i].prompt[p]);
+      rows.slots.push_back(static_cast<std::int32_t>(i));
+      rows.positions.push_back(static_cast<std::int32_t>(p));
     }
-    wanted.push_back(static_cast<std::int32_t>(tokens.size()) - 1);
+    rows.wanted.push_back(static_cast<std::int32_t>(rows.tokens.size()) - 1);
   }
-  Model::Cache cache = model.make_cache(static_cast<std::int64_t>(prompts.size()), capacity);
-  EvalPass pass;
-  pass.temperature = options.router_temperature;
+  Reader reader(model, options, prompts.size());
   std::vector<std::size_t> active(prompts.size());
   std::iota(active.begin(), active.end(), std::size_t{0});
   const int vocab = model.config().vocab;
   while (!active.empty()) {
-    model.context().arena->reset();
-    std::vector<double> logits = read_vector(model.decode(cache, tokens, slots, positions, wanted, pass));
-    tokens.clear();
-    slots.clear();
-    positions.clear();
-    wanted.clear();
+    std::vector<double> logits = reader.read(rows);
+    rows = {};
     std::vector<std::size_t> still;
     for (std::size_t row = 0; row < active.size(); ++row) {
       Generated& one = out[active[row]];
@@ -97,10 +154,10 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
         one.stopped = "context";
       } else {
         still.push_back(active[row]);
-        tokens.push_back(token);
-        slots.push_back(static_cast<std::int32_t>(active[row]));
-        positions.push_back(static_cast<std::int32_t>(length - 1));
-        wanted.push_back(static_cast<std::int32_t>(tokens.size()) - 1);
+        rows.tokens.push_back(token);
+        rows.slots.push_back(static_cast<std::int32_t>(active[row]));
+        rows.positions.push_back(static_cast<std::int32_t>(length - 1));
+        rows.wanted.push_back(static_cast<std::int32_t>(rows.tokens.size()) - 1);
       }
     }
     active = std::move(still);

@@ -19,6 +19,10 @@ struct GenerateOptions {
   std::int64_t max_tokens = 200;
   bool stop_at_eos = true;
   double router_temperature = 0;  // 0: eval_temp
+  // Keys go on learning from what is read and written (spec 7): an update after every adapt_window tokens of all prompts together. 0: frozen.
+  std::int64_t adapt_window = 0;
+  std::string adapt_rules;        // "alpha,beta,delta" in any choice; empty: as the run was trained
+  std::int64_t adapt_step = 0;    // updates of the run so far
 };
 
 struct Generated {

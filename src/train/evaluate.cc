@@ -1,11 +1,51 @@
 #include "train/evaluate.h"
 
 #include <cmath>
+#include <limits>
 
-#include "keys/measures.h"
 #include "ops/elementwise.h"
 
 namespace some {
+namespace {
+
+constexpr std::int64_t sample_batches = 8, sample_positions = 16384;  // enough for a share of a percent, cheap in every evaluation
+constexpr std::size_t shown_cliques = 8;
+
+// Sets and gate entropy of one layer over the first positions that take part.
+struct ChoiceSample {
+  std::vector<std::int32_t> indices;
+  double entropy = 0;
+  std::int64_t positions = 0;
+
+  void add(const Routing& routing, const std::vector<std::int32_t>& targets, bool all_positions) {
+    const Tensor chosen = routing.indices.device() == Device::cpu ? routing.indices : routing.indices.to(Device::cpu);
+    const std::vector<double> gates = read_vector(routing.gates);
+    const std::int64_t k = chosen.dim(1);
+    for (std::int64_t t = 0; t < chosen.dim(0) && positions < sample_positions; ++t) {
+      if (!all_positions && targets[static_cast<std::size_t>(t)] < 0) continue;
+      for (std::int64_t i = 0; i < k; ++i) {
+        indices.push_back(chosen.data<std::int32_t>()[t * k + i]);
+        const double gate = gates[static_cast<std::size_t>(t * k + i)];
+        if (gate > 0) entropy -= gate * std::log(gate);
+      }
+      ++positions;
+    }
+  }
+
+  void measure(int experts, int top_k, LayerChoices& out) const {
+    out.sampled = positions;
+    if (positions == 0) return;
+    out.gate_entropy = entropy / static_cast<double>(positions);
+    std::vector<Clique> sets = frequent_sets(indices, top_k, std::numeric_limits<std::size_t>::max());
+    out.distinct_sets = static_cast<std::int64_t>(sets.size());
+    const auto groups = static_cast<std::size_t>(std::max(1, experts / top_k));
+    for (std::size_t i = 0; i < std::min(groups, sets.size()); ++i) out.top_sets_share += sets[i].share;
+    if (sets.size() > shown_cliques) sets.resize(shown_cliques);
+    out.cliques = std::move(sets);
+  }
+};
+
+}  // namespace
 
 double Evaluation::perplexity() const { return std::exp(loss); }
 
@@ -26,8 +66,9 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
 
   Evaluation out;
   out.stories = stories;
-  std::vector<double> gate_entropy(static_cast<std::size_t>(config.layers), 0.0);
-  double gate_tokens = 0;
+  std::vector<ChoiceSample> samples(static_cast<std::size_t>(config.layers));
+  std::int64_t batches = 0;
+  const Batch* current = nullptr;
   const Tensor* taking_part = nullptr;
   EvalPass pass;
   pass.temperature = options.temperature;
@@ -35,15 +76,11 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   pass.observe = [&](int layer, const SomeTape& tape) {
     const auto l = static_cast<std::size_t>(layer);
     add_key_sums(ctx, tape.query, tape.routing, taking_part, SumOptions{}, model.key_sums()[l]);
-    const std::vector<double> gates = read_vector(tape.routing.gates);
-    for (const double g : gates) {
-      if (g > 0) gate_entropy[l] -= g * std::log(g);
-    }
-    if (layer == 0) gate_tokens += static_cast<double>(tape.routing.gates.dim(0));
+    if (batches < sample_batches && samples[l].positions < sample_positions) samples[l].add(tape.routing, current->targets, options.count_pads);
   };
 
   double real_sum = 0, all_sum = 0, batch_means = 0;
-  std::int64_t all_count = 0, batches = 0;
+  std::int64_t all_count = 0;
   for (std::int64_t first = 0; first < stories; first += options.rows) {
     std::vector<std::int64_t> chosen;
     for (std::int64_t i = first; i < std::min(stories, first + options.rows); ++i) chosen.push_back(i);
@@ -51,6 +88,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
     if (batch.predicted == 0) continue;
     ctx.arena->reset();
     const DeviceBatch device_batch = upload(ctx, batch);
+    current = &batch;
     taking_part = options.count_pads ? nullptr : &device_batch.targets;
     const std::vector<double> nll = read_vector(model.evaluate(device_batch, pass));
     double batch_sum = 0;
@@ -78,7 +116,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
       choices.counts.assign(static_cast<std::size_t>(config.experts), 0.0);
       for (std::size_t i = 0; i < slots.size(); ++i) choices.counts[i / static_cast<std::size_t>(config.top_k)] += slots[i];
       choices.mass = read_vector(model.key_sums()[l].gate_sums);
-      choices.gate_entropy = gate_tokens > 0 ? gate_entropy[l] / gate_tokens : 0;
+      samples[l].measure(config.experts, config.top_k, choices);
       out.layers.push_back(std::move(choices));
     }
     model.clear_key_sums();
@@ -150,6 +188,11 @@ nlohmann::json layer_measures(Model& model, const std::vector<LayerChoices>& cho
       one["validation"] = usage_measures(choices[l].counts);
       one["validation_mass"] = usage_measures(choices[l].mass);
       one["gate_entropy"] = choices[l].gate_entropy;
+      one["sampled_positions"] = choices[l].sampled;
+      one["distinct_sets"] = choices[l].distinct_sets;
+      one["top_sets_share"] = choices[l].top_sets_share;
+      one["cliques"] = nlohmann::json::array();
+      for (const Clique& clique : choices[l].cliques) one["cliques"].push_back({{"experts", clique.experts}, {"share", clique.share}});
     }
     layers.push_back(std::move(one));
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/token_data.h"
+#include "keys/measures.h"
 #include "model/model.h"
 
 namespace some {
@@ -23,7 +24,12 @@ struct EvaluateOptions {
 // What the choices of one layer looked like over the data set.
 struct LayerChoices {
   std::vector<double> counts, mass;  // by expert
+  // The rest is measured on a sample, the first positions of the data set, so that little is read back from a GPU.
   double gate_entropy = 0;           // mean, nats
+  std::int64_t sampled = 0;          // positions in the sample
+  std::vector<Clique> cliques;       // the most frequent sets of experts chosen together
+  std::int64_t distinct_sets = 0;
+  double top_sets_share = 0;         // of the E/k most frequent sets: 1 when the experts have fused into groups of k
 };
 
 struct Evaluation {

@@ -1,0 +1,120 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/threads.h"
+#include "cli/commands.h"
+#include "study/generate.h"
+#include "study/trace.h"
+
+namespace some::cli {
+namespace {
+
+struct Options {
+  ModelFlags model;
+  std::string text, prompt, layers, html;
+  GenerateOptions generate;
+  bool json = false;
+};
+
+// A token as it is shown in a table: blanks and line ends made visible.
+std::string visible(const std::string& bytes) {
+  std::string out;
+  for (const char c : bytes) {
+    if (c == ' ') out += "·";
+    else if (c == '\n') out += "↵";
+    else if (static_cast<unsigned char>(c) < 32) out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
+    else out += c;
+  }
+  return out;
+}
+
+std::size_t width_of(const std::string& text) {
+  std::size_t width = 0;
+  for (const char c : text) width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return width;
+}
+
+std::string padded(const std::string& text, std::size_t width) {
+  const std::size_t has = width_of(text);
+  return has < width ? text + std::string(width - has, ' ') : text;
+}
+
+void print_table(const Trace& trace, const OpenedRun& run) {
+  const Choices& choices = trace.choices;
+  const auto k = static_cast<std::size_t>(choices.top_k);
+  std::size_t widest = 5;
+  for (const std::string& word : trace.words) widest = std::max(widest, width_of(visible(word)));
+  widest = std::min<std::size_t>(widest, 24);
+  std::vector<std::vector<std::string>> cells;
+  std::size_t cell_width = 8;
+  for (std::size_t t = 0; t < choices.tokens.size(); ++t) {
+    auto& row = cells.emplace_back();
+    for (const int layer : trace.layers) {
+      const LayerFirings& firings = choices.layers[static_cast<std::size_t>(layer)];
+      std::string cell;
+      for (std::size_t i = t * k; i < (t + 1) * k; ++i) cell += fmt::format("{}{}:{:.2f}", cell.empty() ? "" : " ", firings.experts[i], firings.gates[i]);
+      cell_width = std::max(cell_width, width_of(cell));
+      row.push_back(cell);
+    }
+  }
+  fmt::print("{} at step {}: the experts of each token itself, as expert:gate, the strongest first\n\n", run.paths.folder, run.step);
+  std::string header = fmt::format("{:>4}  {}", "", padded("token", widest));
+  for (const int layer : trace.layers) header += "  " + padded(fmt::format("layer {}{}", layer, layer == run.recipe.model.layers / 2 ? " (middle)" : ""), cell_width);
+  fmt::print("{}\n", header);
+  for (std::size_t t = 0; t < cells.size(); ++t) {
+    if (trace.prompt_tokens > 0 && t == trace.prompt_tokens) fmt::print("      -- written by the model from here --\n");
+    std::string line = fmt::format("{:>4}  {}", t, padded(visible(trace.words[t]), widest));
+    for (const std::string& cell : cells[t]) line += "  " + padded(cell, cell_width);
+    while (!line.empty() && line.back() == ' ') line.pop_back();
+    fmt::print("{}\n", line);
+  }
+}
+
+void run(const Options& options) {
+  if (options.text.empty() == options.prompt.empty()) bad_input("say either --text \"...\" (to be traced as it is) or --prompt \"...\" (to go on from, then traced)");
+  OpenedRun run = open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
+  set_threads(options.model.threads);
+  const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
+  Trace trace;
+  if (!options.text.empty()) {
+    trace = trace_text(run, options.text, layers);
+  } else {
+    trace_text(run, options.prompt, layers);  // a run without experts or a prompt without tokens is refused before anything is written
+    const Generated generated = generate(*run.model, run.tokenizer, {options.prompt}, options.generate).front();
+    std::vector<TokenId> ids = generated.prompt;
+    ids.insert(ids.end(), generated.tokens.begin(), generated.tokens.end());
+    trace = trace_tokens(run, ids, layers);
+    trace.prompt_tokens = generated.prompt.size();
+    trace.stopped = generated.stopped;
+  }
+  const nlohmann::json report = to_json(trace, run);
+  if (!options.html.empty()) write_file_atomic(options.html, trace_page(report));
+  if (options.json) {
+    print_json(report);
+    return;
+  }
+  print_table(trace, run);
+  if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
+}
+
+}  // namespace
+
+void add_trace(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("trace", "which experts each token of a text chose, layer by layer");
+  add_model_flags(*command, options->model);
+  command->add_option("--text", options->text, "text to trace");
+  command->add_option("--prompt", options->prompt, "text to go on from; prompt and continuation are traced");
+  command->add_option("--max-tokens", options->generate.max_tokens, "with --prompt: at most this many new tokens")->capture_default_str();
+  command->add_option("--temperature", options->generate.temperature, "with --prompt: 0 takes always the likeliest token")->capture_default_str();
+  command->add_option("--seed", options->generate.seed, "with --prompt: the same seed gives the same text")->capture_default_str();
+  command->add_option("--layers", options->layers, "layer numbers with commas between, counted from 0 (default: all)");
+  command->add_option("--html", options->html, "also write a page to click through");
+  command->add_flag("--json", options->json, "print the trace as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some::cli
