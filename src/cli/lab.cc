@@ -1,0 +1,327 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/threads.h"
+#include "cli/commands.h"
+#include "lab/queue.h"
+#include "lab/report.h"
+
+namespace some::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::atomic<int> received_signal{0};
+
+void on_signal(int number) {
+  // A second signal ends the program at once; the last checkpoints stay whole.
+  if (received_signal.exchange(number) != 0) std::_Exit(128 + number);
+}
+
+struct Options {
+  std::string recipes, runs = "lab";
+  std::vector<std::string> words;  // names and KEY=VALUE
+  LabOptions lab;
+  std::string device, precision;
+  int threads = -1;
+  std::int64_t max_steps = -1;
+  std::vector<std::string> out;
+  bool no_samples = false;
+  bool json = false;
+};
+
+// Beside the working folder, or beside the program (a build folder inside the checkout).
+SeriesIndex open_index(const std::string& asked) {
+  std::vector<fs::path> places;
+  if (!asked.empty()) {
+    places = {asked};
+  } else {
+    std::error_code ignored;
+    const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+    places = {"recipes", program / "recipes", program.parent_path() / "recipes"};
+  }
+  for (const fs::path& place : places) {
+    if (fs::exists(place / "index.toml")) return load_series_index((place / "index.toml").lexically_normal().string());
+  }
+  bad_input("there is no {}: go to the project's folder, or name the folder of recipes with --recipes",
+            (places[0] / "index.toml").string());
+}
+
+// --- list ---
+
+struct ListedRecipe {
+  std::string title;
+  bool published = false;
+  std::vector<FoundRun> runs;
+};
+
+ListedRecipe listed(const SeriesIndex& index, const std::string& name, const std::vector<FoundRun>& runs) {
+  const Recipe recipe = load_recipe(index.recipe_path(name), {});
+  ListedRecipe out{recipe.title, recipe.published.has_value(), {}};
+  for (const FoundRun& run : runs) {
+    if (run.identity.recipe == name) out.runs.push_back(run);
+  }
+  return out;
+}
+
+void list(const Options& options) {
+  const SeriesIndex index = open_index(options.recipes);
+  const std::vector<FoundRun> runs = find_runs(options.runs);
+  if (options.json) {
+    nlohmann::json series = nlohmann::json::array(), recipes = nlohmann::json::object();
+    for (const Series& one : index.series) {
+      series.push_back({{"name", one.name}, {"title", one.title}, {"about", one.about}, {"recipes", one.recipes}});
+    }
+    for (const std::string& name : index.all_recipes()) {
+      const ListedRecipe recipe = listed(index, name, runs);
+      nlohmann::json found = nlohmann::json::array();
+      for (const FoundRun& run : recipe.runs) {
+        found.push_back({{"folder", run.folder},
+                         {"state", name_of(run.state)},
+                         {"scale", run.identity.scale},
+                         {"seed", run.identity.seed}});
+      }
+      recipes[name] = {{"title", recipe.title}, {"published", recipe.published}, {"runs", found}};
+    }
+    print_json({{"series", series}, {"recipes", recipes}, {"runs_folder", options.runs}});
+    return;
+  }
+  std::size_t width = 0;
+  for (const std::string& name : index.all_recipes()) width = std::max(width, name.size());
+  for (const Series& one : index.series) {
+    fmt::print("{}  {}\n  {}\n", one.name, one.title, one.about);
+    for (const std::string& name : one.recipes) {
+      const ListedRecipe recipe = listed(index, name, runs);
+      std::string states;
+      for (const FoundRun& run : recipe.runs)
+        states += fmt::format("  [{} {}]", run.name == name ? "" : run.name + ":", name_of(run.state));
+      fmt::print("  {} {:{}}  {}{}\n", recipe.published ? "*" : " ", name, width, recipe.title, states);
+    }
+    fmt::print("\n");
+  }
+  fmt::print("* has published numbers; [..] is there in {} ({} runs)\n", options.runs, runs.size());
+}
+
+// --- run ---
+
+class QueueDisplay {
+ public:
+  explicit QueueDisplay(std::size_t runs) : runs_(runs) {}
+
+  void begin(const PlannedRun& run, std::size_t place, bool resumed) {
+    label_ = fmt::format("[{}/{}] {}", place + 1, runs_, run.name);
+    line("{}{}{}", resumed ? "going on" : "begins", run.recipe.title.empty() ? "" : ": ", run.recipe.title);
+  }
+
+  void step(const TrainProgress& p) {
+    const auto now = std::chrono::steady_clock::now();
+    const double wait = is_terminal() ? 0.1 : 30.0;
+    if (std::chrono::duration<double>(now - when_).count() < wait) return;
+    when_ = now;
+    const std::string numbers = fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", p.step, p.total_steps,
+                                            p.loss, human_count(p.tokens_per_second), human_seconds(p.seconds_left));
+    if (is_terminal()) {
+      fmt::print(stderr, "\r\033[K{} {}", label_, numbers);
+      std::fflush(stderr);
+    } else {
+      line("{}", numbers);
+    }
+  }
+
+  void evaluated(const nlohmann::json& values) {
+    std::string text = fmt::format("epoch {:.2f}  loss {:.4f}  {:.3f} bits/byte", values["epoch"].get<double>(),
+                                   values["loss"].get<double>(), values["bits_per_byte"].get<double>());
+    if (values.contains("padded_loss"))
+      text += fmt::format("  padded loss {:.4f}", values["padded_loss"].get<double>());
+    line("{}", text);
+  }
+
+  void prepare(const std::string& what, std::int64_t done, std::int64_t total) {
+    if (!is_terminal()) return;
+    fmt::print(stderr, "\r\033[K{} {} {}", label_, what,
+               total > 0 ? fmt::format("{}%", 100 * done / total) : human_count(static_cast<double>(done)));
+    std::fflush(stderr);
+  }
+
+  void end(const QueueEntry& entry) {
+    label_ = entry.name;
+    if (entry.outcome == Outcome::failed) line("failed: {}", entry.message);
+  }
+
+ private:
+  template <typename... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::print(stderr, "{}{} {}\n", is_terminal() ? "\r\033[K" : "", label_,
+               fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  std::size_t runs_;
+  std::string label_;
+  std::chrono::steady_clock::time_point when_;
+};
+
+nlohmann::json to_json(const QueueEntry& entry) {
+  nlohmann::json out{
+      {"run", entry.name}, {"folder", entry.folder}, {"outcome", name_of(entry.outcome)}, {"seconds", entry.seconds}};
+  if (!entry.message.empty()) out["message"] = entry.message;
+  if (entry.result.steps > 0) out["steps"] = entry.result.steps;
+  if (entry.result.final_evaluation.tokens > 0) {
+    out["loss"] = entry.result.final_evaluation.loss;
+    out["bits_per_byte"] = entry.result.final_evaluation.bits_per_byte;
+    if (entry.result.final_evaluation.padded_loss >= 0) out["padded_loss"] = entry.result.final_evaluation.padded_loss;
+  }
+  return out;
+}
+
+void print_table(const std::vector<QueueEntry>& entries) {
+  std::size_t width = 3;
+  for (const QueueEntry& entry : entries) width = std::max(width, entry.name.size());
+  fmt::print("{:{}}  {:13}  {:>7}  {:>8}  {:>9}  {:>9}  {:>11}\n", "run", width, "outcome", "steps", "time", "loss",
+             "bits/byte", "padded loss");
+  for (const QueueEntry& entry : entries) {
+    const Evaluation& e = entry.result.final_evaluation;
+    const bool evaluated = e.tokens > 0;
+    const bool worked = entry.outcome != Outcome::already_done && entry.outcome != Outcome::not_begun;
+    fmt::print("{:{}}  {:13}  {:>7}  {:>8}  {:>9}  {:>9}  {:>11}\n", entry.name, width, name_of(entry.outcome),
+               entry.result.steps > 0 ? fmt::to_string(entry.result.steps) : "",
+               worked ? human_seconds(entry.seconds) : "", evaluated ? fmt::format("{:.4f}", e.loss) : "",
+               evaluated ? fmt::format("{:.4f}", e.bits_per_byte) : "",
+               evaluated && e.padded_loss >= 0 ? fmt::format("{:.4f}", e.padded_loss) : "");
+  }
+}
+
+void run(Options options) {
+  const SeriesIndex index = open_index(options.recipes);
+  std::vector<std::string> names;
+  LabOptions& lab = options.lab;
+  lab.runs = options.runs;
+  while (lab.runs.size() > 1 && lab.runs.back() == '/') lab.runs.pop_back();
+  for (const std::string& word : options.words)
+    (word.find('=') == std::string::npos ? names : lab.overrides).push_back(word);
+  if (options.max_steps >= 0) lab.overrides.push_back(fmt::format("train.max_steps={}", options.max_steps));
+  if (!options.device.empty()) lab.overrides.push_back("train.device=" + options.device);
+  if (!options.precision.empty()) lab.overrides.push_back("train.precision=" + options.precision);
+  if (options.threads >= 0) lab.overrides.push_back(fmt::format("train.threads={}", options.threads));
+  const std::vector<PlannedRun> plan = plan_runs(index, names, lab);
+
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+
+  QueueDisplay display(plan.size());
+  QueueHooks hooks;
+  hooks.begin = [&](const PlannedRun& one, std::size_t place, bool resumed) { display.begin(one, place, resumed); };
+  hooks.end = [&](const QueueEntry& entry) { display.end(entry); };
+  hooks.train.step = [&](const TrainProgress& progress) { display.step(progress); };
+  hooks.train.evaluated = [&](const nlohmann::json& values) { display.evaluated(values); };
+  hooks.train.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
+    display.prepare(what, done, total);
+  };
+  hooks.train.stop_signal = [] { return received_signal.load(); };
+  const std::vector<QueueEntry> entries = run_queue(plan, hooks);
+
+  const auto count = [&](Outcome outcome) {
+    return std::count_if(entries.begin(), entries.end(), [&](const QueueEntry& e) { return e.outcome == outcome; });
+  };
+  const auto failures = count(Outcome::failed);
+  if (options.json) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const QueueEntry& entry : entries) out.push_back(to_json(entry));
+    print_json({{"runs", out}, {"failed", failures}});
+  } else {
+    print_table(entries);
+  }
+  if (failures > 0) {
+    fmt::print(stderr, "{} of {} runs failed:\n", failures, entries.size());
+    for (const QueueEntry& entry : entries) {
+      if (entry.outcome == Outcome::failed) fmt::print(stderr, "  {}: {}\n", entry.name, entry.message);
+    }
+    exit_code = 1;
+  }
+  if (received_signal.load() != 0 && count(Outcome::stopped) + count(Outcome::not_begun) > 0) {
+    fmt::print(stderr, "stopped and saved; the same command goes on from here\n");
+    exit_code = 128 + received_signal.load();
+  }
+}
+
+// --- report ---
+
+void report(const Options& options) {
+  ReportOptions report_options;
+  report_options.runs = options.runs;
+  report_options.samples = !options.no_samples;
+  report_options.device = options.device.empty() ? "auto" : options.device;
+  report_options.progress = [](const std::string& what) {
+    fmt::print(stderr, "{}{}\n", is_terminal() ? "\r\033[K" : "", what);
+  };
+  if (options.threads > 0) set_threads(options.threads);
+  for (const std::string& out : options.out) {
+    if (!out.ends_with(".html") && !out.ends_with(".md"))
+      bad_input("-o {}: wants a file that ends in .html or .md", out);
+  }
+  const Report made = make_report(open_index(options.recipes), options.words, report_options);
+  for (const std::string& out : options.out) write_file_atomic(out, out.ends_with(".md") ? made.markdown : made.html);
+  if (options.json)
+    print_json({{"files", options.out}, {"runs", made.runs}});
+  else
+    for (const std::string& out : options.out) fmt::print("{}: {} runs\n", out, made.runs);
+}
+
+}  // namespace
+
+void add_lab(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* lab = app.add_subcommand("lab", "series of runs: rerun published experiments and compare");
+  lab->require_subcommand(1);
+  const auto common = [&](CLI::App* command) {
+    command->add_option("--runs", options->runs, "folder of the run folders")->capture_default_str();
+    command->add_option("--recipes", options->recipes, "folder of the recipes and their index.toml (default: recipes)");
+    command->add_flag("--json", options->json, "print the result as one JSON object");
+  };
+
+  CLI::App* list_command = lab->add_subcommand("list", "series and recipes, and which are done");
+  common(list_command);
+  list_command->callback([options] { list(*options); });
+
+  CLI::App* run_command = lab->add_subcommand(
+      "run", "train series or runs one after another; skips what is done, goes on with what was interrupted");
+  run_command->add_option("NAMES", options->words, "series, runs or all, and KEY=VALUE overrides")->required();
+  common(run_command);
+  run_command->add_option("--seeds", options->lab.seeds, "runs of each recipe, with its seed and the following ones")
+      ->capture_default_str();
+  run_command->add_option("--scale", options->lab.scale, "shrink data and model, e.g. 0.05 for a laptop")
+      ->capture_default_str();
+  run_command->add_flag("--builtin", options->lab.builtin, "built-in stories in place of the recipes' files");
+  run_command->add_option("--data", options->lab.train, "training text in place of the recipes'");
+  run_command->add_option("--valid", options->lab.valid, "validation text beside --data (default: a share of it)");
+  run_command->add_option("--max-steps", options->max_steps,
+                          "stop, and end the learning-rate schedule, after so many steps");
+  run_command->add_option("--device", options->device, "auto, cpu or cuda");
+  run_command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  run_command->add_option("--threads", options->threads, "CPU threads; 0: all");
+  run_command->callback([options] { run(*options); });
+
+  CLI::App* report_command =
+      lab->add_subcommand("report", "published against reproduced numbers, as one file that opens offline");
+  report_command->add_option("NAMES", options->words, "series, recipes or run folders (default: every run of --runs)");
+  common(report_command);
+  report_command->add_option("-o,--out", options->out, "FILE.html or FILE.md; may be given several times")
+      ->required()
+      ->allow_extra_args(false);
+  report_command->add_flag("--no-samples", options->no_samples,
+                           "do not open the models to write sample text and traces");
+  report_command->add_option("--device", options->device, "where samples are computed: auto, cpu or cuda");
+  report_command->add_option("--threads", options->threads, "CPU threads; 0: all");
+  report_command->callback([options] { report(*options); });
+}
+
+}  // namespace some::cli

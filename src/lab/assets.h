@@ -1,0 +1,11 @@
+// What a report's page is made of besides its content; embedded when the program is built (cmake/web.cmake).
+#pragma once
+
+#include <string_view>
+
+namespace some {
+
+std::string_view report_style();
+std::string_view report_script();  // empty where the program was built without node
+
+}  // namespace some

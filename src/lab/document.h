@@ -1,0 +1,115 @@
+// A report as a list of blocks, written as one self-contained HTML file or as Markdown: both say the same.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace some {
+
+// A piece of running text. Text of any origin may stand in it: each writer escapes for its format.
+struct Span {
+  enum class Style { plain, strong, code, link };
+  std::string text;
+  Style style = Style::plain;
+  std::string target;  // of a link: an id in this document
+};
+
+class Text {
+ public:
+  Text() = default;
+  Text(std::string plain) { spans.push_back({std::move(plain), Span::Style::plain, ""}); }
+  Text(const char* plain) : Text(std::string(plain)) {}
+  Text& add(std::string plain) { return put({std::move(plain), Span::Style::plain, ""}); }
+  Text& strong(std::string text) { return put({std::move(text), Span::Style::strong, ""}); }
+  Text& code(std::string text) { return put({std::move(text), Span::Style::code, ""}); }
+  Text& link(std::string text, std::string id) { return put({std::move(text), Span::Style::link, std::move(id)}); }
+  std::string plain() const;
+  std::vector<Span> spans;
+
+ private:
+  Text& put(Span span) {
+    spans.push_back(std::move(span));
+    return *this;
+  }
+};
+
+struct Table {
+  struct Column {
+    std::string name;
+    std::string group;  // neighbouring columns of one group share a heading above theirs
+    bool number = true;
+  };
+  std::string id;
+  std::string caption;
+  std::vector<Column> columns;
+  std::vector<std::vector<Text>> rows;
+};
+
+// A drawing. The page's script makes it from `spec` (web/src/charts.js tells what it may hold); Markdown shows each of
+// its series as a line of small bars.
+struct Chart {
+  std::string id;
+  std::string title;
+  std::string note;  // under the drawing: what to see in it
+  nlohmann::json spec;
+};
+
+struct Block {
+  enum class Kind {
+    heading,
+    paragraph,
+    note,
+    list,
+    table,
+    chart,
+    quote,
+    fold,
+    end_fold,
+    side_by_side,
+    end_side_by_side
+  };
+  Kind kind = Kind::paragraph;
+  int level = 2;           // of a heading
+  std::string id;          // of a heading
+  std::vector<Text> text;  // one, or the items of a list
+  Table table;
+  Chart chart;
+};
+
+class Document {
+ public:
+  explicit Document(std::string title) : title_(std::move(title)) {}
+  void heading(int level, std::string id, Text text);
+  void paragraph(Text text);
+  void note(Text text);  // set apart: what a number must not be taken for
+  void list(std::vector<Text> items);
+  void table(Table table);
+  void chart(Chart chart);
+  void quote(std::string text);   // text written by a model, as it stands
+  void begin_fold(Text summary);  // shown on demand
+  void end_fold();
+  void begin_side_by_side();  // charts beside one another where there is room
+  void end_side_by_side();
+  void append(const Document& other);  // its blocks
+
+  const std::string& title() const { return title_; }
+  const std::vector<Block>& blocks() const { return blocks_; }
+
+ private:
+  std::string title_;
+  std::vector<Block> blocks_;
+};
+
+std::string write_markdown(const Document& document);
+// `style` and `script` are put into the page; without a script the page says that charts need one.
+std::string write_html(const Document& document, std::string_view style, std::string_view script);
+
+std::string escape_html(std::string_view text);
+std::string escape_markdown(std::string_view text);
+// A line of eight block heights: how a series goes, in text. Numbers that are not finite are left blank.
+std::string small_bars(const std::vector<double>& values, std::size_t width = 24);
+
+}  // namespace some

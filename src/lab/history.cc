@@ -1,0 +1,158 @@
+#include "lab/history.h"
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/safetensors.h"
+#include "train/checkpoint.h"
+#include "train/evaluate.h"
+#include "train/run.h"
+#include "train/schedule.h"
+
+namespace some {
+namespace fs = std::filesystem;
+namespace {
+
+template <typename Use>
+void each_line(const std::string& path, const Use& use) {
+  if (!fs::exists(path)) return;
+  std::istringstream lines(read_file(path));
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    try {
+      use(nlohmann::json::parse(line));
+    } catch (const nlohmann::json::exception& error) {
+      log_warning("{}:{}: left out of the report: {}", path, number, error.what());
+    }
+  }
+}
+
+LayerPoint layer_point(const nlohmann::json& line) {
+  LayerPoint point;
+  point.gini = line.at("count").at("gini");
+  point.entropy = line.at("count").at("entropy");
+  point.effective = line.at("count").at("effective_experts");
+  point.gini_mass = line.at("mass").at("gini");
+  point.entropy_mass = line.at("mass").at("entropy");
+  point.used = line.at("experts_used_this_epoch");
+  point.gate_entropy = line.value("gate_entropy", 0.0);
+  if (line.contains("key_moved")) {
+    point.moved_mean = line["key_moved"].at("mean");
+    point.moved_most = line["key_moved"].at("max");
+  }
+  point.births = line.value("births", 0.0);
+  point.deaths = line.value("deaths", 0.0);
+  return point;
+}
+
+EvalPoint eval_point(const nlohmann::json& line, const Recipe& recipe) {
+  EvalPoint point;
+  point.step = line.at("step");
+  point.epoch = line.at("epoch");
+  point.loss = line.at("loss");
+  point.perplexity = line.at("perplexity");
+  point.bits_per_byte = line.at("bits_per_byte");
+  point.headline = point.loss;
+  if (line.contains("padded_loss")) {
+    point.padded_loss = line["padded_loss"].get<double>();
+    point.headline = *point.padded_loss;
+    // Every row predicts all its positions but the last.
+    const double predicted = line.at("stories").get<double>() * (recipe.model.seq_len - 1);
+    point.real_share = line.at("tokens").get<double>() / predicted;
+  }
+  if (line.contains("batch_mean_loss")) point.headline = line["batch_mean_loss"];
+  for (const auto& layer : line.at("layers")) point.layers.push_back(layer_point(layer));
+  return point;
+}
+
+}  // namespace
+
+const EvalPoint* RunHistory::at_epoch(double epoch) const {
+  for (const EvalPoint& point : evaluations) {
+    if (std::abs(point.epoch - epoch) < 1e-9) return &point;
+  }
+  return nullptr;
+}
+
+std::optional<double> RunHistory::measured(const std::string& measure, int epoch) const {
+  const EvalPoint* point = at_epoch(epoch);
+  if (point == nullptr) return std::nullopt;
+  if (measure == "train") return point->train_loss;
+  if (measure == "val") return point->headline;
+  if (measure == "ppl") return std::exp(point->headline);
+  if (measure == "temperature") return scheduled_temperature(recipe.model, epoch - 1, recipe.train.epochs);
+  if (middle >= point->layers.size()) return std::nullopt;
+  const LayerPoint& layer = point->layers[middle];
+  if (measure == "gini") return layer.gini;
+  if (measure == "entropy") return layer.entropy;
+  if (measure == "gini_mass") return layer.gini_mass;
+  if (measure == "entropy_mass") return layer.entropy_mass;
+  if (measure == "dead") {
+    const EvalPoint* before = epoch > 1 ? at_epoch(epoch - 1) : nullptr;
+    return layer.deaths - (before != nullptr ? before->layers.at(middle).deaths : 0.0);
+  }
+  return std::nullopt;
+}
+
+RunHistory read_history(const FoundRun& run) {
+  RunHistory history;
+  history.found = run;
+  history.recipe = read_run_recipe(run.folder);
+  history.middle = static_cast<std::size_t>(history.recipe.model.layers / 2);
+  const RunPaths paths{run.folder};
+  ModelConfig model = history.recipe.model;
+  if (fs::exists(paths.tokenizer())) model.vocab = Tokenizer::load(paths.tokenizer()).vocab_size();
+  history.parameters = count_parameters(model);
+  each_line(paths.metrics(), [&](const nlohmann::json& line) {
+    const std::string kind = line.at("kind");
+    if (kind == "train") {
+      history.train.push_back({line.at("step"), line.at("epoch"), line.at("loss"), line.at("lr")});
+    } else if (kind == "eval") {
+      history.evaluations.push_back(eval_point(line, history.recipe));
+    } else if (kind == "epoch" && !history.evaluations.empty() && history.evaluations.back().step == line.at("step")) {
+      history.evaluations.back().train_loss = line.at("train_loss").get<double>();
+    }
+  });
+  RunTiming& timing = history.timing;
+  each_line(paths.timing(), [&](const nlohmann::json& line) {
+    timing.seconds += line.at("seconds").get<double>();
+    timing.tokens += line.at("real_tokens").get<double>();
+    timing.slots += line.at("slots").get<double>();
+    timing.operations += line.at("operations").get<double>();
+    timing.steps += line.at("to_step").get<std::int64_t>() - line.at("from_step").get<std::int64_t>();
+    timing.device = line.at("device");
+    timing.memory = std::max(timing.memory, line.value("arena_bytes", 0.0));
+  });
+  return history;
+}
+
+std::vector<KeySnapshot> read_keys(const std::string& folder, std::size_t layer) {
+  std::vector<KeySnapshot> snapshots;
+  for (const CheckpointName& saved : list_key_positions(folder)) {
+    const SafetensorsFile file = SafetensorsFile::open(saved.folder);
+    const std::string prefix = fmt::format("layers.{}.", layer);
+    if (!file.has(prefix + "keys")) continue;
+    const Shape shape = file.shape(prefix + "keys");
+    snapshots.push_back({saved.step, static_cast<int>(shape[0]), static_cast<int>(shape[1]),
+                         read_vector(file.load(prefix + "keys")), read_vector(file.load(prefix + "usage"))});
+  }
+  return snapshots;
+}
+
+std::vector<std::vector<double>> read_last_usage(const std::string& folder) {
+  std::vector<std::vector<double>> usage;
+  const auto saved = list_key_positions(folder);
+  if (saved.empty()) return usage;
+  const SafetensorsFile file = SafetensorsFile::open(saved.back().folder);
+  for (std::size_t layer = 0; file.has(fmt::format("layers.{}.usage", layer)); ++layer) {
+    usage.push_back(read_vector(file.load(fmt::format("layers.{}.usage", layer))));
+  }
+  return usage;
+}
+
+}  // namespace some

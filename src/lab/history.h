@@ -1,0 +1,75 @@
+// What a run left in its folder, read for a report: its recipe, its measures over the steps, its time, its keys.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/runs.h"
+#include "train/recipe.h"
+
+namespace some {
+
+struct TrainPoint {
+  std::int64_t step = 0;
+  double epoch = 0, loss = 0, lr = 0;
+};
+
+struct LayerPoint {
+  double gini = 0, entropy = 0, gini_mass = 0, entropy_mass = 0, effective = 0, gate_entropy = 0;
+  double used = 0;  // experts chosen at least once in this epoch so far
+  double moved_mean = 0, moved_most = 0;
+  double births = 0, deaths = 0;
+};
+
+struct EvalPoint {
+  std::int64_t step = 0;
+  double epoch = 0;
+  double loss = 0;  // over real tokens
+  double perplexity = 0, bits_per_byte = 0;
+  double headline = 0;  // what the published number of this run is to be compared with: padded and averaged as it was
+  std::optional<double> padded_loss;
+  std::optional<double> train_loss;  // mean over the epoch that ends here
+  double real_share = 1;             // of the positions that are predicted and counted, those that are text
+  std::vector<LayerPoint> layers;
+};
+
+struct RunTiming {
+  double seconds = 0, tokens = 0, slots = 0, operations = 0;
+  std::int64_t steps = 0;  // that the seconds speak of
+  std::string device;
+  double memory = 0;  // bytes of working memory at the highest
+};
+
+struct RunHistory {
+  FoundRun found;
+  Recipe recipe;  // as it was trained
+  ParameterCounts parameters;
+  std::vector<TrainPoint> train;
+  std::vector<EvalPoint> evaluations;
+  RunTiming timing;
+  std::size_t middle = 0;  // layer
+
+  const EvalPoint* last() const { return evaluations.empty() ? nullptr : &evaluations.back(); }
+  const EvalPoint* at_epoch(double epoch) const;
+  // The number here that stands against a published one ("train", "val", "ppl", "gini", ...) of an epoch.
+  std::optional<double> measured(const std::string& measure, int epoch) const;
+};
+
+// Damaged or half-written lines are left out with a warning: a report can be made while a run is going on.
+RunHistory read_history(const FoundRun& run);
+
+struct KeySnapshot {
+  std::int64_t step = 0;
+  int experts = 0, width = 0;
+  std::vector<double> keys;   // [experts, width]
+  std::vector<double> usage;  // [experts]
+};
+// The saved key positions of one layer, in the order of their steps.
+std::vector<KeySnapshot> read_keys(const std::string& folder, std::size_t layer);
+// Usage of every layer at the last saved positions; empty when none were saved.
+std::vector<std::vector<double>> read_last_usage(const std::string& folder);
+
+}  // namespace some

@@ -1,0 +1,193 @@
+#include "lab/queue.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <new>
+
+#include "base/error.h"
+#include "data/source.h"
+#include "lab/scale.h"
+#include "train/run.h"
+
+namespace some {
+namespace fs = std::filesystem;
+namespace {
+
+// Thrown out of the preparation of data when a signal came: nothing of the run exists yet, so nothing is saved.
+struct StoppedWhilePreparing {
+  int signal;
+};
+
+// Settings that may differ between two sittings of one run.
+bool belongs_to_the_machine(const std::string& setting) {
+  return setting.starts_with("train.device") || setting.starts_with("train.threads") ||
+         setting.starts_with("train.precision");
+}
+
+// What is missing of a recipe's text; empty when it is there.
+std::string missing_text(const Recipe& recipe) {
+  for (const auto& [key, path] :
+       {std::pair{"data.train", recipe.data.train}, std::pair{"data.valid", recipe.data.valid}}) {
+    if (path.empty() || is_builtin(path) || fs::exists(path)) continue;
+    return fmt::format(
+        "{} = \"{}\" is not there: put or link the text at this path, name your own with --data FILE --valid FILE, or "
+        "take built-in stories with --builtin",
+        key, path);
+  }
+  return "";
+}
+
+PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed, const LabOptions& options) {
+  PlannedRun run;
+  run.identity = {name, options.scale, seed, options.builtin};
+  run.name = run_name(run.identity);
+  run.folder = (fs::path(options.runs) / run.name).string();
+  const std::string path = index.recipe_path(name);
+  Recipe recipe = scale_recipe(load_recipe(path, {}), options.scale);
+  if (options.builtin && !is_builtin(recipe.data.train)) {
+    recipe.data.train = "builtin:stories";
+    recipe.data.valid = "builtin:stories";
+  }
+  if (!options.train.empty()) {
+    recipe.data.train = options.train;
+    recipe.data.valid = options.valid;
+  }
+  // Overrides come last: what is asked for explicitly is not scaled.
+  recipe = parse_recipe(write_recipe(recipe), path, options.overrides);
+  recipe.seed += static_cast<std::uint64_t>(seed);
+  recipe.model.seed = recipe.seed;
+  run.recipe = recipe;
+  for (const std::string& change : options.overrides) {
+    if (belongs_to_the_machine(change)) run.resume_changes.push_back(change);
+  }
+  return run;
+}
+
+// A folder of this name may hold a run with other settings, left by another command: neither skipping it nor going on
+// with it would be what was asked for.
+void check_same_settings(const PlannedRun& run) {
+  std::string differing;
+  for (const std::string& difference : recipe_differences(read_run_recipe(run.folder), run.recipe)) {
+    if (!belongs_to_the_machine(difference)) differing += (differing.empty() ? "" : ", ") + difference;
+  }
+  if (!differing.empty()) {
+    bad_input(
+        "{} holds a run with other settings (in brackets what is asked for now): {}; choose another folder with "
+        "--runs, or remove "
+        "this one",
+        run.folder, differing);
+  }
+}
+
+QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& hooks) {
+  QueueEntry entry;
+  entry.name = run.name;
+  entry.folder = run.folder;
+  const auto started = std::chrono::steady_clock::now();
+  try {
+    const RunState state = run_state(run.folder);
+    if (state != RunState::absent) check_same_settings(run);
+    if (state == RunState::finished) {
+      entry.outcome = Outcome::already_done;
+      write_identity(run.folder, run.identity);
+      return entry;
+    }
+    const bool resumed = state == RunState::interrupted;
+    if (const std::string missing = missing_text(run.recipe); !missing.empty()) bad_input("{}", missing);
+    if (hooks.begin) hooks.begin(run, place, resumed);
+    TrainHooks train = hooks.train;
+    bool identified = false;
+    // The folder exists from the first step on.
+    train.step = [&](const TrainProgress& progress) {
+      if (!identified) write_identity(run.folder, run.identity);
+      identified = true;
+      if (hooks.train.step) hooks.train.step(progress);
+    };
+    train.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
+      if (const int signal = hooks.train.stop_signal ? hooks.train.stop_signal() : 0; signal != 0)
+        throw StoppedWhilePreparing{signal};
+      if (hooks.train.prepare) hooks.train.prepare(what, done, total);
+    };
+    entry.result =
+        resumed ? resume_run(run.folder, run.resume_changes, train) : start_run(run.recipe, run.folder, train);
+    entry.outcome = entry.result.stopped_by != 0 ? Outcome::stopped : resumed ? Outcome::resumed : Outcome::trained;
+  } catch (const StoppedWhilePreparing& stopped) {
+    entry.outcome = Outcome::stopped;
+    entry.result.stopped_by = stopped.signal;
+  } catch (const std::bad_alloc&) {
+    entry.outcome = Outcome::failed;
+    entry.message = "out of memory; 'some info RECIPE' says how much a run needs";
+  } catch (const std::exception& error) {
+    entry.outcome = Outcome::failed;
+    entry.message = error.what();
+  }
+  entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return entry;
+}
+
+}  // namespace
+
+std::string name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::already_done:
+      return "already done";
+    case Outcome::trained:
+      return "done";
+    case Outcome::resumed:
+      return "resumed, done";
+    case Outcome::failed:
+      return "failed";
+    case Outcome::stopped:
+      return "stopped";
+    case Outcome::not_begun:
+      return "not begun";
+  }
+  return "";
+}
+
+std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<std::string>& names,
+                                  const LabOptions& options) {
+  if (names.empty()) bad_input("say which series or runs; 'some lab list' names them");
+  if (options.seeds < 1) bad_input("--seeds {}: wants a whole number of at least 1", options.seeds);
+  if (options.builtin && !options.train.empty()) bad_input("--builtin and --data exclude one another");
+  if (options.train.empty() && !options.valid.empty()) bad_input("--valid wants --data beside it");
+  for (const std::string& file : {options.train, options.valid}) {
+    if (!file.empty() && !is_builtin(file) && !fs::exists(file)) bad_input("there is no text {}", file);
+  }
+  for (const std::string& change : options.overrides) {
+    if (change.starts_with("seed=") && options.seeds > 1)
+      bad_input("{}: --seeds counts on from the recipe's seed; give one of the two", change);
+  }
+  std::vector<PlannedRun> plan;
+  for (const std::string& name : index.select(names)) {
+    for (int seed = 0; seed < options.seeds; ++seed) plan.push_back(plan_one(index, name, seed, options));
+  }
+  // Where no run has its text the queue would only fail run by run.
+  const auto without = [](const PlannedRun& run) {
+    return !missing_text(run.recipe).empty() && run_state(run.folder) != RunState::finished;
+  };
+  if (std::all_of(plan.begin(), plan.end(), without)) bad_input("{}: {}", plan[0].name, missing_text(plan[0].recipe));
+  return plan;
+}
+
+std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const QueueHooks& hooks) {
+  std::vector<QueueEntry> entries;
+  bool stopped = false;
+  for (std::size_t place = 0; place < plan.size(); ++place) {
+    stopped = stopped || (hooks.train.stop_signal && hooks.train.stop_signal() != 0);
+    QueueEntry entry;
+    if (stopped) {
+      entry.name = plan[place].name;
+      entry.folder = plan[place].folder;
+    } else {
+      entry = run_one(plan[place], place, hooks);
+      stopped = entry.outcome == Outcome::stopped;
+    }
+    if (hooks.end) hooks.end(entry);
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+}  // namespace some

@@ -1,0 +1,110 @@
+#include "lab/report.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "base/error.h"
+#include "lab/assets.h"
+#include "lab/report_parts.h"
+#include "train/recipe_schema.h"
+
+namespace some {
+namespace fs = std::filesystem;
+namespace {
+
+std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<std::string>& names,
+                                  const std::string& folder) {
+  const std::vector<FoundRun> all = find_runs(folder);
+  if (names.empty()) {
+    if (all.empty())
+      bad_input("there is no run in {}: 'some lab run NAME --runs {}' makes some, --runs names another folder", folder,
+                folder);
+    return all;
+  }
+  std::vector<FoundRun> chosen;
+  const auto add = [&](const FoundRun& run) {
+    if (std::none_of(chosen.begin(), chosen.end(), [&](const FoundRun& one) { return one.folder == run.folder; }))
+      chosen.push_back(run);
+  };
+  const std::vector<std::string> recipes = index.all_recipes();
+  for (const std::string& name : names) {
+    std::vector<std::string> meant;
+    if (name == "all" || index.find(name) != nullptr ||
+        std::find(recipes.begin(), recipes.end(), name) != recipes.end())
+      meant = index.select({name});
+    bool found = false;
+    for (const FoundRun& run : all) {
+      if (run.name != name && std::find(meant.begin(), meant.end(), run.identity.recipe) == meant.end()) continue;
+      add(run);
+      found = true;
+    }
+    if (found) continue;
+    if (const auto run = find_run(name)) {
+      add(*run);
+      continue;
+    }
+    if (!meant.empty())
+      bad_input("there is no run of {} in {}: 'some lab run {} --runs {}' makes it", name, folder, name, folder);
+    std::vector<std::string> known = recipes;
+    for (const Series& series : index.series) known.push_back(series.name);
+    for (const FoundRun& run : all) known.push_back(run.name);
+    bad_input("{} is neither a series, a recipe nor a run folder; did you mean {}?", name, nearest_name(name, known));
+  }
+  return chosen;
+}
+
+// Groups of a series, each shown under every series it stands in.
+std::vector<const RunGroup*> groups_of(const Series& series, const std::vector<RunGroup>& groups) {
+  std::vector<const RunGroup*> out;
+  for (const std::string& recipe : series.recipes) {
+    for (const RunGroup& group : groups) {
+      if (group.recipe == recipe) out.push_back(&group);
+    }
+  }
+  return out;
+}
+
+bool asked_for(const Series& series, const std::vector<std::string>& names) {
+  bool any_series = false;
+  for (const std::string& name : names) {
+    if (name == series.name) return true;
+    any_series = any_series || name == "all";
+  }
+  return names.empty() || any_series;
+}
+
+}  // namespace
+
+Report make_report(const SeriesIndex& index, const std::vector<std::string>& names, const ReportOptions& options) {
+  const std::vector<FoundRun> runs = choose_runs(index, names, options.runs);
+  const std::vector<RunGroup> groups = group_runs(index, runs);
+  Document document("SoME lab report");
+  document.paragraph(
+      fmt::format("{} run{} of {} experiment{}: what was published, what came out here, and what to make of it.",
+                  runs.size(), runs.size() == 1 ? "" : "s", groups.size(), groups.size() == 1 ? "" : "s"));
+  document.heading(2, "glance", "At a glance");
+  std::vector<const RunGroup*> all;
+  for (const RunGroup& group : groups) all.push_back(&group);
+  document.table(overview_table("overview", all));
+  add_reading_guide(document, groups);
+  for (const Series& series : index.series) {
+    const auto members = groups_of(series, groups);
+    if (asked_for(series, names) && members.size() > 1) add_series(document, series, members);
+  }
+  add_claims(document, groups);
+  document.heading(2, "runs", "The runs");
+  for (const RunGroup& group : groups) {
+    RunSamples samples;
+    if (options.samples) {
+      if (options.progress) options.progress("sample text: " + group.name);
+      samples = sample_run(group.first(), options.device);
+    }
+    add_run(document, group, samples);
+  }
+  add_reasons(document);
+  add_experiment_index(document, index, groups);
+  return {write_html(document, report_style(), report_script()), write_markdown(document), runs.size()};
+}
+
+}  // namespace some

@@ -1,0 +1,360 @@
+// The section of one experiment.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "keys/measures.h"
+#include "lab/charts.h"
+#include "lab/report_parts.h"
+
+namespace some {
+namespace {
+
+struct ComparedMeasure {
+  const char* key;  // in [published]
+  const char* title;
+  int digits;
+};
+// In the order of the table.
+constexpr ComparedMeasure compared[] = {
+    {"train", "training loss", 4},
+    {"val", "validation loss", 4},
+    {"ppl", "perplexity", 2},
+    {"gini", "Gini", 3},
+    {"entropy", "entropy (bits)", 3},
+    {"gini_mass", "Gini by mass", 3},
+    {"entropy_mass", "entropy by mass", 3},
+    {"dead", "deaths", 0},
+    {"temperature", "temperature", 2},
+};
+
+std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
+
+std::string duration(double seconds) {
+  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.1f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+std::string epoch_text(double epoch) {
+  return epoch == std::floor(epoch) ? fmt::format("{:.0f}", epoch) : fmt::format("{:.2f}", epoch);
+}
+
+void add_settings(Document& document, const RunGroup& group) {
+  const auto items = [](const std::vector<std::string>& differences) {
+    std::vector<Text> out;
+    for (const std::string& difference : differences) out.push_back(Text().code(difference));
+    return out;
+  };
+  const Recipe& run = group.first().recipe;
+  if (!group.file) {
+    const auto differences = recipe_differences(run, Recipe());
+    document.begin_fold(Text(fmt::format("Settings: {} differ from the defaults (in brackets)", differences.size())));
+    document.list(items(differences));
+    document.end_fold();
+    return;
+  }
+  if (group.base) {
+    const auto differences = recipe_differences(*group.file, *group.base);
+    document.paragraph(Text("Settings, as differences from ").code(group.base_name).add(" (its value in brackets):"));
+    document.list(differences.empty() ? std::vector<Text>{Text("none")} : items(differences));
+  } else {
+    const auto differences = recipe_differences(*group.file, Recipe());
+    document.begin_fold(Text(fmt::format("Settings: {} differ from the defaults (in brackets)", differences.size())));
+    document.list(items(differences));
+    document.end_fold();
+  }
+  const auto changed = recipe_differences(run, *group.file);
+  if (!changed.empty()) {
+    document.begin_fold(
+        Text(fmt::format("This run differs from its recipe in {} settings{} (the recipe's value in brackets)",
+                         changed.size(), group.scaled() ? fmt::format(", being scaled by {}", group.scale) : "")));
+    document.list(items(changed));
+    document.end_fold();
+  }
+}
+
+void add_size_and_speed(Document& document, const RunGroup& group) {
+  Table table;
+  table.id = group.id() + "-size";
+  table.caption = "Size, time and speed";
+  table.columns = {{"", "", false}, {"published", "", true}, {"here", "", true}};
+  const RunHistory& run = group.first();
+  const auto published = [&](const char* key, int digits) {
+    if (group.published() == nullptr) return std::string("–");
+    const auto value = group.published()->values.find(key);
+    return value == group.published()->values.end() ? std::string("–") : fixed(value->second, digits);
+  };
+  const RunTiming& timing = run.timing;
+  table.rows.push_back({"parameters, million", published("total_parameters_m", 2),
+                        fixed(static_cast<double>(run.parameters.total) / 1e6, 2)});
+  table.rows.push_back({"of these trained, million", published("trainable_parameters_m", 2),
+                        fixed(static_cast<double>(run.parameters.trainable) / 1e6, 2)});
+  table.rows.push_back(
+      {"steps", published("steps", 0), run.last() == nullptr ? "–" : fmt::to_string(run.last()->step)});
+  if (run.last() != nullptr && run.middle < run.last()->layers.size()) {
+    table.rows.push_back({fmt::format("experts chosen in the last epoch, layer {}", run.middle),
+                          published("experts_used", 0),
+                          fmt::format("{:.0f} of {}", run.last()->layers[run.middle].used, run.recipe.model.experts)});
+  }
+  if (timing.steps > 0) {
+    const double steps = static_cast<double>(timing.steps);
+    table.rows.push_back({"time, with evaluations and checkpoints", "–",
+                          duration(timing.seconds) + (run.last() != nullptr && timing.steps < run.last()->step
+                                                          ? fmt::format(" (of {} steps)", timing.steps)
+                                                          : "")});
+    table.rows.push_back({"a step", "–", fmt::format("{:.3g} s", timing.seconds / steps)});
+    table.rows.push_back({"real tokens a second", "–", fmt::format("{:.0f}", timing.tokens / timing.seconds)});
+    if (run.recipe.data.count_pads)
+      table.rows.push_back(
+          {"positions a second, padding with them", "–", fmt::format("{:.0f}", timing.slots / timing.seconds)});
+    table.rows.push_back(
+        {"computation, TFLOP/s", "–", fmt::format("{:.3g}", timing.operations / timing.seconds / 1e12)});
+    table.rows.push_back({"device", "–", timing.device});
+    table.rows.push_back({"working memory, MiB", "–", fmt::format("{:.0f}", timing.memory / 1048576)});
+  }
+  document.table(std::move(table));
+}
+
+void add_published_comparison(Document& document, const RunGroup& group) {
+  const Published* published = group.published();
+  if (published == nullptr || published->epochs.empty()) return;
+  Table table;
+  table.id = group.id() + "-published";
+  table.caption = group.scaled() ? "Published numbers of the full-size run, and this scaled one"
+                                 : "Published against reproduced, epoch by epoch";
+  table.columns = {{"epoch", "", true}};
+  std::vector<const ComparedMeasure*> measures;
+  for (const ComparedMeasure& measure : compared) {
+    const bool reported = std::any_of(published->epochs.begin(), published->epochs.end(),
+                                      [&](const PublishedEpoch& epoch) { return epoch.values.count(measure.key) > 0; });
+    if (!reported) continue;
+    measures.push_back(&measure);
+    table.columns.push_back({"published", measure.title, true});
+    table.columns.push_back({"here", measure.title, true});
+    if (!group.scaled()) table.columns.push_back({"difference", measure.title, true});
+  }
+  for (const PublishedEpoch& epoch : published->epochs) {
+    std::vector<Text> row{fmt::to_string(epoch.epoch)};
+    for (const ComparedMeasure* measure : measures) {
+      const auto told = epoch.values.find(measure->key);
+      const Spread here =
+          spread_of(group, [&](const RunHistory& run) { return run.measured(measure->key, epoch.epoch); });
+      row.push_back(told == epoch.values.end() ? "–" : fixed(told->second, measure->digits));
+      row.push_back(here.text(measure->digits));
+      if (!group.scaled())
+        row.push_back(told == epoch.values.end() || here.count == 0
+                          ? "–"
+                          : fmt::format("{:+.{}f}", here.mean - told->second, measure->digits));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  document.table(std::move(table));
+}
+
+void add_honest_numbers(Document& document, const RunGroup& group) {
+  const RunHistory& run = group.first();
+  if (run.evaluations.empty()) return;
+  Table table;
+  table.id = group.id() + "-real";
+  table.caption = "Over real tokens";
+  const bool padded = run.recipe.data.count_pads;
+  const bool experts = !run.evaluations.front().layers.empty();
+  table.columns = {{"epoch", "", true},
+                   {"step", "", true},
+                   {"loss", "", true},
+                   {"perplexity", "", true},
+                   {"bits per byte", "", true}};
+  if (padded) {
+    table.columns.push_back({"padded loss", "", true});
+    table.columns.push_back({"share of real tokens", "", true});
+  }
+  if (experts) {
+    const std::string layer = fmt::format("layer {}", run.middle);
+    for (const char* name : {"Gini", "experts in effect", "gate entropy", "keys moved (mean)", "(most)"})
+      table.columns.push_back({name, layer, true});
+  }
+  for (std::size_t i = 0; i < run.evaluations.size(); ++i) {
+    const EvalPoint& point = run.evaluations[i];
+    const auto here = [&](auto value) {
+      return spread_of(group, [&](const RunHistory& one) -> std::optional<double> {
+        if (i >= one.evaluations.size() || one.evaluations[i].step != point.step) return std::nullopt;
+        return value(one.evaluations[i]);
+      });
+    };
+    std::vector<Text> row{epoch_text(point.epoch), fmt::to_string(point.step)};
+    row.push_back(here([](const EvalPoint& e) { return e.loss; }).text(4));
+    row.push_back(here([](const EvalPoint& e) { return e.perplexity; }).text(2));
+    row.push_back(here([](const EvalPoint& e) { return e.bits_per_byte; }).text(4));
+    if (padded) {
+      row.push_back(here([](const EvalPoint& e) { return e.padded_loss.value_or(NAN); }).text(4));
+      row.push_back(fmt::format("{:.1f} %", 100 * point.real_share));
+    }
+    if (experts) {
+      const LayerPoint& layer = point.layers.at(run.middle);
+      row.push_back(here([&](const EvalPoint& e) { return e.layers.at(run.middle).gini; }).text(3));
+      row.push_back(fixed(layer.effective, 1));
+      row.push_back(fixed(layer.gate_entropy, 3));
+      row.push_back(fixed(layer.moved_mean, 3));
+      row.push_back(fixed(layer.moved_most, 3));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  document.table(std::move(table));
+}
+
+void add_seeds(Document& document, const RunGroup& group) {
+  if (group.runs.size() < 2) return;
+  Table table;
+  table.id = group.id() + "-seeds";
+  table.caption = "Seeds";
+  table.columns = {{"run", "", false}, {"seed", "", true},          {"state", "", false},         {"steps", "", true},
+                   {"loss", "", true}, {"bits per byte", "", true}, {"loss as trained", "", true}};
+  for (const RunHistory& run : group.runs) {
+    const EvalPoint* last = run.last();
+    table.rows.push_back(
+        {run.found.name, fmt::to_string(run.recipe.seed), name_of(run.found.state),
+         last == nullptr ? "–" : fmt::to_string(last->step), last == nullptr ? "–" : fixed(last->loss, 4),
+         last == nullptr ? "–" : fixed(last->bits_per_byte, 4), last == nullptr ? "–" : fixed(last->headline, 4)});
+  }
+  table.rows.push_back({Text().strong("mean ± sd"), "", "", "", spread_of(group, final_loss).text(4),
+                        spread_of(group, final_bits).text(4), spread_of(group, final_headline).text(4)});
+  document.table(std::move(table));
+}
+
+// What the comparison with the published numbers comes to.
+void add_verdict(Document& document, const RunGroup& group) {
+  const RunHistory& run = group.first();
+  const EvalPoint* last = run.last();
+  if (last == nullptr) {
+    document.note("This run has not been evaluated yet.");
+    return;
+  }
+  if (run.found.state != RunState::finished)
+    document.note(fmt::format("This run is not finished: its numbers are those of step {}.", last->step));
+  if (group.scaled()) {
+    document.paragraph(
+        fmt::format("Scaled by {}: a smaller model on less text. It shows that the run works and which way things go; "
+                    "it is no replay, so no "
+                    "difference from the published numbers is worked out.",
+                    group.scale));
+  } else if (const Published* published = group.published(); published != nullptr && !published->epochs.empty()) {
+    const PublishedEpoch& epoch = published->epochs.back();
+    const auto told = epoch.values.find("val");
+    const Spread here = spread_of(group, [&](const RunHistory& one) { return one.measured("val", epoch.epoch); });
+    if (told != epoch.values.end() && here.count == 0) {
+      document.paragraph(
+          fmt::format("The published validation loss after epoch {} is {:.4f}; this run has no evaluation there.",
+                      epoch.epoch, told->second));
+    } else if (told != epoch.values.end()) {
+      const double difference = here.mean - told->second;
+      Text text(fmt::format("After epoch {} the published validation loss is {:.4f}; here it is {}, ", epoch.epoch,
+                            told->second, here.text(4)));
+      text.strong(std::abs(difference) < 0.00005
+                      ? std::string("the same")
+                      : fmt::format("{:.4f} {}", std::abs(difference), difference > 0 ? "above" : "below"));
+      text.add(fmt::format(" ({:+.1f} %). ", 100 * difference / told->second));
+      if (here.count > 1) {
+        const bool inside = std::abs(difference) <= 2 * here.deviation;
+        text.add(fmt::format("{} seeds here spread by {:.4f}, so the difference is {}. ", here.count, here.deviation,
+                             inside ? "within what chance does" : "more than chance does here"));
+      } else {
+        text.add("It is one run against one run: how much of the difference is chance cannot be told. ");
+      }
+      if (std::abs(difference) > 0.02 * told->second) text.link("Why a number may differ", reasons_id).add(".");
+      document.paragraph(std::move(text));
+    }
+  }
+  if (run.recipe.data.count_pads) {
+    document.paragraph(fmt::format(
+        "Only {:.1f} % of the positions this loss is averaged over are text; the rest is padding, which is soon "
+        "predicted for nothing. Over "
+        "real tokens the loss is {}, {} bits per byte.",
+        100 * last->real_share, spread_of(group, final_loss).text(4), spread_of(group, final_bits).text(4)));
+  }
+  const auto best = std::min_element(run.evaluations.begin(), run.evaluations.end(),
+                                     [](const EvalPoint& a, const EvalPoint& b) { return a.headline < b.headline; });
+  if (last->headline > 1.05 * best->headline) {
+    document.paragraph(
+        fmt::format("The run was best after epoch {} ({:.4f}) and ended at {:.4f}: it diverged on the way.",
+                    epoch_text(best->epoch), best->headline, last->headline));
+  }
+}
+
+void add_samples(Document& document, const RunGroup& group, const RunSamples& samples) {
+  if (samples.samples.empty()) {
+    if (!samples.skipped.empty()) document.paragraph("Sample text: " + samples.skipped + ".");
+    return;
+  }
+  document.heading(4, group.id() + "-samples", fmt::format("What it writes (step {})", samples.step));
+  for (const Sample& sample : samples.samples) {
+    document.paragraph(Text("From ").code(sample.prompt).add(", " + sample.how + ":"));
+    document.quote(sample.text);
+  }
+  if (samples.trace.empty()) return;
+  document.begin_fold(
+      Text(fmt::format("Trace: the experts each token of the first text went through, layer {}", samples.layer)));
+  Table table;
+  table.id = group.id() + "-trace";
+  table.columns = {{"token", "", false}, {"experts, best first", "", false}, {"gates", "", false}};
+  for (const TracedToken& token : samples.trace) {
+    std::string experts, gates;
+    for (std::size_t i = 0; i < token.experts.size(); ++i) {
+      experts += fmt::format("{}{}", i > 0 ? " " : "", token.experts[i]);
+      gates += fmt::format("{}{:.2f}", i > 0 ? " " : "", token.gates.at(i));
+    }
+    table.rows.push_back({Text().code(token.token), experts, gates});
+  }
+  document.table(std::move(table));
+  document.paragraph(
+      "These are the experts of the token itself. The traces in the published reports show, beside each token, those "
+      "of the token before it.");
+  document.end_fold();
+}
+
+}  // namespace
+
+void add_run(Document& document, const RunGroup& group, const RunSamples& samples) {
+  const RunHistory& run = group.first();
+  document.heading(3, group.id(), group.name);
+  Text about;
+  about.strong(run.recipe.title.empty() ? group.name : run.recipe.title).add(". ");
+  if (group.published() != nullptr)
+    about.add(fmt::format("Published in: {}. {}", group.published()->source, group.published()->note));
+  else
+    about.add("No number of this run was published.");
+  document.paragraph(std::move(about));
+  const bool builtin = run.recipe.data.train.starts_with("builtin:");
+  document.paragraph(Text("Text: ")
+                         .code(run.recipe.data.train)
+                         .add(builtin && (!group.file || !group.file->data.train.starts_with("builtin:"))
+                                  ? ", in place of the recipe's own. Folder: "
+                                  : ". Folder: ")
+                         .code(run.found.folder)
+                         .add("."));
+  add_settings(document, group);
+  add_verdict(document, group);
+  add_published_comparison(document, group);
+  add_honest_numbers(document, group);
+  add_seeds(document, group);
+  add_size_and_speed(document, group);
+  if (run.evaluations.empty()) return;
+  document.begin_side_by_side();
+  document.chart(loss_chart(group));
+  const auto usage = read_last_usage(run.found.folder);
+  if (!run.evaluations.front().layers.empty()) {
+    document.chart(layer_chart(group, false));
+    document.chart(layer_chart(group, true));
+    if (run.middle < usage.size()) {
+      document.chart(usage_histogram(group, usage[run.middle]));
+      document.chart(usage_ranks(group, usage));
+    }
+    const auto snapshots = read_keys(run.found.folder, run.middle);
+    if (snapshots.size() > 1 && snapshots.back().experts > 2) document.chart(key_map(group, snapshots));
+  }
+  document.end_side_by_side();
+  add_samples(document, group, samples);
+}
+
+}  // namespace some

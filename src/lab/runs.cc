@@ -1,0 +1,116 @@
+#include "lab/runs.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "lab/scale.h"
+#include "train/checkpoint.h"
+#include "train/run.h"
+#include "train/trainer.h"
+
+namespace some {
+namespace fs = std::filesystem;
+namespace {
+
+std::string identity_file(const std::string& folder) { return (fs::path(folder) / "lab.json").string(); }
+
+// The number that all of `text` spells.
+template <typename Number>
+std::optional<Number> whole_number(const std::string& text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::string run_name(const LabIdentity& identity) {
+  const std::string name = scaled_name(identity.recipe, identity.scale);
+  return identity.seed == 0 ? name : fmt::format("{}-seed{}", name, identity.seed);
+}
+
+LabIdentity identity_of_name(const std::string& name) {
+  LabIdentity identity;
+  identity.recipe = name;
+  if (const std::size_t at = identity.recipe.rfind("-seed"); at != std::string::npos) {
+    if (const auto seed = whole_number<int>(identity.recipe.substr(at + 5)); seed && *seed > 0) {
+      identity.seed = *seed;
+      identity.recipe.resize(at);
+    }
+  }
+  if (const std::size_t at = identity.recipe.rfind('@'); at != std::string::npos) {
+    if (const auto scale = whole_number<double>(identity.recipe.substr(at + 1)); scale && *scale > 0 && *scale < 1) {
+      identity.scale = *scale;
+      identity.recipe.resize(at);
+    }
+  }
+  return identity;
+}
+
+RunState run_state(const std::string& folder) {
+  if (!fs::exists(RunPaths{folder}.config())) return RunState::absent;
+  return run_is_finished(folder) ? RunState::finished : RunState::interrupted;
+}
+
+std::string name_of(RunState state) {
+  switch (state) {
+    case RunState::absent:
+      return "not begun";
+    case RunState::interrupted:
+      return "interrupted";
+    case RunState::finished:
+      return "done";
+  }
+  return "";
+}
+
+std::optional<FoundRun> find_run(const std::string& folder) {
+  FoundRun run;
+  run.folder = folder;
+  while (run.folder.size() > 1 && run.folder.back() == '/') run.folder.pop_back();
+  if (!fs::exists(RunPaths{run.folder}.config())) return std::nullopt;
+  run.name = fs::path(run.folder).lexically_normal().filename().string();
+  run.identity = identity_of_name(run.name);
+  if (fs::exists(identity_file(run.folder))) {
+    try {
+      const auto stored = nlohmann::json::parse(read_file(identity_file(run.folder)));
+      run.identity.recipe = stored.at("recipe").get<std::string>();
+      run.identity.scale = stored.at("scale").get<double>();
+      run.identity.seed = stored.at("seed").get<int>();
+      run.identity.builtin = stored.at("builtin").get<bool>();
+    } catch (const nlohmann::json::exception& error) {
+      log_warning("{}: {}; the folder's name is used instead", identity_file(run.folder), error.what());
+    }
+  }
+  try {
+    run.state = run_state(run.folder);
+  } catch (const Error& error) {
+    log_warning("{}: its last checkpoint cannot be read: {}", run.folder, error.what());
+    run.state = RunState::interrupted;
+  }
+  return run;
+}
+
+std::vector<FoundRun> find_runs(const std::string& folder) {
+  std::vector<FoundRun> runs;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (auto run = find_run(entry.path().string())) runs.push_back(std::move(*run));
+  }
+  std::sort(runs.begin(), runs.end(), [](const FoundRun& a, const FoundRun& b) { return a.name < b.name; });
+  return runs;
+}
+
+void write_identity(const std::string& folder, const LabIdentity& identity) {
+  const nlohmann::json stored{
+      {"recipe", identity.recipe}, {"scale", identity.scale}, {"seed", identity.seed}, {"builtin", identity.builtin}};
+  write_file_atomic(identity_file(folder), stored.dump() + "\n");
+}
+
+}  // namespace some

@@ -1,0 +1,130 @@
+#include "lab/samples.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/device.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "study/choices.h"
+#include "study/generate.h"
+#include "train/checkpoint.h"
+#include "train/run.h"
+
+namespace some {
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+constexpr int version = 1;  // of samples.json: other prompts or settings are another version
+constexpr std::int64_t new_tokens = 60;
+constexpr std::size_t traced_tokens = 32;
+// Frozen experts are made anew when a model is opened; beyond this a CPU takes minutes and gigabytes for it.
+constexpr std::int64_t most_parameters_on_a_cpu = 1'000'000'000;
+const std::vector<std::string> prompts = {"One morning a small", "The old dog looked at"};
+
+json to_json(const RunSamples& samples) {
+  json out{{"version", version},
+           {"step", samples.step},
+           {"layer", samples.layer},
+           {"samples", json::array()},
+           {"trace", json::array()}};
+  for (const Sample& one : samples.samples)
+    out["samples"].push_back({{"prompt", one.prompt}, {"how", one.how}, {"text", one.text}});
+  for (const TracedToken& one : samples.trace)
+    out["trace"].push_back({{"token", one.token}, {"experts", one.experts}, {"gates", one.gates}});
+  return out;
+}
+
+RunSamples from_json(const json& stored) {
+  RunSamples samples;
+  samples.step = stored.at("step");
+  samples.layer = stored.at("layer");
+  for (const json& one : stored.at("samples"))
+    samples.samples.push_back({one.at("prompt"), one.at("how"), one.at("text")});
+  for (const json& one : stored.at("trace")) {
+    samples.trace.push_back(
+        {one.at("token"), one.at("experts").get<std::vector<int>>(), one.at("gates").get<std::vector<double>>()});
+  }
+  return samples;
+}
+
+void trace(OpenedRun& run, const Generated& generated, RunSamples& samples) {
+  if (run.recipe.model.ffn != Ffn::some) return;
+  std::vector<TokenId> ids = generated.prompt;
+  ids.insert(ids.end(), generated.tokens.begin(), generated.tokens.end());
+  if (ids.size() > traced_tokens) ids.resize(traced_tokens);
+  CollectOptions options;
+  options.pad_id = run.tokenizer.pad_id();
+  options.eos_id = run.tokenizer.eos_id();
+  const Choices choices =
+      collect_choices(*run.model, make_token_data({std::vector<std::int32_t>(ids.begin(), ids.end())}), options);
+  samples.layer = run.recipe.model.layers / 2;
+  const LayerFirings& layer = choices.layers.at(static_cast<std::size_t>(samples.layer));
+  const auto k = static_cast<std::size_t>(choices.top_k);
+  for (std::size_t t = 0; t < choices.tokens.size(); ++t) {
+    TracedToken token;
+    token.token = run.tokenizer.token_bytes(choices.tokens[t]);
+    for (std::size_t i = 0; i < k; ++i) {
+      token.experts.push_back(layer.experts.at(t * k + i));
+      token.gates.push_back(layer.gates.at(t * k + i));
+    }
+    samples.trace.push_back(std::move(token));
+  }
+}
+
+RunSamples write_samples(const RunHistory& history, const std::string& device) {
+  OpenedRun run = open_run(history.found.folder, {"latest", device, ""});
+  RunSamples samples;
+  samples.step = run.step;
+  GenerateOptions options;
+  options.max_tokens = std::min<std::int64_t>(new_tokens, run.recipe.model.seq_len / 2);
+  options.temperature = 0;
+  const std::vector<Generated> likeliest = generate(*run.model, run.tokenizer, {prompts[0]}, options);
+  samples.samples.push_back({prompts[0], "the likeliest token each time", likeliest[0].text});
+  options.temperature = 0.8;
+  for (const Generated& one : generate(*run.model, run.tokenizer, prompts, options)) {
+    samples.samples.push_back({prompts[samples.samples.size() - 1], "drawn at temperature 0.8", one.text});
+  }
+  trace(run, likeliest[0], samples);
+  return samples;
+}
+
+}  // namespace
+
+RunSamples sample_run(const RunHistory& run, const std::string& device) {
+  RunSamples samples;
+  const auto checkpoints = list_checkpoints(run.found.folder);
+  if (checkpoints.empty()) {
+    samples.skipped = "none, since the run has no checkpoint";
+    return samples;
+  }
+  if (!run.recipe.model.causal) {
+    samples.skipped = "none, since a model without a causal mask cannot write";
+    return samples;
+  }
+  const std::string kept = (fs::path(run.found.folder) / "samples.json").string();
+  if (fs::exists(kept)) {
+    const json stored = json::parse(read_file(kept), nullptr, false);
+    if (stored.is_object() && stored.value("version", 0) == version &&
+        stored.value("step", std::int64_t{-1}) == checkpoints.back().step)
+      return from_json(stored);
+  }
+  if (choose_device(device) == Device::cpu && run.parameters.total > most_parameters_on_a_cpu) {
+    samples.skipped = fmt::format(
+        "left out, since opening {:.1f} billion parameters on a CPU takes long; make the report once with --device "
+        "cuda, and it stays in the run folder",
+        static_cast<double>(run.parameters.total) / 1e9);
+    return samples;
+  }
+  try {
+    samples = write_samples(run, device);
+    write_file_atomic(kept, to_json(samples).dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  } catch (const Error& error) {
+    samples.skipped = std::string("none: ") + error.what();
+  }
+  return samples;
+}
+
+}  // namespace some

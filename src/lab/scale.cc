@@ -1,0 +1,106 @@
+#include "lab/scale.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace some {
+namespace {
+
+// value * factor, rounded to a multiple of `unit`, not below `floor` and not above the value itself.
+std::int64_t shrunk(std::int64_t value, double factor, std::int64_t floor, std::int64_t unit = 1) {
+  const std::int64_t rounded = std::llround(static_cast<double>(value) * factor / static_cast<double>(unit)) * unit;
+  return std::min(value, std::max({rounded, floor, unit}));
+}
+
+// Which layer of the full model stands at the same height.
+std::size_t same_height(int layer, int layers, int full_layers) {
+  return static_cast<std::size_t>((layer + 0.5) * full_layers / layers);
+}
+
+void scale_layers(ModelConfig& model, int layers) {
+  const int full = model.layers;
+  KeySettings& keys = model.keys;
+  std::vector<double> scale;
+  std::vector<int> frozen;
+  for (int layer = 0; layer < layers; ++layer) {
+    const std::size_t origin = same_height(layer, layers, full);
+    if (!keys.beta_layer_scale.empty()) scale.push_back(keys.beta_layer_scale.at(origin));
+    const auto& list = keys.frozen_layers;
+    if (std::find(list.begin(), list.end(), static_cast<int>(origin)) != list.end()) frozen.push_back(layer);
+  }
+  keys.beta_layer_scale = scale;
+  keys.frozen_layers = frozen;
+  model.layers = layers;
+}
+
+void scale_width(ModelConfig& model, double factor) {
+  constexpr int narrowest_model = 32, narrowest_head = 16;
+  const double target = std::max<double>(std::min(narrowest_model, model.d_model), model.d_model * factor);
+  while (model.heads % 2 == 0 && target / model.heads < narrowest_head) model.heads /= 2;
+  model.d_model = static_cast<int>(shrunk(model.d_model, target / model.d_model, 0, 2 * model.heads));
+  model.d_ffn = static_cast<int>(shrunk(model.d_ffn, factor, narrowest_model, model.d_ffn % 2 == 0 ? 2 : 1));
+  model.lora_rank = std::min({model.lora_rank, model.d_model, model.d_ffn});
+}
+
+// To three digits, so that the resolved recipe stays readable.
+double rounded(double value) {
+  const double unit = std::pow(10.0, std::floor(std::log10(value)) - 2);
+  return std::round(value / unit) * unit;
+}
+
+}  // namespace
+
+Recipe scale_recipe(const Recipe& recipe, double factor) {
+  if (!(factor > 0 && factor <= 1)) bad_input("--scale {}: wants a number above 0 and at most 1", factor);
+  if (factor == 1) return recipe;
+  const double narrower = std::pow(factor, 0.6), lower = std::pow(factor, 0.25), shorter = std::pow(factor, 0.35);
+  Recipe out = recipe;
+  ModelConfig& model = out.model;
+  DataConfig& data = out.data;
+  TrainConfig& train = out.train;
+
+  constexpr std::int64_t least_stories = 200, least_valid = 50, least_batch = 4, least_vocab = 512, least_length = 256;
+  const std::int64_t full_stories = data.train_stories > 0 ? data.train_stories : builtin_train_stories;
+  train.batch = static_cast<int>(shrunk(train.batch, narrower, least_batch));
+  data.train_stories =
+      shrunk(full_stories, factor, std::max(least_stories, std::int64_t{4} * train.batch * train.accumulate));
+  if (data.valid_stories > 0) data.valid_stories = shrunk(data.valid_stories, factor, least_valid);
+  data.vocab = static_cast<int>(shrunk(data.vocab, narrower, least_vocab, std::min(data.vocab, 64)));
+  model.vocab = data.vocab;
+
+  scale_width(model, narrower);
+  scale_layers(model, static_cast<int>(shrunk(model.layers, lower, 2)));
+  model.experts = static_cast<int>(shrunk(model.experts, lower, 2 * model.top_k));
+  model.seq_len = static_cast<int>(shrunk(model.seq_len, shorter, least_length, std::min(model.seq_len, 8)));
+
+  // Everything counted in steps keeps its place in a run that has fewer of them.
+  const double steps = (static_cast<double>(data.train_stories) / train.batch) /
+                       (static_cast<double>(full_stories) / recipe.train.batch);
+  const auto scale_steps = [&](std::int64_t& count) {
+    if (count > 0) count = std::max<std::int64_t>(1, std::llround(static_cast<double>(count) * std::min(1.0, steps)));
+  };
+  scale_steps(train.max_steps);
+  scale_steps(train.warmup_steps);
+  scale_steps(train.eval_every);
+  scale_steps(train.measure_every);
+  scale_steps(train.checkpoint_every);
+  scale_steps(train.save_keys_every);
+  scale_steps(model.keys.decay_warmup);
+  train.lr = rounded(train.lr * std::sqrt(static_cast<double>(recipe.model.d_model) / model.d_model));
+  if (model.keys.theta > 0 && model.keys.usage != Usage::flux) {
+    const auto fair_use = [](const Recipe& r) {
+      return static_cast<double>(r.train.batch) * r.model.seq_len * r.model.top_k / r.model.experts;
+    };
+    model.keys.theta = rounded(model.keys.theta * fair_use(out) / fair_use(recipe));
+  }
+  check_config(model);
+  return out;
+}
+
+std::string scaled_name(const std::string& name, double factor) {
+  return factor == 1 ? name : fmt::format("{}@{}", name, factor);
+}
+
+}  // namespace some

@@ -1,0 +1,172 @@
+// The queue: skipping, going on, failing, stopping.
+#include "lab/queue.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "temporary_folder.h"
+
+namespace some {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Queue : public ::testing::Test {
+ protected:
+  Queue() {
+    fs::create_directories(recipes());
+    const std::string tiny =
+        "# tiny\n[model]\nd_model = 16\nlayers = 2\nheads = 2\nseq_len = 32\nnorm = \"pre\"\n[some]\nexperts = "
+        "4\nd_ffn = 16\ntop_k = 2\n"
+        "[data]\ntrain = \"builtin:stories\"\ntrain_stories = 40\nvocab = 300\n[train]\nepochs = 2\nbatch = "
+        "8\nmeasure_every = 2\nthreads = 1\n";
+    write("one", tiny);
+    write("two", "# two\nbase = \"one.toml\"\nseed = 5\n");
+    write("three", "# three\nbase = \"one.toml\"\n[some]\ntop_k = 1\n");
+    write("away",
+          "# away\nbase = \"one.toml\"\n[data]\ntrain = \"nowhere/train.txt\"\nvalid = \"nowhere/valid.txt\"\n");
+    write("wild", "# wild\nbase = \"one.toml\"\n[train]\nlr = 1e30\nclip = 0.0\n");
+    write("index",
+          "[[series]]\nname = \"all-of-them\"\nrecipes = [\"one\", \"two\", \"three\"]\n[[series]]\nname = "
+          "\"bad\"\nrecipes = [\"away\", \"wild\"]\n");
+    index_ = load_series_index(recipes() + "/index.toml");
+    options_.runs = folder_ / "runs";
+  }
+
+  std::string recipes() { return folder_ / "recipes"; }
+  void write(const std::string& name, const std::string& text) {
+    std::ofstream(recipes() + "/" + name + ".toml") << text;
+  }
+  std::string folder_of(const std::string& name) { return options_.runs + "/" + name; }
+  std::vector<PlannedRun> plan(const std::vector<std::string>& names) { return plan_runs(index_, names, options_); }
+  std::vector<std::string> outcomes(const std::vector<QueueEntry>& entries) {
+    std::vector<std::string> out;
+    for (const QueueEntry& entry : entries) out.push_back(entry.name + ": " + name_of(entry.outcome));
+    return out;
+  }
+
+  TemporaryFolder folder_;
+  SeriesIndex index_;
+  LabOptions options_;
+};
+
+using Lines = std::vector<std::string>;
+
+TEST_F(Queue, SkipsWhatIsFinished) {
+  EXPECT_EQ(outcomes(run_queue(plan({"one", "two"}), {})), (Lines{"one: done", "two: done"}));
+  const auto written = fs::last_write_time(folder_of("one") + "/metrics.jsonl");
+  EXPECT_EQ(outcomes(run_queue(plan({"all-of-them"}), {})),
+            (Lines{"one: already done", "two: already done", "three: done"}));
+  EXPECT_EQ(fs::last_write_time(folder_of("one") + "/metrics.jsonl"), written);
+  const auto found = find_runs(options_.runs);
+  ASSERT_EQ(found.size(), 3U);  // the cache beside them is no run
+  EXPECT_EQ(found[0].name, "one");
+  EXPECT_EQ(found[0].state, RunState::finished);
+}
+
+TEST_F(Queue, InterruptingLosesNothing) {
+  run_queue(plan({"one", "two"}), {});
+  const std::string whole = read_file(folder_of("two") + "/metrics.jsonl");
+  options_.runs = folder_ / "again";
+  // Every step of the queue is a place where it may be stopped.
+  std::vector<QueueEntry> entries;
+  int sittings = 0;
+  do {
+    int steps = 0;
+    QueueHooks hooks;
+    hooks.train.step = [&](const TrainProgress&) { ++steps; };
+    hooks.train.stop_signal = [&] { return steps >= 3 ? SIGINT : 0; };
+    entries = run_queue(plan({"one", "two"}), hooks);
+    ASSERT_LT(++sittings, 20);
+    if (sittings == 1) {
+      EXPECT_EQ(outcomes(entries), (Lines{"one: stopped", "two: not begun"}));
+      EXPECT_EQ(entries[0].result.stopped_by, SIGINT);
+      EXPECT_EQ(entries[0].result.steps, 3);
+      EXPECT_EQ(find_runs(options_.runs).at(0).state, RunState::interrupted);
+    }
+  } while (entries[1].outcome != Outcome::resumed);
+  EXPECT_GT(sittings, 3);
+  EXPECT_EQ(outcomes(entries), (Lines{"one: already done", "two: resumed, done"}));
+  EXPECT_EQ(read_file(folder_of("two") + "/metrics.jsonl"), whole);
+}
+
+TEST_F(Queue, ASignalWhileTextIsReadStopsBeforeTheRunBegins) {
+  QueueHooks hooks;
+  bool begun = false;
+  hooks.begin = [&](const PlannedRun&, std::size_t, bool) { begun = true; };
+  hooks.train.stop_signal = [&] { return begun ? SIGTERM : 0; };
+  EXPECT_EQ(outcomes(run_queue(plan({"one", "two"}), hooks)), (Lines{"one: stopped", "two: not begun"}));
+  EXPECT_TRUE(find_runs(options_.runs).empty());
+  EXPECT_EQ(outcomes(run_queue(plan({"one"}), {})), (Lines{"one: done"}));
+}
+
+TEST_F(Queue, GoesOnWhenOneFails) {
+  const auto entries = run_queue(plan({"away", "wild", "one"}), {});
+  EXPECT_EQ(outcomes(entries), (Lines{"away: failed", "wild: failed", "one: done"}));
+  EXPECT_NE(entries[0].message.find("data.train = \"nowhere/train.txt\" is not there"), std::string::npos)
+      << entries[0].message;
+  EXPECT_NE(entries[0].message.find("--builtin"), std::string::npos);
+  EXPECT_NE(entries[1].message.find("the loss became"), std::string::npos) << entries[1].message;
+}
+
+TEST_F(Queue, OtherSettingsInTheSameFolderAreAnError) {
+  options_.overrides = {"train.max_steps=2"};
+  run_queue(plan({"one"}), {});
+  options_.overrides = {};
+  const auto entries = run_queue(plan({"one"}), {});
+  EXPECT_EQ(outcomes(entries), (Lines{"one: failed"}));
+  EXPECT_NE(entries[0].message.find("train.max_steps = 2 (0)"), std::string::npos) << entries[0].message;
+  // The machine may be another.
+  options_.overrides = {"train.max_steps=2", "train.threads=2"};
+  EXPECT_EQ(outcomes(run_queue(plan({"one"}), {})), (Lines{"one: already done"}));
+}
+
+TEST_F(Queue, PlansSeedsScalesAndText) {
+  options_.seeds = 3;
+  auto runs = plan({"two"});
+  ASSERT_EQ(runs.size(), 3U);
+  EXPECT_EQ(runs[0].name, "two");
+  EXPECT_EQ(runs[2].name, "two-seed2");
+  EXPECT_EQ(runs[2].recipe.seed, 7U);
+  EXPECT_EQ(runs[2].recipe.model.seed, 7U);
+  options_.seeds = 1;
+  options_.scale = 0.25;
+  options_.overrides = {"some.d_ffn=13"};
+  runs = plan({"one"});
+  EXPECT_EQ(runs[0].name, "one@0.25");
+  EXPECT_EQ(runs[0].recipe.model.d_ffn, 13) << "what is asked for explicitly is not scaled";
+  options_.overrides = {};
+  options_.builtin = true;
+  runs = plan({"away"});
+  EXPECT_EQ(runs[0].recipe.data.train, "builtin:stories");
+  EXPECT_EQ(runs[0].recipe.data.valid, "builtin:stories");
+  EXPECT_TRUE(runs[0].identity.builtin);
+  options_.builtin = false;
+  EXPECT_THROW(plan({"away"}), Error) << "no run of the plan has its text";
+  EXPECT_NO_THROW(plan({"away", "one"}));
+  options_.train = folder_ / "mine.txt";
+  EXPECT_THROW(plan({"one"}), Error);
+  std::ofstream(options_.train) << "text\n";
+  EXPECT_EQ(plan({"away"})[0].recipe.data.train, options_.train);
+  EXPECT_EQ(plan({"away"})[0].recipe.data.valid, "");
+}
+
+TEST(LabNames, TellRecipeScaleAndSeed) {
+  for (const LabIdentity& identity : {LabIdentity{"a4", 1, 0, false}, LabIdentity{"v3.5", 0.05, 0, false},
+                                      LabIdentity{"a6-warm", 1, 2, false}, LabIdentity{"1-v10", 0.001, 11, false}}) {
+    const LabIdentity read = identity_of_name(run_name(identity));
+    EXPECT_EQ(read.recipe, identity.recipe);
+    EXPECT_EQ(read.scale, identity.scale);
+    EXPECT_EQ(read.seed, identity.seed);
+  }
+  EXPECT_EQ(identity_of_name("my-seedling").recipe, "my-seedling");
+  EXPECT_EQ(identity_of_name("a@home").recipe, "a@home");
+}
+
+}  // namespace
+}  // namespace some

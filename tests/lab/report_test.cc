@@ -1,0 +1,241 @@
+// A report of runs with known numbers: the right cells, in both formats, and in a browser.
+#include "lab/report.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "lab/assets.h"
+#include "lab/queue.h"
+#include "temporary_folder.h"
+
+namespace some {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+json usage(double gini, double entropy) {
+  return {{"gini", gini},
+          {"entropy", entropy},
+          {"effective_experts", std::exp2(entropy)},
+          {"load_over_fair", 2.0},
+          {"experts_used", 4}};
+}
+
+json layer(int number, double gini, double entropy) {
+  return {{"layer", number},
+          {"count", usage(gini, entropy)},
+          {"mass", usage(gini + 0.01, entropy - 0.01)},
+          {"experts_used_this_epoch", 4},
+          {"gate_entropy", 0.6},
+          {"key_norm", {{"min", 1}, {"mean", 1}, {"max", 1}}},
+          {"key_moved", {{"mean", 0.25}, {"max", 0.5}}},
+          {"births", 0},
+          {"deaths", 0}};
+}
+
+// Two epochs of ten steps; 4 stories of 32 positions, 62 real tokens among the 4 * 31 that are predicted.
+std::string metrics(double shift) {
+  std::string out;
+  const auto add = [&](const json& line) { out += line.dump() + "\n"; };
+  for (int epoch = 1; epoch <= 2; ++epoch) {
+    for (int step = epoch * 10 - 8; step <= epoch * 10; step += 2) {
+      add({{"kind", "train"},
+           {"step", step},
+           {"epoch", step / 10.0},
+           {"loss", 3.0 - 0.1 * step + shift},
+           {"lr", 1e-3},
+           {"gradient_norm", 1.0}});
+    }
+    const double loss = 3.0 - epoch + shift;
+    add({{"kind", "eval"},
+         {"step", epoch * 10},
+         {"epoch", static_cast<double>(epoch)},
+         {"loss", 2 * loss},
+         {"perplexity", std::exp(2 * loss)},
+         {"bits_per_byte", loss / 2},
+         {"tokens", 62},
+         {"bytes", 300},
+         {"stories", 4},
+         {"padded_loss", loss + 0.001},
+         {"padded_perplexity", std::exp(loss)},
+         {"batch_mean_loss", loss},
+         {"layers", {layer(0, 0.3, 1.9), layer(1, 0.5 + 0.01 * epoch + shift / 10, 1.7)}},
+         {"middle_layer", 1}});
+    add({{"kind", "epoch"}, {"step", epoch * 10}, {"epoch", epoch}, {"train_loss", loss + 0.5}});
+  }
+  return out;
+}
+
+class LabReport : public ::testing::Test {
+ protected:
+  LabReport() {
+    const std::string tiny =
+        "# tiny\n[model]\nd_model = 16\nlayers = 2\nheads = 2\nseq_len = 32\nnorm = \"pre\"\n[some]\nexperts = "
+        "8\nd_ffn = 16\ntop_k = 2\n"
+        "[data]\ntrain = \"builtin:stories\"\ntrain_stories = 40\nvocab = 300\n[train]\nepochs = 2\nbatch = "
+        "8\nmeasure_every = 1\nthreads = 1\n";
+    folder_.write("recipes/plain.toml", tiny);
+    folder_.write("recipes/told.toml",
+                  "# told\nbase = \"plain.toml\"\ntitle = \"A run & its <numbers>\"\n[some]\ntop_k = "
+                  "1\n[data]\ncount_pads = true\n[train]\neval_average = \"batches\"\n"
+                  "[published]\nsource = \"a report\"\ntotal_parameters_m = 12.5\ntrain = [2.4, 1.6]\nval = [2.1, "
+                  "0.9]\nppl = [8.17, 2.46]\ngini = [0.5, nan]\n");
+    folder_.write(
+        "recipes/index.toml",
+        "[[series]]\nname = \"pair\"\ntitle = \"A pair\"\nabout = \"Two runs.\"\nrecipes = [\"plain\", \"told\"]\n");
+    index_ = load_series_index(folder_ / "recipes/index.toml");
+    options_.runs = folder_ / "runs";
+    options_.samples = false;
+    told("told", 0.0, {});
+  }
+
+  void told(const std::string& name, double shift, const std::vector<std::string>& overrides) {
+    folder_.write("runs/" + name + "/config.toml", write_recipe(load_recipe(folder_ / "recipes/told.toml", overrides)));
+    folder_.write("runs/" + name + "/metrics.jsonl", metrics(shift));
+    folder_.write("runs/" + name + "/timing.jsonl", json{{"from_step", 0},
+                                                         {"to_step", 20},
+                                                         {"seconds", 10},
+                                                         {"real_tokens", 5000},
+                                                         {"slots", 20000},
+                                                         {"operations", 1e12},
+                                                         {"device", "cpu"},
+                                                         {"arena_bytes", 1048576}}
+                                                            .dump() +
+                                                        "\n");
+  }
+
+  void train_plain() {
+    LabOptions lab;
+    lab.runs = options_.runs;
+    const auto entries = run_queue(plan_runs(index_, {"plain"}, lab), {});
+    ASSERT_EQ(entries.at(0).outcome, Outcome::trained) << entries[0].message;
+  }
+
+  TemporaryFolder folder_;
+  SeriesIndex index_;
+  ReportOptions options_;
+};
+
+bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_F(LabReport, PublishedStandsBesideReproduced) {
+  const Report report = make_report(index_, {}, options_);
+  EXPECT_EQ(report.runs, 1U);
+  // Epoch 1: training 2.5 against 2.4, validation 2.0 (the mean of batches, as published) against 2.1.
+  EXPECT_TRUE(holds(
+      report.markdown,
+      "| 1 | 2.4000 | 2.5000 | +0.1000 | 2.1000 | 2.0000 | -0.1000 | 8.17 | 7.39 | -0.78 | 0.500 | 0.510 | +0.010 |"))
+      << report.markdown;
+  EXPECT_TRUE(
+      holds(report.markdown,
+            "| 2 | 1.6000 | 1.5000 | -0.1000 | 0.9000 | 1.0000 | +0.1000 | 2.46 | 2.72 | +0.26 | – | 0.520 | – |"));
+  EXPECT_TRUE(holds(report.html,
+                    "<td class=\"number\">2</td><td class=\"number first\">1.6000</td><td "
+                    "class=\"number\">1.5000</td><td class=\"number\">-0.1000</td>"));
+  // Real tokens beside the padded loss: half of the positions are text.
+  EXPECT_TRUE(holds(report.markdown, "| 2 | 20 | 2.0000 | 7.39 | 0.5000 | 1.0010 | 50.0 % | 0.520 |"));
+  EXPECT_TRUE(holds(report.markdown, "here it is 1.0000, **0.1000 above** (+11.1 %)"));
+  EXPECT_TRUE(holds(report.markdown, "It is one run against one run"));
+  EXPECT_TRUE(holds(report.markdown, "Only 50.0 % of the positions this loss is averaged over are text"));
+  EXPECT_TRUE(holds(report.markdown, "| parameters, million | 12.50 | 0.0"));
+  EXPECT_TRUE(holds(report.markdown, "| real tokens a second | – | 500 |"));
+  EXPECT_TRUE(holds(report.markdown, "`some.top_k = 1 (2)`"));
+  EXPECT_TRUE(holds(report.html, "A run &amp; its &lt;numbers&gt;"));
+  EXPECT_FALSE(holds(report.html, "<numbers>"));
+}
+
+TEST_F(LabReport, SeedsGiveMeanAndSpread) {
+  told("told-seed1", 0.02, {"seed=1"});
+  told("told-seed2", -0.02, {"seed=2"});
+  const Report report = make_report(index_, {"told"}, options_);
+  EXPECT_EQ(report.runs, 3U);
+  EXPECT_TRUE(holds(report.markdown, "| 2 | 1.6000 | 1.5000 ± 0.0200 | -0.1000 | 0.9000 | 1.0000 ± 0.0200 | +0.1000 |"))
+      << report.markdown;
+  EXPECT_TRUE(holds(report.markdown, "| told-seed2 | 2 |"));
+  EXPECT_TRUE(
+      holds(report.markdown, "3 seeds here spread by 0.0200, so the difference is more than chance does here."));
+}
+
+TEST_F(LabReport, ScaledRunsAreNoReplay) {
+  told("told@0.5", 0.0, {"model.d_model=8"});
+  const Report report = make_report(index_, {"told@0.5"}, options_);
+  EXPECT_EQ(report.runs, 1U);
+  EXPECT_TRUE(holds(report.markdown, "Scaled by 0.5"));
+  EXPECT_TRUE(holds(report.markdown, "| 2 | 1.6000 | 1.5000 | 0.9000 | 1.0000 |"));
+  EXPECT_FALSE(holds(report.markdown, "+0.1000"));
+  EXPECT_TRUE(holds(report.markdown, "`model.d_model = 8 (16)`"));
+}
+
+TEST_F(LabReport, NamesThatLeadNowhereAreBadInput) {
+  const auto message = [&](const std::string& name) -> std::string {
+    try {
+      make_report(index_, {name}, options_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::input);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_TRUE(holds(message("plain"), "there is no run of plain in"));
+  EXPECT_TRUE(holds(message("tolt"), "did you mean told?"));
+  options_.runs = folder_ / "nothing";
+  EXPECT_THROW(make_report(index_, {}, options_), Error);
+}
+
+TEST_F(LabReport, ARunThatIsGoingOnIsShownAsFarAsItIs) {
+  const std::string whole = metrics(0);
+  folder_.write("runs/told/metrics.jsonl", whole.substr(0, whole.size() - 20));  // a line half written
+  Report report = make_report(index_, {}, options_);
+  EXPECT_TRUE(holds(report.markdown, "This run is not finished"));
+  folder_.write("runs/told/metrics.jsonl", "");
+  report = make_report(index_, {}, options_);
+  EXPECT_TRUE(holds(report.markdown, "This run has not been evaluated yet."));
+}
+
+TEST_F(LabReport, InABrowser) {
+  train_plain();
+  options_.samples = true;
+  const Report report = make_report(index_, {"pair"}, options_);
+  EXPECT_TRUE(holds(report.markdown, "From `One morning a small`, the likeliest token each time:"));
+  EXPECT_TRUE(holds(report.markdown, "Trace: the experts each token of the first text went through, layer 1"));
+  EXPECT_TRUE(fs::exists(options_.runs + "/plain/samples.json"));
+  const Report again = make_report(index_, {"pair"}, options_);
+  EXPECT_EQ(report.html, again.html);
+  // The same facts in both formats.
+  for (const char* id : {"run-plain", "run-told", "experiment-index", "series-pair", "overview-pair"})
+    EXPECT_TRUE(holds(report.html, std::string("id=\"") + id + "\"")) << id;
+
+  if (report_script().empty()) GTEST_SKIP() << "built without node: no charts to open in a browser";
+  const std::string modules = std::string(SOME_BINARY_DIR) + "/web/node_modules";
+  const char* browser = std::getenv("SOME_CHROMIUM");
+  const std::string chromium = browser != nullptr ? browser : "/usr/bin/chromium";
+  if (!fs::exists(chromium)) GTEST_SKIP() << "needs " << chromium << ": not here";
+  if (!fs::exists(modules + "/playwright-core")) GTEST_SKIP() << "needs playwright-core in the build folder: not here";
+  const std::string html = folder_.write("report.html", report.html);
+  const json cell = json::array({{{"table", "run-told-published"}, {"row", 1}, {"column", 1}, {"text", "1.6000"}},
+                                 {{"table", "run-told-published"}, {"row", 1}, {"column", 6}, {"text", "+0.1000"}},
+                                 {{"table", "run-told-real"}, {"row", 0}, {"column", 4}, {"text", "1.0000"}},
+                                 {{"table", "run-told-size"}, {"row", 0}, {"column", 1}, {"text", "12.50"}},
+                                 {{"table", "overview"}, {"row", 1}, {"column", 1}, {"text", "A run & its <numbers>"}},
+                                 {{"table", "overview"}, {"row", 0}, {"column", 2}, {"text", "done"}},
+                                 {{"table", "experiment-index"}, {"row", 1}, {"column", 3}, {"text", "0.9000"}}});
+  // ECharts draws a circle as a path; the key map has a line a key and two circles.
+  const json charts{{"run-plain-keys", {{"selector", "svg polyline"}, {"least", 8}}},
+                    {"run-plain-loss", {{"selector", "svg path[fill='none']"}, {"least", 2}}},
+                    {"run-told-gini", {{"selector", "svg path"}, {"least", 6}}},
+                    {"dots-pair", {{"selector", "svg path"}, {"least", 2}}}};
+  const std::string expected = folder_.write("expected.json", json{{"cells", cell}, {"charts", charts}}.dump());
+  const char* shots = std::getenv("SOME_SCREENSHOTS");
+  const std::string command = fmt::format("node '{}/web/test/report.test.mjs' '{}' '{}' '{}' {} 2>&1", SOME_SOURCE_DIR,
+                                          html, expected, modules, shots != nullptr ? shots : "");
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+}
+
+}  // namespace
+}  // namespace some
