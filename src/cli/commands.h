@@ -22,6 +22,7 @@ void add_verify(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_data(CLI::App& app);
+void add_lab(CLI::App& app);
 
 // The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
 extern int exit_code;

@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   cli::add_bench(app);
   cli::add_tokenizer(app);
   cli::add_data(app);
+  cli::add_lab(app);
   set_log_sink([](LogLevel level, const std::string& message) {
     fmt::print(stderr, "{}{}{}\n", cli::is_terminal() ? "\r\033[K" : "", level == LogLevel::warning ? "warning: " : "", message);
   });
