@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/device.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "data/outlook.h"
@@ -33,7 +34,9 @@ void run(const Options& options) {
   // Padding is computed only where it counts.
   const double computed_row = recipe.data.count_pads || outlook.mean_tokens <= 0 ? model.seq_len : std::min<double>(model.seq_len, outlook.mean_tokens);
   const double computed = computed_row * train.batch;
-  const bool bf16 = train.precision == "bf16";
+  // "auto" means what this machine would do.
+  const bool gpu = train.device == "cuda" || (train.device == "auto" && cuda::available());
+  const bool bf16 = train.precision == "bf16" || (train.precision == "auto" && gpu);
   const MemoryEstimate memory = estimate_memory(model, computed, bf16, true);
   const OperationCount operations = count_operations(model, computed * train.accumulate, train.batch * train.accumulate * computed_row * (computed_row + 1) / 2);
   if (options.json) {

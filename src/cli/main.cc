@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <exception>
+#include <functional>
+#include <string>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -34,6 +36,15 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "{}{}{}\n", cli::is_terminal() ? "\r\033[K" : "", level == LogLevel::warning ? "warning: " : "", message);
   });
   try {
+    if (argc > 1 && argv[1][0] != '-') {
+      std::string names;
+      bool known = false;
+      for (const CLI::App* command : app.get_subcommands(std::function<bool(CLI::App*)>())) {
+        names += (names.empty() ? "" : ", ") + command->get_name();
+        known = known || command->get_name() == argv[1];
+      }
+      if (!known) bad_input("there is no command '{}'; there are: {}", argv[1], names);
+    }
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // Help ends well; every wrong use of the command line is code 2.

@@ -38,8 +38,9 @@ class Display {
     when_ = now;
     shown_ = true;
     const std::string numbers =
-        fmt::format("step {}/{}  epoch {}/{}  loss {:.4f}  lr {:.1e}  {} tokens/s  {:.2f} TFLOP/s  {} left", p.step, p.total_steps, p.epoch, p.epochs, p.loss, p.lr,
-                    human_count(p.tokens_per_second), p.operations_per_second / 1e12, human_seconds(p.seconds_left));
+        fmt::format("step {}/{}  epoch {}/{}  loss {:.4f}  lr {:.1e}  {} tokens/s  {:.2f} TFLOP/s{}  {} left", p.step, p.total_steps, p.epoch, p.epochs, p.loss, p.lr,
+                    human_count(p.tokens_per_second), p.operations_per_second / 1e12,
+                    p.matrix_rate > 0 ? fmt::format(" ({:.0f}% of this GPU's {:.0f})", 100 * p.operations_per_second / p.matrix_rate, p.matrix_rate / 1e12) : "", human_seconds(p.seconds_left));
     if (!is_terminal()) {
       fmt::print(stderr, "{}\n", numbers);
       return;

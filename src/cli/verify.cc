@@ -26,10 +26,11 @@ void run(const Options& options) {
       tensors.push_back({{"name", c.name}, {"error", c.error}, {"tolerance", c.tolerance}, {"passed", c.passed()}});
       if (c.error != 0.0) worst_overall = std::max(worst_overall, c.error);
     }
-    files.push_back({{"file", path}, {"kind", report.kind}, {"passed", report.passed()}, {"tensors", tensors}});
+    files.push_back({{"file", path}, {"kind", report.kind}, {"passed", report.passed()}, {"choices_differing", report.choices_differing}, {"tensors", tensors}});
     if (options.json) continue;
     fmt::print("{}  {:<6} {:<40} {:3} tensors  worst {:.1e} of {:.1e} allowed ({})\n", report.passed() ? "ok  " : "FAIL", report.kind,
                path.substr(path.find_last_of('/') + 1), report.comparisons.size(), worst ? worst->error : 0.0, worst ? worst->tolerance : 0.0, worst ? worst->name : "-");
+    if (report.choices_differing > 0) fmt::print("      {} choices fell the other way at near ties; what follows them is not compared\n", report.choices_differing);
     for (const Comparison& c : report.comparisons) {
       if (options.all || !c.passed()) fmt::print("      {} {:<44} {:.3e} of {:.1e}\n", c.passed() ? "ok  " : "FAIL", c.name, c.error, c.tolerance);
     }

@@ -8,14 +8,12 @@
 
 #include "base/device.h"
 #include "base/random.h"
-#include "base/threads.h"
 #include "model/model.h"
 #include "model/operations.h"
 #include "ops/elementwise.h"
-#include "ops/experts.h"
 #include "ops/gemm_cpu.h"
-#include "ops/linear.h"
 #include "ops/optimizer.h"
+#include "train/matrix_rate.h"
 #include "train/run.h"
 #include "train/schedule.h"
 
@@ -34,43 +32,12 @@ double timed(Context& ctx, Work&& work) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Tensor random_tensor(Context& ctx, Shape shape, DType type, const char* name) {
-  Tensor host = Tensor::empty(shape, DType::f32);
-  const RandomStream stream = random_stream(1, name);
-  parallel_chunks(host.elements(), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) host.data<float>()[i] = stream.symmetric(static_cast<std::uint64_t>(i));
-  });
-  Tensor typed = type == DType::f32 ? host : host.to(type);
-  return ctx.device == Device::cpu ? typed : typed.to(ctx.device);
-}
-
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
 }  // namespace
-
-double measure_matrix_rate(Context& ctx) {
-  const std::int64_t m = ctx.device == Device::cuda ? 8192 : 4096, n = ctx.device == Device::cuda ? 8192 : 512, k = ctx.device == Device::cuda ? 8192 : 1024;
-  const Tensor x = random_tensor(ctx, {m, k}, ctx.compute, "bench.x");
-  Param weight;
-  weight.value = weight.compute = random_tensor(ctx, {n, k}, ctx.compute, "bench.w");
-  Tensor y = Tensor::zeros({m, n}, ctx.compute, ctx.device);
-  std::vector<double> seconds;
-  for (int i = 0; i < 12; ++i) {
-    const int repeats = ctx.device == Device::cuda ? 10 : 1;
-    const double one = timed(ctx, [&] {
-      for (int r = 0; r < repeats; ++r) linear_forward(ctx, x, weight, Param(), y);
-    });
-    if (i >= 3) seconds.push_back(one / repeats);
-  }
-  const double operations = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  double rate = operations / median(seconds);
-  // The library's own way of using threads may be faster than ours: the larger of the two is the machine's rate.
-  if (ctx.device == Device::cpu && ctx.compute == DType::f32) rate = std::max(rate, cpu::machine_gemm_rate(m, n, k, 0.5));
-  return rate;
-}
 
 Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::uint64_t seed, std::int64_t number) {
   Batch batch;

@@ -5,7 +5,6 @@
 #include <functional>
 #include <string>
 
-#include "base/context.h"
 #include "data/batch.h"
 #include "train/recipe.h"
 
@@ -24,7 +23,6 @@ struct BenchResult {
   double share_of_matrix_rate = 0;
   double memory_bytes = 0;         // held by the program at most
   double predicted_bytes = 0;      // what `some info` says for these batches
-  double experts_per_second = 0;   // operations a second of the expert products alone; 0: not measured
 };
 
 struct BenchOptions {
@@ -34,9 +32,6 @@ struct BenchOptions {
 
 // One training step after another on made-up stories with the lengths of real ones (mean 215 tokens, deviation 85, at least 60).
 BenchResult bench_train(const Recipe& recipe, const BenchOptions& options, const std::function<void(int, int)>& progress);
-
-// Operations a second of the device's matrix product: fp32 at 4096 x 512 x 1024 on a CPU, the compute precision at 8192^3 on a GPU. Measured, never looked up.
-double measure_matrix_rate(Context& ctx);
 
 Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::uint64_t seed, std::int64_t number);
 

@@ -18,6 +18,7 @@ struct Comparison {
 struct VerifyReport {
   std::string file, kind;
   std::vector<Comparison> comparisons;
+  int choices_differing = 0;  // bf16 only: near ties that fell the other way
   bool passed() const;
   const Comparison* worst() const;  // relative to its tolerance
 };

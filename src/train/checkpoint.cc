@@ -142,6 +142,9 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
   if (!with_optimizer) return nullptr;
 
   const SafetensorsFile optimizer = SafetensorsFile::open((folder / "optimizer.safetensors").string());
+  if (!store.entries().empty() && !optimizer.has("first." + store.entries().front().name)) {
+    bad_input("{} holds no optimizer state: this model was saved by 'some adapt', not by training, so training cannot go on from it", folder.string());
+  }
   for (const auto& entry : store.entries()) {
     Tensor first = store.view(store.first, entry), second = store.view(store.second, entry);
     load_into(optimizer, "first." + entry.name, first);

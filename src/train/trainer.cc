@@ -10,10 +10,12 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/safetensors.h"
+#include "data/outlook.h"
 #include "model/operations.h"
 #include "ops/elementwise.h"
 #include "ops/optimizer.h"
 #include "train/checkpoint.h"
+#include "train/matrix_rate.h"
 #include "train/schedule.h"
 
 namespace some {
@@ -64,6 +66,12 @@ State state_from(const nlohmann::json& j) {
   return s;
 }
 
+void check_enough_stories(std::int64_t stories, const TrainConfig& train) {
+  if (stories / train.batch / train.accumulate > 0) return;
+  bad_input("data.train holds {} stories, fewer than one step needs (train.batch {} x train.accumulate {}): lower train.batch or bring more text", stories, train.batch,
+            train.accumulate);
+}
+
 class Trainer {
  public:
   Trainer(const Recipe& recipe, const std::string& folder, Corpora corpora, const TrainHooks& hooks)
@@ -76,10 +84,7 @@ class Trainer {
     batch_options_.pad_id = corpora_.tokenizer.pad_id();
     batch_options_.eos_id = corpora_.tokenizer.eos_id();
     steps_per_epoch_ = corpora_.train.stories() / train.batch / train.accumulate;
-    if (steps_per_epoch_ == 0) {
-      bad_input("data.train holds {} stories, fewer than one step needs (train.batch {} x train.accumulate {}): lower train.batch or bring more text",
-                corpora_.train.stories(), train.batch, train.accumulate);
-    }
+    check_enough_stories(corpora_.train.stories(), train);
     total_ = steps_per_epoch_ * train.epochs;
     if (train.max_steps > 0) total_ = std::min(total_, train.max_steps);
     evaluate_options_.rows = train.batch;
@@ -93,7 +98,7 @@ class Trainer {
       for (Layer& layer : model_->layers()) start_keys_.push_back(layer.keys.keys.to(Device::cpu).clone());
     }
     loss_slots_ = Tensor::zeros({flush_steps(), 2}, ctx_->master, ctx_->device);
-    norm_ = Tensor::zeros({1}, ctx_->master, ctx_->device);
+    if (ctx_->device == Device::cuda) matrix_rate_ = measure_matrix_rate(*ctx_);  // a tenth of a second
   }
 
   void begin() {
@@ -153,7 +158,6 @@ class Trainer {
   State state_;
   std::vector<Tensor> start_keys_;
   Tensor loss_slots_;  // [n, 2]: loss and gradient norm of the steps not yet read back
-  Tensor norm_;
   struct Pending {
     std::int64_t step;
     double lr;
@@ -166,10 +170,12 @@ class Trainer {
   // Rates, over the last steps.
   struct Tick {
     Clock::time_point when;
+    std::int64_t step;
     double tokens, slots, operations;
   };
   std::deque<Tick> ticks_;
   double tokens_ = 0, slots_ = 0, operations_ = 0;
+  double matrix_rate_ = 0;
 };
 
 void Trainer::one_step(BatchLoader& loader) {
@@ -313,16 +319,20 @@ TrainResult Trainer::run() {
     // with its own order.
     const std::int64_t spare = corpora_.train.stories() / train.batch - steps_per_epoch_ * train.accumulate;
     BatchLoader loader(corpora_.train, batch_options_, train.batch, recipe_.seed, state_.step * train.accumulate + epoch_of(state_.step) * spare);
-    ticks_.push_back({Clock::now(), 0, 0, 0});
+    ticks_.push_back({Clock::now(), state_.step, 0, 0, 0});
     while (state_.step < total_ && !state_.finished) {
       one_step(loader);
       const bool epoch_end = state_.step % steps_per_epoch_ == 0;
       if (epoch_end) {
         for (std::int64_t i = 0; i < spare && state_.step < total_; ++i) loader.next();
       }
-      ticks_.push_back({Clock::now(), tokens_, slots_, operations_});
-      if (ticks_.size() > 50) ticks_.pop_front();
-      if (hooks_.step) {
+      // On a GPU the host runs ahead; the time is that of the device only where losses were just read back.
+      const bool read_back = pending_.empty();
+      if (read_back) {
+        ticks_.push_back({Clock::now(), state_.step, tokens_, slots_, operations_});
+        if (ticks_.size() > 50) ticks_.pop_front();
+      }
+      if (hooks_.step && read_back && ticks_.size() > 1) {
         const double span = std::chrono::duration<double>(ticks_.back().when - ticks_.front().when).count();
         TrainProgress progress;
         progress.step = state_.step;
@@ -335,7 +345,8 @@ TrainResult Trainer::run() {
         progress.tokens_per_second = (ticks_.back().tokens - ticks_.front().tokens) / span;
         progress.slots_per_second = (ticks_.back().slots - ticks_.front().slots) / span;
         progress.operations_per_second = (ticks_.back().operations - ticks_.front().operations) / span;
-        progress.seconds_left = span / static_cast<double>(ticks_.size() - 1) * static_cast<double>(total_ - state_.step);
+        progress.matrix_rate = matrix_rate_;
+        progress.seconds_left = span / static_cast<double>(ticks_.back().step - ticks_.front().step) * static_cast<double>(total_ - state_.step);
         hooks_.step(progress);
       }
       const bool last = state_.step == total_;
@@ -363,7 +374,7 @@ TrainResult Trainer::run() {
       // Evaluations and checkpoints are not part of the rate.
       if (due || last) {
         ticks_.clear();
-        ticks_.push_back({Clock::now(), tokens_, slots_, operations_});
+        ticks_.push_back({Clock::now(), state_.step, tokens_, slots_, operations_});
       }
     }
   }
@@ -390,7 +401,9 @@ TrainResult start_run(const Recipe& recipe, const std::string& folder, const Tra
   if (fs::exists(paths.config())) bad_input("{} already holds a run: go on with 'some train --resume {}', or choose another --out", folder, folder);
   if (fs::exists(folder) && !fs::is_directory(folder)) bad_input("--out {} is a file, not a folder", folder);
   check_config(recipe.model);
-  choose_device(recipe.train.device);
+  recipe_context(recipe.train);  // a device or precision that is not there is told before anything is read or written
+  const DataOutlook outlook = look_at_data(recipe.data, recipe.model.seq_len);
+  if (outlook.train_stories > 0) check_enough_stories(outlook.train_stories, recipe.train);
   Corpora corpora = load_corpora(recipe.data, recipe.seed, paths.cache(), hooks.prepare ? hooks.prepare : DataProgress());
   Trainer trainer(recipe, folder, corpora, hooks);
   fs::create_directories(folder);

@@ -17,11 +17,12 @@ struct TrainProgress {
   int epoch = 0, epochs = 0;
   double loss = 0, lr = 0, grad_norm = 0;
   double tokens_per_second = 0, slots_per_second = 0, operations_per_second = 0;
+  double matrix_rate = 0;  // of this GPU, measured; 0 on a CPU
   double seconds_left = 0;
 };
 
 struct TrainHooks {
-  std::function<void(const TrainProgress&)> step;                        // after each step
+  std::function<void(const TrainProgress&)> step;                        // after each step whose loss was read back
   std::function<void(const nlohmann::json& line)> evaluated;             // the metrics line of an evaluation
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> prepare;
   std::function<int()> stop_signal;  // 0: go on; otherwise the number of a signal: finish the step, save, return
