@@ -1,11 +1,12 @@
-#include <algorithm>
-#include <cstdio>
+#include "study/adapt.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdio>
+
 #include "base/threads.h"
 #include "cli/commands.h"
-#include "study/adapt.h"
 
 namespace some::cli {
 namespace {
@@ -20,7 +21,8 @@ struct Options {
 void print_windows(const nlohmann::json& frozen, const nlohmann::json& active, std::size_t rows) {
   const auto& list = frozen["windows"];
   const std::size_t merged = (list.size() + rows - 1) / rows;
-  fmt::print("\n     tokens read   frozen loss  bits/byte{}\n", active.is_null() ? "" : "   keys active  bits/byte   gain");
+  fmt::print("\n     tokens read   frozen loss  bits/byte{}\n",
+             active.is_null() ? "" : "   keys active  bits/byte   gain");
   std::int64_t read = 0;
   for (std::size_t first = 0; first < list.size(); first += merged) {
     double nll[2] = {0, 0};
@@ -33,7 +35,9 @@ void print_windows(const nlohmann::json& frozen, const nlohmann::json& active, s
       if (!active.is_null()) nll[1] += active["windows"][i]["loss"].get<double>() * static_cast<double>(count);
     }
     const auto loss = [&](int which) { return tokens > 0 ? nll[which] / static_cast<double>(tokens) : 0.0; };
-    const auto bits = [&](int which) { return bytes > 0 ? nll[which] / static_cast<double>(bytes) / 0.6931471805599453 : 0.0; };
+    const auto bits = [&](int which) {
+      return bytes > 0 ? nll[which] / static_cast<double>(bytes) / 0.6931471805599453 : 0.0;
+    };
     read += tokens;
     fmt::print("{:>16}   {:>11.4f}  {:>9.4f}", read, loss(0), bits(0));
     if (!active.is_null()) fmt::print("   {:>11.4f}  {:>9.4f}   {:+.4f}", loss(1), bits(1), loss(0) - loss(1));
@@ -43,60 +47,90 @@ void print_windows(const nlohmann::json& frozen, const nlohmann::json& active, s
 
 void print_report(const nlohmann::json& report) {
   const nlohmann::json active = report.value("active", nlohmann::json());
-  const std::string update = report["window_tokens"].get<std::int64_t>() > 0 ? fmt::format("{} tokens", report["window_tokens"].get<std::int64_t>())
-                                                                             : fmt::format("{} pieces of at most {} tokens", report["window_pieces"].get<int>(), report["stream"]["longest_piece"].get<int>());
-  fmt::print("{} at step {} reads {} ({} tokens), {}\n", report["run"].get<std::string>(), report["from_step"].get<std::int64_t>(), report["data"].get<std::string>(),
+  const std::string update = report["window_tokens"].get<std::int64_t>() > 0
+                                 ? fmt::format("{} tokens", report["window_tokens"].get<std::int64_t>())
+                                 : fmt::format("{} pieces of at most {} tokens", report["window_pieces"].get<int>(),
+                                               report["stream"]["longest_piece"].get<int>());
+  fmt::print("{} at step {} reads {} ({} tokens), {}\n", report["run"].get<std::string>(),
+             report["from_step"].get<std::int64_t>(), report["data"].get<std::string>(),
              report["stream"]["tokens"].get<std::int64_t>(),
-             active.is_null() ? fmt::format("keys frozen, in windows of {}", update) : fmt::format("an update of its keys by {} after every {}", report["rules"].get<std::string>(), update));
+             active.is_null() ? fmt::format("keys frozen, in windows of {}", update)
+                              : fmt::format("an update of its keys by {} after every {}",
+                                            report["rules"].get<std::string>(), update));
   print_windows(report["frozen"], active, 20);
   fmt::print("\nloss in nats a token (bits a byte)        before              after\n");
   const auto row = [&](const char* name, const nlohmann::json& one) {
-    const auto cell = [](const nlohmann::json& m) { return m.is_null() ? std::string() : fmt::format("{:.4f} ({:.4f})", m["loss"].get<double>(), m["bits_per_byte"].get<double>()); };
+    const auto cell = [](const nlohmann::json& m) {
+      return m.is_null() ? std::string()
+                         : fmt::format("{:.4f} ({:.4f})", m["loss"].get<double>(), m["bits_per_byte"].get<double>());
+    };
     fmt::print("{:<40}  {:<18}  {}\n", name, cell(one["before"]), cell(one.value("after", nlohmann::json())));
   };
   row("original text (the run's validation)", report["original"]);
   row("new text (its held-out part)", report["new"]);
   if (active.is_null()) {
-    fmt::print("the keys are {} before and after\n", report["frozen"]["keys_identical"].get<bool>() ? "the same to the bit" : "NOT the same");
+    fmt::print("the keys are {} before and after\n",
+               report["frozen"]["keys_identical"].get<bool>() ? "the same to the bit" : "NOT the same");
     return;
   }
-  fmt::print("\n{} updates. Over the stream the learning keys {} {:.4f} nats a token against the frozen twin; on the held-out part of the new text they {} {:.4f},\n",
-             report["updates"].get<std::int64_t>(), report["gain_on_stream"].get<double>() >= 0 ? "gained" : "lost", std::abs(report["gain_on_stream"].get<double>()),
-             report["gain_on_new"].get<double>() >= 0 ? "gained" : "lost", std::abs(report["gain_on_new"].get<double>()));
-  fmt::print("and on the original text they {} {:.4f}.\n", report["forgotten"].get<double>() > 0 ? "forgot" : "gained", std::abs(report["forgotten"].get<double>()));
+  fmt::print(
+      "\n{} updates. Over the stream the learning keys {} {:.4f} nats a token against the frozen twin; on the held-out "
+      "part of the new text they {} {:.4f},\n",
+      report["updates"].get<std::int64_t>(), report["gain_on_stream"].get<double>() >= 0 ? "gained" : "lost",
+      std::abs(report["gain_on_stream"].get<double>()), report["gain_on_new"].get<double>() >= 0 ? "gained" : "lost",
+      std::abs(report["gain_on_new"].get<double>()));
+  fmt::print("and on the original text they {} {:.4f}.\n", report["forgotten"].get<double>() > 0 ? "forgot" : "gained",
+             std::abs(report["forgotten"].get<double>()));
   for (const auto& layer : report["layers"]) {
-    fmt::print("layer {:>2}: keys moved {:.4f} on average, {:.4f} at most; Gini {:.3f} -> {:.3f}\n", layer["layer"].get<int>(), layer["key_moved"]["mean"].get<double>(),
-               layer["key_moved"]["max"].get<double>(), layer["usage_before"]["gini"].get<double>(), layer["usage_after"]["gini"].get<double>());
+    fmt::print("layer {:>2}: keys moved {:.4f} on average, {:.4f} at most; Gini {:.3f} -> {:.3f}\n",
+               layer["layer"].get<int>(), layer["key_moved"]["mean"].get<double>(),
+               layer["key_moved"]["max"].get<double>(), layer["usage_before"]["gini"].get<double>(),
+               layer["usage_after"]["gini"].get<double>());
   }
-  if (report.contains("out")) fmt::print("adapted model: {} (step {})\n", report["out"].get<std::string>(), report["out_step"].get<std::int64_t>());
+  if (report.contains("out"))
+    fmt::print("adapted model: {} (step {})\n", report["out"].get<std::string>(),
+               report["out_step"].get<std::int64_t>());
 }
 
 void run(Options options) {
-  OpenedRun run = open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
+  OpenedRun run =
+      open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
   set_threads(options.model.threads);
   if (is_terminal()) {
     options.adapt.progress = [](const std::string& what, std::int64_t done, std::int64_t total) {
-      fmt::print(stderr, "\r\033[K{}", done < total ? fmt::format("{}: {} of {} tokens", what, done, total) : std::string());
+      fmt::print(stderr, "\r\033[K{}",
+                 done < total ? fmt::format("{}: {} of {} tokens", what, done, total) : std::string());
       std::fflush(stderr);
     };
   }
   const nlohmann::json report = adapt_run(run, options.adapt);
-  if (options.json) print_json(report);
-  else print_report(report);
+  if (options.json)
+    print_json(report);
+  else
+    print_report(report);
 }
 
 }  // namespace
 
 void add_adapt(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("adapt", "let a trained model's keys go on learning from a stream of text, beside a frozen twin");
+  CLI::App* command = app.add_subcommand(
+      "adapt", "let a trained model's keys go on learning from a stream of text, beside a frozen twin");
   add_model_flags(*command, options->model);
   command->add_option("--data", options->adapt.data, "the new text: file, folder or builtin:DOMAIN")->required();
-  command->add_option("--rules", options->adapt.rules, "which rules move the keys: alpha,beta,delta in any choice (default: as the run was trained)");
-  command->add_option("--window", options->adapt.window, "tokens from one update to the next; 0: batches as large as in training")->capture_default_str();
+  command->add_option("--rules", options->adapt.rules,
+                      "which rules move the keys: alpha,beta,delta in any choice (default: as the run was trained)");
+  command
+      ->add_option("--window", options->adapt.window,
+                   "tokens from one update to the next; 0: batches as large as in training")
+      ->capture_default_str();
   command->add_flag("--frozen", options->adapt.frozen, "only the twin: keys stay as they are");
-  command->add_option("--stories", options->adapt.stories, "only the first N stories of the new text; 0: all")->capture_default_str();
-  command->add_option("--eval-stories", options->adapt.eval_stories, "stories of each text to measure before and after; 0: all")->capture_default_str();
+  command->add_option("--stories", options->adapt.stories, "only the first N stories of the new text; 0: all")
+      ->capture_default_str();
+  command
+      ->add_option("--eval-stories", options->adapt.eval_stories,
+                   "stories of each text to measure before and after; 0: all")
+      ->capture_default_str();
   command->add_option("--out", options->adapt.out, "save the adapted model as a new run folder");
   command->add_flag("--json", options->json, "print the report as one JSON object");
   command->callback([options] { run(*options); });

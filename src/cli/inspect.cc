@@ -1,12 +1,12 @@
+#include "study/inspect.h"
+
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <filesystem>
 
-#include <fmt/format.h>
-
 #include "base/threads.h"
 #include "cli/commands.h"
-#include "study/inspect.h"
 
 namespace some::cli {
 namespace {
@@ -20,29 +20,41 @@ struct Options {
 
 std::string number(const nlohmann::json& value, int digits) {
   if (!value.is_number()) return "-";
-  return value.is_number_integer() ? fmt::format("{}", value.get<std::int64_t>()) : fmt::format("{:.{}f}", value.get<double>(), digits);
+  return value.is_number_integer() ? fmt::format("{}", value.get<std::int64_t>())
+                                   : fmt::format("{:.{}f}", value.get<double>(), digits);
 }
 
 void print_table(const nlohmann::json& report) {
   const bool colour = isatty(STDOUT_FILENO) != 0;
   const auto& evaluation = report["evaluation"];
-  fmt::print("{} at step {}: {} experts a layer, {} chosen by each token\n", report["run"].get<std::string>(), report["step"].get<std::int64_t>(), report["experts"].get<int>(),
-             report["top_k"].get<int>());
-  fmt::print("loss {:.4f} nats a token, {:.4f} bits a byte ({} stories of {})\n\n", evaluation["loss"].get<double>(), evaluation["bits_per_byte"].get<double>(),
-             evaluation["stories"].get<std::int64_t>(), evaluation["data"].get<std::string>());
-  fmt::print("       Gini          entropy, bits  in effect     busiest  used in   gate     key length         key moved     births/  sets\n");
-  fmt::print("layer  count  mass   count  mass    count  mass   x fair   epoch     entropy  min  mean  max     mean   max    deaths   seen\n");
+  fmt::print("{} at step {}: {} experts a layer, {} chosen by each token\n", report["run"].get<std::string>(),
+             report["step"].get<std::int64_t>(), report["experts"].get<int>(), report["top_k"].get<int>());
+  fmt::print("loss {:.4f} nats a token, {:.4f} bits a byte ({} stories of {})\n\n", evaluation["loss"].get<double>(),
+             evaluation["bits_per_byte"].get<double>(), evaluation["stories"].get<std::int64_t>(),
+             evaluation["data"].get<std::string>());
+  fmt::print(
+      "       Gini          entropy, bits  in effect     busiest  used in   gate     key length         key moved     "
+      "births/  sets\n");
+  fmt::print(
+      "layer  count  mass   count  mass    count  mass   x fair   epoch     entropy  min  mean  max     mean   max    "
+      "deaths   seen\n");
   for (const auto& layer : report["layers"]) {
     const bool middle = layer["layer"] == report["middle_layer"];
     const auto& count = layer["count"];
     const auto& mass = layer["mass"];
     const nlohmann::json moved = layer.value("key_moved", nlohmann::json::object());
     const auto& norm = layer["key_norm"];
-    fmt::print("{}{:>4}{}  {:<6} {:<6} {:<6} {:<6}  {:<6} {:<6} {:<8} {:<9} {:<8} {:<4} {:<4}  {:<5}   {:<6} {:<6} {:<8} {}{}\n", colour && middle ? "\033[1m" : "", layer["layer"].get<int>(),
-               middle ? "*" : " ", number(count["gini"], 3), number(mass["gini"], 3), number(count["entropy"], 2), number(mass["entropy"], 2), number(count["effective_experts"], 1),
-               number(mass["effective_experts"], 1), number(count["load_over_fair"], 2), number(layer["experts_used_last_epoch"], 0), number(layer["gate_entropy"], 3),
-               number(norm["min"], 2), number(norm["mean"], 2), number(norm["max"], 2), number(moved.value("mean", nlohmann::json()), 3), number(moved.value("max", nlohmann::json()), 3),
-               fmt::format("{}/{}", layer["births"].get<std::int64_t>(), layer["deaths"].get<std::int64_t>()), layer["distinct_sets"].get<std::int64_t>(), colour && middle ? "\033[0m" : "");
+    fmt::print(
+        "{}{:>4}{}  {:<6} {:<6} {:<6} {:<6}  {:<6} {:<6} {:<8} {:<9} {:<8} {:<4} {:<4}  {:<5}   {:<6} {:<6} {:<8} "
+        "{}{}\n",
+        colour && middle ? "\033[1m" : "", layer["layer"].get<int>(), middle ? "*" : " ", number(count["gini"], 3),
+        number(mass["gini"], 3), number(count["entropy"], 2), number(mass["entropy"], 2),
+        number(count["effective_experts"], 1), number(mass["effective_experts"], 1), number(count["load_over_fair"], 2),
+        number(layer["experts_used_last_epoch"], 0), number(layer["gate_entropy"], 3), number(norm["min"], 2),
+        number(norm["mean"], 2), number(norm["max"], 2), number(moved.value("mean", nlohmann::json()), 3),
+        number(moved.value("max", nlohmann::json()), 3),
+        fmt::format("{}/{}", layer["births"].get<std::int64_t>(), layer["deaths"].get<std::int64_t>()),
+        layer["distinct_sets"].get<std::int64_t>(), colour && middle ? "\033[0m" : "");
   }
   fmt::print("\nmost frequent sets of experts chosen by one token (share of tokens)\n");
   for (const auto& layer : report["layers"]) {
@@ -50,41 +62,60 @@ void print_table(const nlohmann::json& report) {
     for (std::size_t i = 0; i < std::min<std::size_t>(5, layer["cliques"].size()); ++i) {
       const auto& clique = layer["cliques"][i];
       std::string members;
-      for (const auto& expert : clique["experts"]) members += fmt::format("{}{}", members.empty() ? "" : " ", expert.get<int>());
+      for (const auto& expert : clique["experts"])
+        members += fmt::format("{}{}", members.empty() ? "" : " ", expert.get<int>());
       text += fmt::format("  {{{}}} {:.1f} %", members, 100 * clique["share"].get<double>());
     }
     fmt::print("{:>4}{} {}\n", layer["layer"].get<int>(), layer["layer"] == report["middle_layer"] ? "*" : " ", text);
   }
-  fmt::print("\n* the middle layer. Usage is the running mean of the key update, by count of choices and by mass of gates. Gini 0: all alike, 1: one expert has all.\n");
+  fmt::print(
+      "\n* the middle layer. Usage is the running mean of the key update, by count of choices and by mass of gates. "
+      "Gini 0: all alike, 1: one expert has all.\n");
+  for (const auto& layer : report["layers"]) {
+    if (layer["usage_of"] == "data")
+      fmt::print("Layer {}: its keys do not learn and count nothing, so usage is that of the stories read.\n",
+                 layer["layer"].get<int>());
+  }
   fmt::print("In effect: 2^entropy. Gate entropy in nats. ");
-  if (report.contains("moved_since_step")) fmt::print("Keys moved: distance from step {}. ", report["moved_since_step"].get<std::int64_t>());
-  fmt::print("Sets and gate entropy: over {} positions.\n", report["layers"].empty() ? 0 : report["layers"][0]["sampled_positions"].get<std::int64_t>());
+  if (report.contains("moved_since_step"))
+    fmt::print("Keys moved: distance from step {}. ", report["moved_since_step"].get<std::int64_t>());
+  fmt::print("Sets and gate entropy: over {} positions.\n",
+             report["layers"].empty() ? 0 : report["layers"][0]["sampled_positions"].get<std::int64_t>());
   if (report.contains("folder")) fmt::print("pictures and data: {}/index.html\n", report["folder"].get<std::string>());
 }
 
 void run(Options options) {
-  OpenedRun run = open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
+  OpenedRun run =
+      open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
   set_threads(options.model.threads);
-  if (options.no_pictures) options.inspect.out.clear();
-  else if (options.inspect.out.empty()) options.inspect.out = (std::filesystem::path(options.model.run) / "inspect").lexically_normal().string();
+  if (options.no_pictures)
+    options.inspect.out.clear();
+  else if (options.inspect.out.empty())
+    options.inspect.out = (std::filesystem::path(options.model.run) / "inspect").lexically_normal().string();
   const nlohmann::json report = inspect_run(run, options.inspect);
-  if (options.json) print_json(report);
-  else print_table(report);
+  if (options.json)
+    print_json(report);
+  else
+    print_table(report);
 }
 
 }  // namespace
 
 void add_inspect(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("inspect", "how a run has organised itself: a table of every layer, pictures of usage and keys");
+  CLI::App* command = app.add_subcommand(
+      "inspect", "how a run has organised itself: a table of every layer, pictures of usage and keys");
   add_model_flags(*command, options->model);
-  command->add_option("--layer", options->inspect.layer, "only this layer, counted from 0")->check(CLI::NonNegativeNumber);
+  command->add_option("--layer", options->inspect.layer, "only this layer, counted from 0")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--out", options->inspect.out, "folder for pictures and data (default: RUN/inspect)");
   command->add_flag("--no-pictures", options->no_pictures, "only the table");
-  command->add_option("--data", options->inspect.data, "file, folder or builtin:DOMAIN to measure choices on (default: the run's validation data)");
+  command->add_option("--data", options->inspect.data,
+                      "file, folder or builtin:DOMAIN to measure choices on (default: the run's validation data)");
   command->add_option("--stories", options->inspect.stories, "only the first N stories; 0: all")->capture_default_str();
   command->add_option("--seed", options->inspect.tsne.seed, "of the t-SNE map")->capture_default_str();
-  command->add_option("--perplexity", options->inspect.tsne.perplexity, "of the t-SNE map: about how many neighbours count (default: 30, or a third of the experts)");
+  command->add_option("--perplexity", options->inspect.tsne.perplexity,
+                      "of the t-SNE map: about how many neighbours count (default: 30, or a third of the experts)");
   command->add_flag("--json", options->json, "print the report as one JSON object");
   command->callback([options] { run(*options); });
 }

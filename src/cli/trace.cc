@@ -1,13 +1,14 @@
-#include <algorithm>
+#include "study/trace.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/threads.h"
 #include "cli/commands.h"
 #include "study/generate.h"
-#include "study/trace.h"
 
 namespace some::cli {
 namespace {
@@ -23,10 +24,14 @@ struct Options {
 std::string visible(const std::string& bytes) {
   std::string out;
   for (const char c : bytes) {
-    if (c == ' ') out += "·";
-    else if (c == '\n') out += "↵";
-    else if (static_cast<unsigned char>(c) < 32) out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
-    else out += c;
+    if (c == ' ')
+      out += "·";
+    else if (c == '\n')
+      out += "↵";
+    else if (static_cast<unsigned char>(c) < 32)
+      out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
+    else
+      out += c;
   }
   return out;
 }
@@ -55,14 +60,18 @@ void print_table(const Trace& trace, const OpenedRun& run) {
     for (const int layer : trace.layers) {
       const LayerFirings& firings = choices.layers[static_cast<std::size_t>(layer)];
       std::string cell;
-      for (std::size_t i = t * k; i < (t + 1) * k; ++i) cell += fmt::format("{}{}:{:.2f}", cell.empty() ? "" : " ", firings.experts[i], firings.gates[i]);
+      for (std::size_t i = t * k; i < (t + 1) * k; ++i)
+        cell += fmt::format("{}{}:{:.2f}", cell.empty() ? "" : " ", firings.experts[i], firings.gates[i]);
       cell_width = std::max(cell_width, width_of(cell));
       row.push_back(cell);
     }
   }
-  fmt::print("{} at step {}: the experts of each token itself, as expert:gate, the strongest first\n\n", run.paths.folder, run.step);
+  fmt::print("{} at step {}: the experts of each token itself, as expert:gate, the strongest first\n\n",
+             run.paths.folder, run.step);
   std::string header = fmt::format("{:>4}  {}", "", padded("token", widest));
-  for (const int layer : trace.layers) header += "  " + padded(fmt::format("layer {}{}", layer, layer == run.recipe.model.layers / 2 ? " (middle)" : ""), cell_width);
+  for (const int layer : trace.layers)
+    header += "  " + padded(fmt::format("layer {}{}", layer, layer == run.recipe.model.layers / 2 ? " (middle)" : ""),
+                            cell_width);
   fmt::print("{}\n", header);
   for (std::size_t t = 0; t < cells.size(); ++t) {
     if (trace.prompt_tokens > 0 && t == trace.prompt_tokens) fmt::print("      -- written by the model from here --\n");
@@ -74,15 +83,18 @@ void print_table(const Trace& trace, const OpenedRun& run) {
 }
 
 void run(const Options& options) {
-  if (options.text.empty() == options.prompt.empty()) bad_input("say either --text \"...\" (to be traced as it is) or --prompt \"...\" (to go on from, then traced)");
-  OpenedRun run = open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
+  if (options.text.empty() == options.prompt.empty())
+    bad_input("say either --text \"...\" (to be traced as it is) or --prompt \"...\" (to go on from, then traced)");
+  OpenedRun run =
+      open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
   set_threads(options.model.threads);
   const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
   Trace trace;
   if (!options.text.empty()) {
     trace = trace_text(run, options.text, layers);
   } else {
-    trace_text(run, options.prompt, layers);  // a run without experts or a prompt without tokens is refused before anything is written
+    trace_text(run, options.prompt,
+               layers);  // a run without experts or a prompt without tokens is refused before anything is written
     const Generated generated = generate(*run.model, run.tokenizer, {options.prompt}, options.generate).front();
     std::vector<TokenId> ids = generated.prompt;
     ids.insert(ids.end(), generated.tokens.begin(), generated.tokens.end());
@@ -108,9 +120,13 @@ void add_trace(CLI::App& app) {
   add_model_flags(*command, options->model);
   command->add_option("--text", options->text, "text to trace");
   command->add_option("--prompt", options->prompt, "text to go on from; prompt and continuation are traced");
-  command->add_option("--max-tokens", options->generate.max_tokens, "with --prompt: at most this many new tokens")->capture_default_str();
-  command->add_option("--temperature", options->generate.temperature, "with --prompt: 0 takes always the likeliest token")->capture_default_str();
-  command->add_option("--seed", options->generate.seed, "with --prompt: the same seed gives the same text")->capture_default_str();
+  command->add_option("--max-tokens", options->generate.max_tokens, "with --prompt: at most this many new tokens")
+      ->capture_default_str();
+  command
+      ->add_option("--temperature", options->generate.temperature, "with --prompt: 0 takes always the likeliest token")
+      ->capture_default_str();
+  command->add_option("--seed", options->generate.seed, "with --prompt: the same seed gives the same text")
+      ->capture_default_str();
   command->add_option("--layers", options->layers, "layer numbers with commas between, counted from 0 (default: all)");
   command->add_option("--html", options->html, "also write a page to click through");
   command->add_flag("--json", options->json, "print the trace as one JSON object");

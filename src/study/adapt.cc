@@ -20,11 +20,13 @@ struct Piece {
 };
 
 // Pieces begin with the last token of the piece before, so that every token but a story's first is predicted once.
-void cut_story(std::span<const std::int32_t> ids, std::span<const std::uint16_t> bytes, std::size_t seq_len, std::vector<Piece>& out) {
+void cut_story(std::span<const std::int32_t> ids, std::span<const std::uint16_t> bytes, std::size_t seq_len,
+               std::vector<Piece>& out) {
   for (std::size_t begin = 0; begin + 1 < ids.size(); begin += seq_len - 1) {
     const std::size_t end = std::min(ids.size(), begin + seq_len);
-    out.push_back({{ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end)},
-                   {bytes.begin() + static_cast<std::ptrdiff_t>(begin), bytes.begin() + static_cast<std::ptrdiff_t>(end)}});
+    out.push_back(
+        {{ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end)},
+         {bytes.begin() + static_cast<std::ptrdiff_t>(begin), bytes.begin() + static_cast<std::ptrdiff_t>(end)}});
     if (end == ids.size()) break;
   }
 }
@@ -49,7 +51,8 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   if (options.stories < 0) bad_input("--stories {}: say 0 (all of them) or more", options.stories);
   const TokenData data = load_tokens(options.data, run.recipe.data, run.tokenizer, options.stories, run.paths.cache());
   const auto seq_len = static_cast<std::size_t>(run.recipe.model.seq_len);
-  if (seq_len < 2) bad_input("this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a stream");
+  if (seq_len < 2)
+    bad_input("this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a stream");
   NewText text;
   text.stories = data.stories();
   const TokenId unknown = run.tokenizer.unk_id(), eos = run.tokenizer.eos_id();
@@ -57,10 +60,12 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   for (std::int64_t i = 0; i < data.stories() && !known; ++i) {
     for (const std::int32_t id : data.ids(i)) known = known || (id != unknown && id != eos);
   }
-  if (!known) bad_input("{} has no token that the run's tokenizer knows: nothing could be learnt from it", options.data);
+  if (!known)
+    bad_input("{} has no token that the run's tokenizer knows: nothing could be learnt from it", options.data);
   if (data.stories() > 1) {
     const std::int64_t held = std::max<std::int64_t>(1, data.stories() / 5);
-    for (std::int64_t i = 0; i < data.stories(); ++i) cut_story(data.ids(i), data.bytes(i), seq_len, i < data.stories() - held ? text.stream : text.held_out);
+    for (std::int64_t i = 0; i < data.stories(); ++i)
+      cut_story(data.ids(i), data.bytes(i), seq_len, i < data.stories() - held ? text.stream : text.held_out);
   } else {
     // One long text: its last fifth.
     const auto ids = data.ids(0);
@@ -70,7 +75,9 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
     cut_story(ids.subspan(at), bytes.subspan(at), seq_len, text.held_out);
   }
   if (text.stream.empty() || text.held_out.empty()) {
-    bad_input("{} is too short: it needs two stories of at least two tokens, or one of ten, so that a part can be held out", options.data);
+    bad_input(
+        "{} is too short: it needs two stories of at least two tokens, or one of ten, so that a part can be held out",
+        options.data);
   }
   return text;
 }
@@ -88,18 +95,24 @@ struct Window {
 };
 
 nlohmann::json to_json(const Window& window) {
-  return {{"tokens", window.tokens}, {"bytes", window.bytes}, {"loss", window.loss()}, {"bits_per_byte", window.bits_per_byte()}};
+  return {{"tokens", window.tokens},
+          {"bytes", window.bytes},
+          {"loss", window.loss()},
+          {"bits_per_byte", window.bits_per_byte()}};
 }
 
 class Streamer {
  public:
   // learner: null for the frozen twin.
-  Streamer(OpenedRun& run, const AdaptOptions& options, KeyLearner* learner, std::function<void(std::int64_t tokens)> after_window)
+  Streamer(OpenedRun& run, const AdaptOptions& options, KeyLearner* learner,
+           std::function<void(std::int64_t tokens)> after_window)
       : run_(run), model_(*run.model), options_(options), learner_(learner), after_window_(std::move(after_window)) {}
 
   std::vector<Window> read(const std::vector<Piece>& stream) {
-    if (options_.window > 0 && options_.window < run_.recipe.model.seq_len) read_on(stream);
-    else read_batches(stream);
+    if (options_.window > 0 && options_.window < run_.recipe.model.seq_len)
+      read_on(stream);
+    else
+      read_batches(stream);
     if (current_.tokens > 0) close_window();
     return std::move(windows_);
   }
@@ -124,7 +137,8 @@ class Streamer {
     for (std::size_t first = 0; first < stream.size();) {
       std::size_t last = first;
       std::int64_t tokens = current_.tokens;
-      while (last < stream.size() && last - first < most && (options_.window == 0 || tokens < options_.window)) tokens += static_cast<std::int64_t>(stream[last++].ids.size()) - 1;
+      while (last < stream.size() && last - first < most && (options_.window == 0 || tokens < options_.window))
+        tokens += static_cast<std::int64_t>(stream[last++].ids.size()) - 1;
       const TokenData data = data_of(std::span(stream).subspan(first, last - first));
       std::vector<std::int64_t> rows(last - first);
       for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int64_t>(i);
@@ -132,7 +146,8 @@ class Streamer {
       model_.context().arena->reset();
       const DeviceBatch device_batch = upload(model_.context(), batch);
       EvalPass pass;
-      if (learner_) pass.observe = [&](int layer, const SomeTape& tape) { learner_->observe(layer, tape, &device_batch.targets); };
+      if (learner_)
+        pass.observe = [&](int layer, const SomeTape& tape) { learner_->observe(layer, tape, &device_batch.targets); };
       const std::vector<double> nll = read_vector(model_.evaluate(device_batch, pass));
       for (std::size_t t = 0; t < nll.size(); ++t) current_.nll += batch.targets[t] < 0 ? 0.0 : nll[t];
       current_.tokens += batch.predicted;
@@ -152,7 +167,9 @@ class Streamer {
       const std::size_t predicted = piece.ids.size() - 1;
       for (std::size_t at = 0; at < predicted;) {
         const std::size_t count = std::min(predicted - at, static_cast<std::size_t>(options_.window - current_.tokens));
-        std::vector<std::int32_t> tokens(piece.ids.begin() + static_cast<std::ptrdiff_t>(at), piece.ids.begin() + static_cast<std::ptrdiff_t>(at + count)), slots(count, 0), places, wanted;
+        std::vector<std::int32_t> tokens(piece.ids.begin() + static_cast<std::ptrdiff_t>(at),
+                                         piece.ids.begin() + static_cast<std::ptrdiff_t>(at + count)),
+            slots(count, 0), places, wanted;
         for (std::size_t i = 0; i < count; ++i) {
           places.push_back(static_cast<std::int32_t>(at + i));
           wanted.push_back(static_cast<std::int32_t>(i));
@@ -200,14 +217,19 @@ nlohmann::json windows_json(const std::vector<Window>& windows) {
 }
 
 nlohmann::json measured(const Evaluation& evaluation) {
-  return {{"loss", evaluation.loss}, {"perplexity", evaluation.perplexity()}, {"bits_per_byte", evaluation.bits_per_byte}, {"tokens", evaluation.tokens}, {"stories", evaluation.stories}};
+  return {{"loss", evaluation.loss},
+          {"perplexity", evaluation.perplexity()},
+          {"bits_per_byte", evaluation.bits_per_byte},
+          {"tokens", evaluation.tokens},
+          {"stories", evaluation.stories}};
 }
 
 void save_adapted(OpenedRun& run, const AdaptOptions& options, std::int64_t step, const nlohmann::json& report) {
   const RunPaths paths{options.out};
   fs::copy_file(run.paths.tokenizer(), paths.tokenizer(), fs::copy_options::overwrite_existing);
   // "finished": there are no optimizer moments to go on training from.
-  save_checkpoint(options.out, step, *run.model, {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
+  save_checkpoint(options.out, step, *run.model,
+                  {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
   save_key_positions(options.out, step, *run.model);
   nlohmann::json line{{"kind", "adapt"}, {"step", step}};
   line.update(report);
@@ -219,11 +241,15 @@ void save_adapted(OpenedRun& run, const AdaptOptions& options, std::int64_t step
 
 nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
   require_experts(run, "adapt");
-  if (options.window < 0) bad_input("--window {}: say 0 (batches as in training) or a number of tokens", options.window);
-  if (options.frozen && !options.rules.empty()) bad_input("--frozen and --rules contradict each other: frozen keys follow no rule");
-  if (options.frozen && !options.out.empty()) bad_input("--out with --frozen would only copy the run: frozen keys do not change");
+  if (options.window < 0)
+    bad_input("--window {}: say 0 (batches as in training) or a number of tokens", options.window);
+  if (options.frozen && !options.rules.empty())
+    bad_input("--frozen and --rules contradict each other: frozen keys follow no rule");
+  if (options.frozen && !options.out.empty())
+    bad_input("--out with --frozen would only copy the run: frozen keys do not change");
   const KeySettings settings = choose_rules(run.recipe.model.keys, options.rules);
-  if (!options.out.empty() && fs::exists(options.out) && (!fs::is_directory(options.out) || !fs::is_empty(options.out))) {
+  if (!options.out.empty() && fs::exists(options.out) &&
+      (!fs::is_directory(options.out) || !fs::is_empty(options.out))) {
     bad_input("--out {}: there is something already; choose a new folder", options.out);
   }
   Model& model = *run.model;
@@ -237,15 +263,25 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
     if (options.progress) options.progress(what, done, total);
   };
 
-  const nlohmann::json original_before = measured(evaluate(model, original, how)), new_before = measured(evaluate(model, held_out, how));
-  nlohmann::json report{{"run", run.paths.folder}, {"from_step", run.step}, {"data", options.data}, {"rules", options.frozen ? "none" : rules_text(settings)}, {"window_tokens", options.window}};
+  const nlohmann::json original_before = measured(evaluate(model, original, how)),
+                       new_before = measured(evaluate(model, held_out, how));
+  nlohmann::json report{{"run", run.paths.folder},
+                        {"from_step", run.step},
+                        {"data", options.data},
+                        {"rules", options.frozen ? "none" : rules_text(settings)},
+                        {"window_tokens", options.window}};
   if (options.window == 0) report["window_pieces"] = run.recipe.train.batch;
-  report["stream"] = {{"stories", text.stories}, {"pieces", text.stream.size()}, {"tokens", total}, {"held_out_pieces", text.held_out.size()}, {"longest_piece", run.recipe.model.seq_len}};
+  report["stream"] = {{"stories", text.stories},
+                      {"pieces", text.stream.size()},
+                      {"tokens", total},
+                      {"held_out_pieces", text.held_out.size()},
+                      {"longest_piece", run.recipe.model.seq_len}};
   report["original"] = {{"before", original_before}};
   report["new"] = {{"before", new_before}};
 
   const KeySnapshot start(model);
-  const std::vector<Window> frozen = Streamer(run, options, nullptr, [&](std::int64_t done) { tell("frozen twin", done); }).read(text.stream);
+  const std::vector<Window> frozen =
+      Streamer(run, options, nullptr, [&](std::int64_t done) { tell("frozen twin", done); }).read(text.stream);
   report["frozen"] = windows_json(frozen);
   report["frozen"]["keys_identical"] = start.identical(model);
   if (options.frozen) return report;
@@ -257,17 +293,19 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
     save_key_positions(options.out, run.step, model);
   }
   nlohmann::json layers = nlohmann::json::array();
-  for (const Layer& layer : model.layers()) layers.push_back({{"layer", layer.index}, {"usage_before", usage_measures(read_vector(layer.keys.usage))}});
+  for (const Layer& layer : model.layers())
+    layers.push_back({{"layer", layer.index}, {"usage_before", usage_measures(read_vector(layer.keys.usage))}});
   std::int64_t updates = 0, positions_saved = 0;
   {
     KeyLearner learner(model, settings, run.step);
-    const std::vector<Window> active = Streamer(run, options, &learner, [&](std::int64_t done) {
-                                         tell("learning keys", done);
-                                         // Ten positions on the way, for drawing how the keys moved.
-                                         if (options.out.empty() || done * 10 / total <= positions_saved || done >= total) return;
-                                         positions_saved = done * 10 / total;
-                                         save_key_positions(options.out, run.step + learner.updates(), model);
-                                       }).read(text.stream);
+    const std::vector<Window> active =
+        Streamer(run, options, &learner, [&](std::int64_t done) {
+          tell("learning keys", done);
+          // Ten positions on the way, for drawing how the keys moved.
+          if (options.out.empty() || done * 10 / total <= positions_saved || done >= total) return;
+          positions_saved = done * 10 / total;
+          save_key_positions(options.out, run.step + learner.updates(), model);
+        }).read(text.stream);
     report["active"] = windows_json(active);
     updates = learner.updates();
   }

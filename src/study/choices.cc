@@ -22,12 +22,13 @@ StudyText study_text(const OpenedRun& run, const std::string& source, std::int64
 
 void require_experts(const OpenedRun& run, const std::string& what) {
   if (run.recipe.model.ffn == Ffn::some) return;
-  bad_input("{} has no experts (model.ffn = \"{}\"), so there is nothing to {}; use a run with model.ffn = \"some\"", run.paths.folder,
-            run.recipe.model.ffn == Ffn::dense ? "dense" : "none", what);
+  bad_input("{} has no experts (model.ffn = \"{}\"), so there is nothing to {}; use a run with model.ffn = \"some\"",
+            run.paths.folder, run.recipe.model.ffn == Ffn::dense ? "dense" : "none", what);
 }
 
 void require_layer(const ModelConfig& config, int layer) {
-  if (layer < 0 || layer >= config.layers) bad_input("there is no layer {}: this run has layers 0 to {}", layer, config.layers - 1);
+  if (layer < 0 || layer >= config.layers)
+    bad_input("there is no layer {}: this run has layers 0 to {}", layer, config.layers - 1);
 }
 
 EvaluateOptions evaluate_options(const OpenedRun& run) {
@@ -71,7 +72,8 @@ Choices collect_choices(Model& model, const TokenData& data, const CollectOption
     const Batch batch = make_batch(data, chosen, batch_options);
     kept.clear();
     for (std::int64_t row = 0; row < batch.rows(); ++row) {
-      for (std::int32_t at = batch.offsets[static_cast<std::size_t>(row)]; at < batch.offsets[static_cast<std::size_t>(row) + 1]; ++at) {
+      for (std::int32_t at = batch.offsets[static_cast<std::size_t>(row)];
+           at < batch.offsets[static_cast<std::size_t>(row) + 1]; ++at) {
         const auto t = static_cast<std::size_t>(at);
         if (options.predicted_only && batch.targets[t] < 0) continue;
         kept.push_back(t);

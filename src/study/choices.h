@@ -32,11 +32,11 @@ struct LayerFirings {
 
 struct Choices {
   int top_k = 0;
-  std::vector<std::int32_t> tokens;     // the token at each position: the one whose state chose the experts (spec 6)
-  std::vector<std::int32_t> next;       // the token predicted there; -1: none
-  std::vector<std::int32_t> story;      // which story it is of
-  std::vector<std::int32_t> places;     // place in the story, from 0
-  std::vector<double> nll;              // of `next`, in nats; 0 where there is none
+  std::vector<std::int32_t> tokens;  // the token at each position: the one whose state chose the experts (spec 6)
+  std::vector<std::int32_t> next;    // the token predicted there; -1: none
+  std::vector<std::int32_t> story;   // which story it is of
+  std::vector<std::int32_t> places;  // place in the story, from 0
+  std::vector<double> nll;           // of `next`, in nats; 0 where there is none
   std::vector<LayerFirings> layers;
   std::int64_t positions() const { return static_cast<std::int64_t>(tokens.size()); }
 };
@@ -46,7 +46,7 @@ struct CollectOptions {
   int rows = 16;                // stories in one pass
   bool predicted_only = false;  // leave out positions that predict nothing (the end of a story)
   int pad_id = 1, eos_id = 2;
-  double temperature = 0;       // 0: eval_temp
+  double temperature = 0;  // 0: eval_temp
 };
 // Stories longer than the model's seq_len are cut there, as in training.
 Choices collect_choices(Model& model, const TokenData& data, const CollectOptions& options);

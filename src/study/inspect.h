@@ -2,9 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "study/projection.h"
 #include "train/run.h"
@@ -16,10 +15,11 @@ struct InspectOptions {
   std::string data;            // empty: the run's validation stories
   std::int64_t stories = 200;  // 0: all
   TsneSettings tsne;
-  std::string out;             // folder for the pictures; empty: none are drawn
+  std::string out;  // folder for the pictures; empty: none are drawn
 };
 
-// The report: run, step, evaluation on `data`, one object a layer, the files written. Opens the choices of `stories` stories for cliques and gates.
+// The report: run, step, evaluation on `data`, one object a layer, the files written. Opens the choices of `stories`
+// stories for cliques and gates.
 nlohmann::json inspect_run(OpenedRun& run, const InspectOptions& options);
 
 // The report as one page, with the pictures beside it in the same folder.

@@ -1,11 +1,11 @@
 // The statistics of guilds: mutual information, purity and affinity of labelled choices against shuffled labels.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
-
-#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -32,9 +32,11 @@ struct Fixed {
 
 // The positions sorted by their label.
 struct Grouping {
-  std::vector<std::int64_t> begin;   // where each label's group begins
+  std::vector<std::int64_t> begin;  // where each label's group begins
   std::vector<std::int32_t> order;
-  std::int64_t count(int label) const { return begin[static_cast<std::size_t>(label) + 1] - begin[static_cast<std::size_t>(label)]; }
+  std::int64_t count(int label) const {
+    return begin[static_cast<std::size_t>(label) + 1] - begin[static_cast<std::size_t>(label)];
+  }
 };
 
 Grouping group(const std::vector<std::int32_t>& label, int labels) {
@@ -44,7 +46,8 @@ Grouping group(const std::vector<std::int32_t>& label, int labels) {
   std::partial_sum(out.begin.begin(), out.begin.end(), out.begin.begin());
   out.order.resize(label.size());
   std::vector<std::int64_t> at(out.begin.begin(), out.begin.end() - 1);
-  for (std::size_t t = 0; t < label.size(); ++t) out.order[static_cast<std::size_t>(at[static_cast<std::size_t>(label[t])]++)] = static_cast<std::int32_t>(t);
+  for (std::size_t t = 0; t < label.size(); ++t)
+    out.order[static_cast<std::size_t>(at[static_cast<std::size_t>(label[t])]++)] = static_cast<std::int32_t>(t);
   return out;
 }
 
@@ -67,17 +70,20 @@ Fixed prepare(const LabelledChoices& c, const LabelTestOptions& options) {
   for (const auto& entry : seen) {
     if (static_cast<std::int64_t>(entry.second.size()) >= options.least_count) order.push_back(&entry);
   }
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->second.size() > b->second.size(); });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto* a, const auto* b) { return a->second.size() > b->second.size(); });
   fixed.set_of.assign(c.label.size(), -1);
   for (const auto* entry : order) {
-    for (const std::int32_t t : entry->second) fixed.set_of[static_cast<std::size_t>(t)] = static_cast<int>(fixed.sets.size());
+    for (const std::int32_t t : entry->second)
+      fixed.set_of[static_cast<std::size_t>(t)] = static_cast<int>(fixed.sets.size());
     fixed.sets.push_back(entry->first);
     fixed.set_count.push_back(static_cast<std::int64_t>(entry->second.size()));
   }
   return fixed;
 }
 
-// Types by falling frequency; labels are exchanged only among neighbours in this order, so that the labels keep about their base rates.
+// Types by falling frequency; labels are exchanged only among neighbours in this order, so that the labels keep about
+// their base rates.
 constexpr std::size_t types_in_a_block = 16;
 
 struct Types {
@@ -86,15 +92,18 @@ struct Types {
 };
 
 Types find_types(const LabelledChoices& c) {
-  if (c.type.size() != c.label.size()) failed("shuffling types needs a type for each of the {} positions, not {}", c.label.size(), c.type.size());
+  if (c.type.size() != c.label.size())
+    failed("shuffling types needs a type for each of the {} positions, not {}", c.label.size(), c.type.size());
   Types out;
   const std::int32_t most = *std::max_element(c.type.begin(), c.type.end());
   std::vector<std::int64_t> count(static_cast<std::size_t>(most) + 1, 0);
   out.label.assign(count.size(), 0);
   for (std::size_t t = 0; t < c.type.size(); ++t) {
     const auto type = static_cast<std::size_t>(c.type[t]);
-    if (count[type]++ == 0) out.by_frequency.push_back(c.type[t]);
-    else if (out.label[type] != c.label[t]) failed("type {} has two labels", type);
+    if (count[type]++ == 0)
+      out.by_frequency.push_back(c.type[t]);
+    else if (out.label[type] != c.label[t])
+      failed("type {} has two labels", type);
     out.label[type] = c.label[t];
   }
   std::sort(out.by_frequency.begin(), out.by_frequency.end(), [&](std::int32_t a, std::int32_t b) {
@@ -110,7 +119,8 @@ Grouping shuffle_types(const LabelledChoices& c, const Types& types, const Rando
     const std::size_t last = std::min(types.by_frequency.size(), first + types_in_a_block);
     for (std::size_t i = last - 1; i > first; --i) {
       const std::size_t j = first + stream.below(i, static_cast<std::uint32_t>(i - first + 1));
-      std::swap(dealt[static_cast<std::size_t>(types.by_frequency[i])], dealt[static_cast<std::size_t>(types.by_frequency[j])]);
+      std::swap(dealt[static_cast<std::size_t>(types.by_frequency[i])],
+                dealt[static_cast<std::size_t>(types.by_frequency[j])]);
     }
   }
   std::vector<std::int32_t> label(c.label.size());
@@ -121,7 +131,8 @@ Grouping shuffle_types(const LabelledChoices& c, const Types& types, const Rando
 Grouping shuffle_positions(const Grouping& real, const RandomStream& stream) {
   Grouping out = real;
   std::iota(out.order.begin(), out.order.end(), 0);
-  for (std::size_t i = out.order.size(); i > 1; --i) std::swap(out.order[i - 1], out.order[stream.below(i, static_cast<std::uint32_t>(i))]);
+  for (std::size_t i = out.order.size(); i > 1; --i)
+    std::swap(out.order[i - 1], out.order[stream.below(i, static_cast<std::uint32_t>(i))]);
   return out;
 }
 
@@ -131,11 +142,14 @@ double deviations(double hits, double count, double base) {
 }
 
 // Called for each label with how often each expert and set met it.
-using GroupVisitor = std::function<void(int label, const std::vector<std::int64_t>& expert_hits, const std::vector<std::int64_t>& set_hits)>;
+using GroupVisitor = std::function<void(int label, const std::vector<std::int64_t>& expert_hits,
+                                        const std::vector<std::int64_t>& set_hits)>;
 
-Scores score(const LabelledChoices& c, const Fixed& fixed, const LabelTestOptions& options, const Grouping& groups, const GroupVisitor& visit) {
+Scores score(const LabelledChoices& c, const Fixed& fixed, const LabelTestOptions& options, const Grouping& groups,
+             const GroupVisitor& visit) {
   Scores scores;
-  std::vector<std::int64_t> hits(static_cast<std::size_t>(c.experts), 0), most(hits.size(), 0), set_hits(fixed.sets.size(), 0);
+  std::vector<std::int64_t> hits(static_cast<std::size_t>(c.experts), 0), most(hits.size(), 0),
+      set_hits(fixed.sets.size(), 0);
   std::vector<std::int32_t> touched;
   double sum = 0, label_bits = 0;
   const double positions = static_cast<double>(fixed.positions);
@@ -143,9 +157,11 @@ Scores score(const LabelledChoices& c, const Fixed& fixed, const LabelTestOption
     touched.clear();
     const double members = static_cast<double>(groups.count(v)) * c.top_k;
     if (members > 0) label_bits += members * std::log2(members);
-    for (std::int64_t i = groups.begin[static_cast<std::size_t>(v)]; i < groups.begin[static_cast<std::size_t>(v) + 1]; ++i) {
+    for (std::int64_t i = groups.begin[static_cast<std::size_t>(v)]; i < groups.begin[static_cast<std::size_t>(v) + 1];
+         ++i) {
       const auto t = static_cast<std::size_t>(groups.order[static_cast<std::size_t>(i)]);
-      for (std::size_t j = t * static_cast<std::size_t>(c.top_k); j < (t + 1) * static_cast<std::size_t>(c.top_k); ++j) {
+      for (std::size_t j = t * static_cast<std::size_t>(c.top_k); j < (t + 1) * static_cast<std::size_t>(c.top_k);
+           ++j) {
         const std::int32_t e = c.chosen[j];
         if (hits[static_cast<std::size_t>(e)]++ == 0) touched.push_back(e);
       }
@@ -155,9 +171,13 @@ Scores score(const LabelledChoices& c, const Fixed& fixed, const LabelTestOption
       const double base = static_cast<double>(groups.count(v)) / positions;
       double best = -INFINITY, best_set = -INFINITY;
       for (std::size_t e = 0; e < hits.size(); ++e) {
-        if (fixed.expert_count[e] >= options.least_count) best = std::max(best, deviations(static_cast<double>(hits[e]), static_cast<double>(fixed.expert_count[e]), base));
+        if (fixed.expert_count[e] >= options.least_count)
+          best = std::max(best,
+                          deviations(static_cast<double>(hits[e]), static_cast<double>(fixed.expert_count[e]), base));
       }
-      for (std::size_t s = 0; s < set_hits.size(); ++s) best_set = std::max(best_set, deviations(static_cast<double>(set_hits[s]), static_cast<double>(fixed.set_count[s]), base));
+      for (std::size_t s = 0; s < set_hits.size(); ++s)
+        best_set = std::max(
+            best_set, deviations(static_cast<double>(set_hits[s]), static_cast<double>(fixed.set_count[s]), base));
       scores.expert_z.push_back(best);
       scores.set_z.push_back(best_set);
     }
@@ -213,7 +233,9 @@ LabelTest test_labels(const LabelledChoices& c, const LabelTestOptions& options)
   std::vector<Scores> shuffled(static_cast<std::size_t>(options.shuffles));
   parallel_for(options.shuffles, [&](std::int64_t round) {
     const RandomStream stream = random_stream(options.seed, fmt::format("guilds.{}", round));
-    shuffled[static_cast<std::size_t>(round)] = score(c, fixed, options, options.shuffle_types ? shuffle_types(c, types, stream) : shuffle_positions(real_groups, stream), {});
+    shuffled[static_cast<std::size_t>(round)] =
+        score(c, fixed, options,
+              options.shuffle_types ? shuffle_types(c, types, stream) : shuffle_positions(real_groups, stream), {});
   });
   const auto column = [&](auto value) {
     std::vector<double> out;
@@ -226,8 +248,10 @@ LabelTest test_labels(const LabelledChoices& c, const LabelTestOptions& options)
     test.expert_affinity.resize(labels);
     test.set_affinity.resize(labels);
   }
-  // Of the units that chance does not explain the one with the largest share; where there is none, the one furthest above its base rate.
-  const auto pick = [&](int label, const std::vector<std::int64_t>& hits, const std::vector<std::int64_t>& counts, const std::vector<double>& largest_z, Affinity& best) {
+  // Of the units that chance does not explain the one with the largest share; where there is none, the one furthest
+  // above its base rate.
+  const auto pick = [&](int label, const std::vector<std::int64_t>& hits, const std::vector<std::int64_t>& counts,
+                        const std::vector<double>& largest_z, Affinity& best) {
     const std::int64_t with_label = real_groups.count(label);
     bool best_certain = false;
     for (std::size_t unit = 0; unit < hits.size(); ++unit) {
@@ -241,18 +265,22 @@ LabelTest test_labels(const LabelledChoices& c, const LabelTestOptions& options)
       one.z = deviations(static_cast<double>(hits[unit]), static_cast<double>(counts[unit]), one.base);
       one.p = against_chance(one.z, largest_z).p;
       const bool certain = one.p <= 0.05;
-      if (best.unit < 0 || (certain && !best_certain) || (certain == best_certain && (certain ? one.share > best.share : one.z > best.z))) {
+      if (best.unit < 0 || (certain && !best_certain) ||
+          (certain == best_certain && (certain ? one.share > best.share : one.z > best.z))) {
         best = one;
         best_certain = certain;
       }
     }
   };
-  const Scores real = score(c, fixed, options, real_groups, [&](int label, const auto& expert_hits, const auto& set_hits) {
-    if (!options.affinities) return;
-    const auto l = static_cast<std::size_t>(label);
-    pick(label, expert_hits, fixed.expert_count, column([&](const Scores& one) { return one.expert_z[l]; }), test.expert_affinity[l]);
-    pick(label, set_hits, fixed.set_count, column([&](const Scores& one) { return one.set_z[l]; }), test.set_affinity[l]);
-  });
+  const Scores real =
+      score(c, fixed, options, real_groups, [&](int label, const auto& expert_hits, const auto& set_hits) {
+        if (!options.affinities) return;
+        const auto l = static_cast<std::size_t>(label);
+        pick(label, expert_hits, fixed.expert_count, column([&](const Scores& one) { return one.expert_z[l]; }),
+             test.expert_affinity[l]);
+        pick(label, set_hits, fixed.set_count, column([&](const Scores& one) { return one.set_z[l]; }),
+             test.set_affinity[l]);
+      });
   test.information = against_chance(real.information, column([](const Scores& one) { return one.information; }));
   test.purity = against_chance(real.purity, column([](const Scores& one) { return one.purity; }));
   return test;

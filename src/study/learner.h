@@ -1,4 +1,5 @@
-// Keys that go on learning while a trained model is used (spec 7): the update of spec 4 on what the model reads, weights as they are.
+// Keys that go on learning while a trained model is used (spec 7): the update of spec 4 on what the model reads,
+// weights as they are.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace some {
 
-// The run's settings with only the named rules switched on: "alpha,beta,delta" in any choice. Empty: as the run was trained.
+// The run's settings with only the named rules switched on: "alpha,beta,delta" in any choice. Empty: as the run was
+// trained.
 KeySettings choose_rules(const KeySettings& settings, const std::string& rules);
 // The rules that are on, "alpha,beta"; "none" without any.
 std::string rules_text(const KeySettings& settings);
@@ -41,7 +43,8 @@ class KeyLearner {
   KeyLearner(const KeyLearner&) = delete;
   KeyLearner& operator=(const KeyLearner&) = delete;
 
-  // Takes in the rows of one pass, layer by layer, from an observer. targets: rows with a negative one do not take part; null: all do.
+  // Takes in the rows of one pass, layer by layer, from an observer. targets: rows with a negative one do not take
+  // part; null: all do.
   void observe(int layer, const SomeTape& tape, const Tensor* targets);
   // The pass is over; so many rows were in it.
   void pass_done(std::int64_t rows) { rows_ += rows; }

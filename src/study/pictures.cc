@@ -1,10 +1,10 @@
 #include "study/pictures.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-
-#include <fmt/format.h>
 
 #include "study/svg.h"
 
@@ -13,7 +13,8 @@ namespace {
 
 const char* const unused_colour = "#cccccc";
 
-// A logarithmic range that holds all the usages that matter: what is a hundred million times rarer than the busiest counts as never.
+// A logarithmic range that holds all the usages that matter: what is a hundred million times rarer than the busiest
+// counts as never.
 struct LogRange {
   double low = 0.1, high = 1;
   bool any = false;
@@ -67,15 +68,21 @@ struct MapFrame {
   bool any = false;
   std::string colour_of(double usage) const {
     if (!any || usage < colour.low) return unused_colour;
-    return scale_colour((std::log10(usage) - std::log10(colour.low)) / (std::log10(colour.high) - std::log10(colour.low)));
+    return scale_colour((std::log10(usage) - std::log10(colour.low)) /
+                        (std::log10(colour.high) - std::log10(colour.low)));
   }
 };
 
-MapFrame map_frame(const KeyMap& map, Ranges ranges, const std::vector<double>& usage, const UsageScale& scale, bool numbers, const std::vector<std::string>& more_notes) {
+MapFrame map_frame(const KeyMap& map, Ranges ranges, const std::vector<double>& usage, const UsageScale& scale,
+                   bool numbers, const std::vector<std::string>& more_notes) {
   std::vector<std::string> notes = more_notes;
   notes.insert(notes.end(), map.notes.begin(), map.notes.end());
   const double first_note = map_bottom + (numbers ? 66 : 40);
-  MapFrame frame{Svg(map_width, first_note + 19 * static_cast<double>(notes.size()) + 30, map.title, map.subtitle), {}, {}, {}, false};
+  MapFrame frame{Svg(map_width, first_note + 19 * static_cast<double>(notes.size()) + 30, map.title, map.subtitle),
+                 {},
+                 {},
+                 {},
+                 false};
   ranges.fit(map_right - map_left, map_bottom - map_top);
   frame.x = {ranges.low_x, ranges.high_x, map_left, map_right, false};
   frame.y = {ranges.low_y, ranges.high_y, map_bottom, map_top, false};
@@ -87,10 +94,12 @@ MapFrame map_frame(const KeyMap& map, Ranges ranges, const std::vector<double>& 
   } else {
     // Places in a t-SNE map have no unit: only who is near whom counts.
     frame.svg.box(map_left, map_top, map_right - map_left, map_bottom - map_top, "none", "#bbbbbb");
-    frame.svg.text((map_left + map_right) / 2, map_bottom + 18, map.x_name, {.anchor = Anchor::middle, .colour = "#444444"});
+    frame.svg.text((map_left + map_right) / 2, map_bottom + 18, map.x_name,
+                   {.anchor = Anchor::middle, .colour = "#444444"});
   }
   if (range.any) draw_colour_bar(frame.svg, 806, frame.colour, scale.name);
-  const bool some_unused = std::any_of(usage.begin(), usage.end(), [&](double u) { return !range.any || u < range.low; });
+  const bool some_unused =
+      std::any_of(usage.begin(), usage.end(), [&](double u) { return !range.any || u < range.low; });
   if (some_unused) {
     frame.svg.circle(814, map_bottom - 84, 6, unused_colour, "#555555");
     frame.svg.text(826, map_bottom - 80, "never used", {.size = 12, .colour = "#444444"});
@@ -116,8 +125,10 @@ std::vector<bool> named(const KeyMap& map, const std::vector<double>& usage) {
   return out;
 }
 
-// Numbers beside dots, each on the first side where it covers neither a dot nor a number already written; left out where there is no room.
-void write_numbers(Svg& svg, const std::vector<std::pair<double, double>>& dots, const std::vector<std::string>& names, double radius) {
+// Numbers beside dots, each on the first side where it covers neither a dot nor a number already written; left out
+// where there is no room.
+void write_numbers(Svg& svg, const std::vector<std::pair<double, double>>& dots, const std::vector<std::string>& names,
+                   double radius) {
   struct Box {
     double left, top, right, bottom;
     bool meets(const Box& b) const { return left < b.right && b.left < right && top < b.bottom && b.top < bottom; }
@@ -128,8 +139,11 @@ void write_numbers(Svg& svg, const std::vector<std::pair<double, double>>& dots,
     if (names[i].empty()) continue;
     const auto [x, y] = dots[i];
     const double width = 6.6 * static_cast<double>(names[i].size()), height = 9, gap = radius + 2;
-    const std::pair<double, double> corners[] = {{x + gap, y - gap - height / 2}, {x - gap - width, y - gap - height / 2}, {x + gap, y + gap - height / 2}, {x - gap - width, y + gap - height / 2},
-                                                 {x + gap, y - height / 2},       {x - gap - width, y - height / 2},       {x - width / 2, y - gap - height}, {x - width / 2, y + gap}};
+    const std::pair<double, double> corners[] = {
+        {x + gap, y - gap - height / 2},   {x - gap - width, y - gap - height / 2},
+        {x + gap, y + gap - height / 2},   {x - gap - width, y + gap - height / 2},
+        {x + gap, y - height / 2},         {x - gap - width, y - height / 2},
+        {x - width / 2, y - gap - height}, {x - width / 2, y + gap}};
     for (const auto& [left, top] : corners) {
       const Box box{left, top, left + width, top + height};
       if (std::any_of(taken.begin(), taken.end(), [&](const Box& other) { return box.meets(other); })) continue;
@@ -142,7 +156,8 @@ void write_numbers(Svg& svg, const std::vector<std::pair<double, double>>& dots,
 
 }  // namespace
 
-std::string usage_picture(const std::string& title, const std::string& subtitle, const std::vector<double>& usage, const UsageScale& scale) {
+std::string usage_picture(const std::string& title, const std::string& subtitle, const std::vector<double>& usage,
+                          const UsageScale& scale) {
   const LogRange range = log_range(usage, scale.fair);
   Svg svg(1080, 470, title, subtitle);
   const double top = 84, bottom = 400;
@@ -170,51 +185,63 @@ std::string usage_picture(const std::string& title, const std::string& subtitle,
   if (range.any) {
     for (const double tick : x.ticks(6)) {
       svg.line(x.at(tick), bottom, x.at(tick), bottom + 5, "#888888");
-      svg.text(x.at(tick), bottom + 19, short_number(tick), {.size = 12, .anchor = Anchor::middle, .colour = "#444444"});
+      svg.text(x.at(tick), bottom + 19, short_number(tick),
+               {.size = 12, .anchor = Anchor::middle, .colour = "#444444"});
     }
     const double width = (x.to - x.from) / bins;
     for (int i = 0; i < bins; ++i) {
       const auto count = counts[static_cast<std::size_t>(i)];
       if (count == 0) continue;
-      const double from = range.low * std::pow(10.0, decades * i / bins), to = range.low * std::pow(10.0, decades * (i + 1) / bins);
-      svg.box(x.from + i * width + 1, y.at(static_cast<double>(count)), width - 2, bottom - y.at(static_cast<double>(count)), scale_colour((i + 0.5) / bins), "none",
+      const double from = range.low * std::pow(10.0, decades * i / bins),
+                   to = range.low * std::pow(10.0, decades * (i + 1) / bins);
+      svg.box(x.from + i * width + 1, y.at(static_cast<double>(count)), width - 2,
+              bottom - y.at(static_cast<double>(count)), scale_colour((i + 0.5) / bins), "none",
               fmt::format("{} experts between {} and {}", count, short_number(from), short_number(to)));
     }
   }
   if (never > 0) {
-    svg.box(left + 10, y.at(static_cast<double>(never)), 36, bottom - y.at(static_cast<double>(never)), unused_colour, "none", fmt::format("{} experts never used", never));
+    svg.box(left + 10, y.at(static_cast<double>(never)), 36, bottom - y.at(static_cast<double>(never)), unused_colour,
+            "none", fmt::format("{} experts never used", never));
     svg.text(left + 28, bottom + 19, "never", {.size = 12, .anchor = Anchor::middle, .colour = "#444444"});
   }
   svg.line(left, bottom, 500, bottom, "#888888");
   svg.line(left, bottom, left, top, "#888888");
-  svg.text((left + 500) / 2, bottom + 44, scale.name + ", logarithmic", {.anchor = Anchor::middle, .colour = "#444444"});
-  svg.text(left - 52, (top + bottom) / 2, "number of experts", {.anchor = Anchor::middle, .colour = "#444444", .turn = -90});
+  svg.text((left + 500) / 2, bottom + 44, scale.name + ", logarithmic",
+           {.anchor = Anchor::middle, .colour = "#444444"});
+  svg.text(left - 52, (top + bottom) / 2, "number of experts",
+           {.anchor = Anchor::middle, .colour = "#444444", .turn = -90});
 
   // The same experts one by one.
   std::vector<int> order(usage.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return usage[static_cast<std::size_t>(a)] > usage[static_cast<std::size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return usage[static_cast<std::size_t>(a)] > usage[static_cast<std::size_t>(b)];
+  });
   const double experts = static_cast<double>(usage.size());
   Axis rank{0.5, experts + 0.5, 640, 1050, false};
   Axis level{range.low, range.high, bottom, top, true};
   if (range.any) {
     for (const double tick : level.ticks(6)) {
       svg.line(rank.from, level.at(tick), rank.to, level.at(tick), "#e4e4e4");
-      svg.text(rank.from - 8, level.at(tick) + 4, short_number(tick), {.size = 12, .anchor = Anchor::end, .colour = "#444444"});
+      svg.text(rank.from - 8, level.at(tick) + 4, short_number(tick),
+               {.size = 12, .anchor = Anchor::end, .colour = "#444444"});
     }
     const double width = (rank.to - rank.from) / experts;
     for (std::size_t i = 0; i < order.size(); ++i) {
       const double u = usage[static_cast<std::size_t>(order[i])];
       if (u < range.low) break;
-      const double share = (std::log10(u) - std::log10(range.low)) / decades, pad = width > 4 ? 0.5 : 0;
-      svg.box(rank.from + static_cast<double>(i) * width + pad, level.at(u), width - 2 * pad, bottom - level.at(u), scale_colour(share), "none", expert_tip(order[i], u));
+      const double share = (std::log10(u) - std::log10(range.low)) / decades, pad = width > 4 ? 0.5 : -0.3;
+      svg.box(rank.from + static_cast<double>(i) * width + pad, level.at(u), width - 2 * pad, bottom - level.at(u),
+              scale_colour(share), "none", expert_tip(order[i], u));
     }
     if (scale.fair > 0) {
       svg.line(rank.from, level.at(scale.fair), rank.to, level.at(scale.fair), "#1f6f43", 1.5, "6 4");
-      svg.text(rank.to, level.at(scale.fair) - 6, fmt::format("fair share {}", short_number(scale.fair)), {.size = 12, .anchor = Anchor::end, .colour = "#1f6f43"});
+      svg.text(rank.to, level.at(scale.fair) - 6, fmt::format("fair share {}", short_number(scale.fair)),
+               {.size = 12, .anchor = Anchor::end, .colour = "#1f6f43"});
     }
   } else {
-    svg.text((rank.from + rank.to) / 2, (top + bottom) / 2, "no expert has been used", {.anchor = Anchor::middle, .colour = "#888888"});
+    svg.text((rank.from + rank.to) / 2, (top + bottom) / 2, "no expert has been used",
+             {.anchor = Anchor::middle, .colour = "#888888"});
   }
   svg.line(rank.from, bottom, rank.to, bottom, "#888888");
   svg.line(rank.from, bottom, rank.from, top, "#888888");
@@ -223,10 +250,14 @@ std::string usage_picture(const std::string& title, const std::string& subtitle,
     if (tick > 1) rank_ticks.push_back(tick);
   }
   for (const double tick : rank_ticks) {
-    if (tick == std::floor(tick)) svg.text(rank.at(tick), bottom + 19, short_number(tick), {.size = 12, .anchor = Anchor::middle, .colour = "#444444"});
+    if (tick == std::floor(tick))
+      svg.text(rank.at(tick), bottom + 19, short_number(tick),
+               {.size = 12, .anchor = Anchor::middle, .colour = "#444444"});
   }
-  svg.text((rank.from + rank.to) / 2, bottom + 44, "experts, the busiest first", {.anchor = Anchor::middle, .colour = "#444444"});
-  svg.text(rank.from - 60, (top + bottom) / 2, scale.name, {.anchor = Anchor::middle, .colour = "#444444", .turn = -90});
+  svg.text((rank.from + rank.to) / 2, bottom + 44, "experts, the busiest first",
+           {.anchor = Anchor::middle, .colour = "#444444"});
+  svg.text(rank.from - 60, (top + bottom) / 2, scale.name,
+           {.anchor = Anchor::middle, .colour = "#444444", .turn = -90});
   return svg.finish();
 }
 
@@ -235,7 +266,9 @@ std::string map_picture(const KeyMap& map, const std::vector<double>& usage, con
   for (const Point2& point : map.points) ranges.add(point);
   const std::vector<bool> show = named(map, usage);
   std::vector<std::string> notes;
-  notes.push_back(map.experts.size() <= 128 ? "One dot a key; the number is its expert." : "One dot a key; the 24 busiest experts carry their number.");
+  notes.push_back(map.experts.size() <= 128
+                      ? "One dot a key; the number is its expert."
+                      : "One dot a key; the busiest experts carry their number where there is room.");
   MapFrame frame = map_frame(map, ranges, usage, scale, !map.y_name.empty(), notes);
   const double radius = map.points.size() <= 128 ? 6 : map.points.size() <= 512 ? 4.5 : 3.5;
   // The busiest last, so that nothing lies over them.
@@ -244,7 +277,8 @@ std::string map_picture(const KeyMap& map, const std::vector<double>& usage, con
   const auto use = [&](std::size_t i) { return usage[static_cast<std::size_t>(map.experts[i])]; };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return use(a) < use(b); });
   for (const std::size_t i : order) {
-    frame.svg.circle(frame.x.at(map.points[i].x), frame.y.at(map.points[i].y), radius, frame.colour_of(use(i)), "#444444", expert_tip(map.experts[i], use(i)));
+    frame.svg.circle(frame.x.at(map.points[i].x), frame.y.at(map.points[i].y), radius, frame.colour_of(use(i)),
+                     "#444444", expert_tip(map.experts[i], use(i)));
   }
   std::vector<std::pair<double, double>> dots;
   std::vector<std::string> names;
@@ -257,20 +291,24 @@ std::string map_picture(const KeyMap& map, const std::vector<double>& usage, con
   return frame.svg.finish();
 }
 
-std::string movement_picture(const KeyMap& map, const std::vector<std::vector<Point2>>& paths, const std::vector<double>& usage, const UsageScale& scale) {
+std::string movement_picture(const KeyMap& map, const std::vector<std::vector<Point2>>& paths,
+                             const std::vector<double>& usage, const UsageScale& scale) {
   Ranges ranges;
   for (const auto& path : paths) {
     for (const Point2& point : path) ranges.add(point);
   }
   const std::vector<bool> show = named(map, usage);
-  MapFrame frame = map_frame(map, ranges, usage, scale, true, {"A hollow dot is where a key began, a full one where it is now; between them the way over the saved steps."});
+  MapFrame frame = map_frame(
+      map, ranges, usage, scale, true,
+      {"A hollow dot is where a key began, a full one where it is now; between them the way over the saved steps."});
   const auto use = [&](std::size_t i) { return usage[static_cast<std::size_t>(map.experts[i])]; };
   const double radius = paths.size() <= 128 ? 5 : 3.5;
   for (std::size_t i = 0; i < paths.size(); ++i) {
     std::vector<std::pair<double, double>> line;
     for (const Point2& point : paths[i]) line.emplace_back(frame.x.at(point.x), frame.y.at(point.y));
     frame.svg.path(line, frame.colour_of(use(i)), 1.6, 0.75);
-    if (!line.empty()) frame.svg.circle(line.front().first, line.front().second, radius * 0.6, "#ffffff", frame.colour_of(use(i)));
+    if (!line.empty())
+      frame.svg.circle(line.front().first, line.front().second, radius * 0.6, "#ffffff", frame.colour_of(use(i)));
   }
   std::vector<std::pair<double, double>> dots;
   std::vector<std::string> names;

@@ -10,12 +10,14 @@
 namespace some {
 
 struct UsageScale {
-  std::string name;      // of the quantity, with its unit
-  double fair = 0;       // what every expert would have if all were used alike; 0: unknown
+  std::string name;  // of the quantity, with its unit
+  double fair = 0;   // what every expert would have if all were used alike; 0: unknown
 };
 
-// Left, how many experts have which usage; right, the experts by falling usage. Both on a logarithmic scale of usage; experts never used are counted apart.
-std::string usage_picture(const std::string& title, const std::string& subtitle, const std::vector<double>& usage, const UsageScale& scale);
+// Left, how many experts have which usage; right, the experts by falling usage. Both on a logarithmic scale of usage;
+// experts never used are counted apart.
+std::string usage_picture(const std::string& title, const std::string& subtitle, const std::vector<double>& usage,
+                          const UsageScale& scale);
 
 struct KeyMap {
   std::string title, subtitle, x_name, y_name;
@@ -26,6 +28,7 @@ struct KeyMap {
 std::string map_picture(const KeyMap& map, const std::vector<double>& usage, const UsageScale& scale);
 
 // paths[i]: the places of experts[i] at the saved steps, earliest first.
-std::string movement_picture(const KeyMap& map, const std::vector<std::vector<Point2>>& paths, const std::vector<double>& usage, const UsageScale& scale);
+std::string movement_picture(const KeyMap& map, const std::vector<std::vector<Point2>>& paths,
+                             const std::vector<double>& usage, const UsageScale& scale);
 
 }  // namespace some

@@ -17,20 +17,24 @@ double dot(const double* a, const double* b, std::int64_t n) {
 }
 
 // Symmetric [n, n] times one vector.
-void multiply(const std::vector<double>& matrix, std::int64_t n, const std::vector<double>& in, std::vector<double>& out) {
+void multiply(const std::vector<double>& matrix, std::int64_t n, const std::vector<double>& in,
+              std::vector<double>& out) {
   parallel_chunks(n, 64, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) out[static_cast<std::size_t>(i)] = dot(matrix.data() + i * n, in.data(), n);
+    for (std::int64_t i = begin; i < end; ++i)
+      out[static_cast<std::size_t>(i)] = dot(matrix.data() + i * n, in.data(), n);
   });
 }
 
-// What is left of a vector that the ones before it explain is set to zero: points may span fewer dimensions than the block.
+// What is left of a vector that the ones before it explain is set to zero: points may span fewer dimensions than the
+// block.
 void orthonormalize(std::vector<std::vector<double>>& block, std::int64_t n) {
   for (std::size_t i = 0; i < block.size(); ++i) {
     for (int pass = 0; pass < 2; ++pass) {  // once more after scaling, so that rounding leaves nothing behind
       const double before = std::sqrt(dot(block[i].data(), block[i].data(), n));
       for (std::size_t j = 0; j < i; ++j) {
         const double part = dot(block[i].data(), block[j].data(), n);
-        for (std::int64_t c = 0; c < n; ++c) block[i][static_cast<std::size_t>(c)] -= part * block[j][static_cast<std::size_t>(c)];
+        for (std::int64_t c = 0; c < n; ++c)
+          block[i][static_cast<std::size_t>(c)] -= part * block[j][static_cast<std::size_t>(c)];
       }
       const double length = std::sqrt(dot(block[i].data(), block[i].data(), n));
       const bool gone = !(length > 1e-12 * before);
@@ -39,8 +43,10 @@ void orthonormalize(std::vector<std::vector<double>>& block, std::int64_t n) {
   }
 }
 
-// The largest eigenvectors of the small symmetric matrix of a block by Jacobi rotations; columns sorted by falling eigenvalue.
-void rotate_to_eigenvectors(std::vector<std::vector<double>>& block, const std::vector<double>& matrix, std::int64_t n, std::vector<double>& eigenvalues) {
+// The largest eigenvectors of the small symmetric matrix of a block by Jacobi rotations; columns sorted by falling
+// eigenvalue.
+void rotate_to_eigenvectors(std::vector<std::vector<double>>& block, const std::vector<double>& matrix, std::int64_t n,
+                            std::vector<double>& eigenvalues) {
   const std::size_t size = block.size();
   std::vector<double> image(static_cast<std::size_t>(n)), small(size * size), vectors(size * size, 0.0);
   for (std::size_t j = 0; j < size; ++j) {
@@ -76,14 +82,16 @@ void rotate_to_eigenvectors(std::vector<std::vector<double>>& block, const std::
   }
   std::vector<std::size_t> order(size);
   for (std::size_t i = 0; i < size; ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return small[a * size + a] > small[b * size + b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return small[a * size + a] > small[b * size + b]; });
   std::vector<std::vector<double>> rotated(size, std::vector<double>(static_cast<std::size_t>(n), 0.0));
   eigenvalues.resize(size);
   for (std::size_t j = 0; j < size; ++j) {
     eigenvalues[j] = small[order[j] * size + order[j]];
     for (std::size_t i = 0; i < size; ++i) {
       const double factor = vectors[i * size + order[j]];
-      for (std::int64_t c = 0; c < n; ++c) rotated[j][static_cast<std::size_t>(c)] += factor * block[i][static_cast<std::size_t>(c)];
+      for (std::int64_t c = 0; c < n; ++c)
+        rotated[j][static_cast<std::size_t>(c)] += factor * block[i][static_cast<std::size_t>(c)];
     }
   }
   block = std::move(rotated);
@@ -98,29 +106,35 @@ Plane principal_plane(const Points& points) {
   for (auto& axis : plane.axes) axis.assign(static_cast<std::size_t>(d), 0.0);
   if (n == 0) return plane;
   for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) plane.mean[static_cast<std::size_t>(j)] += points.row(i)[j] / static_cast<double>(n);
+    for (std::int64_t j = 0; j < d; ++j)
+      plane.mean[static_cast<std::size_t>(j)] += points.row(i)[j] / static_cast<double>(n);
   }
   // Columns of the centred points, so that an element of the covariance is one dot product in a fixed order.
   std::vector<double> columns(static_cast<std::size_t>(n * d));
   for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) columns[static_cast<std::size_t>(j * n + i)] = points.row(i)[j] - plane.mean[static_cast<std::size_t>(j)];
+    for (std::int64_t j = 0; j < d; ++j)
+      columns[static_cast<std::size_t>(j * n + i)] = points.row(i)[j] - plane.mean[static_cast<std::size_t>(j)];
   }
   std::vector<double> covariance(static_cast<std::size_t>(d * d));
   parallel_for(d, [&](std::int64_t i) {
     for (std::int64_t j = i; j < d; ++j) {
-      covariance[static_cast<std::size_t>(i * d + j)] = covariance[static_cast<std::size_t>(j * d + i)] = dot(columns.data() + i * n, columns.data() + j * n, n);
+      covariance[static_cast<std::size_t>(i * d + j)] = covariance[static_cast<std::size_t>(j * d + i)] =
+          dot(columns.data() + i * n, columns.data() + j * n, n);
     }
   });
   double total = 0;
   for (std::int64_t i = 0; i < d; ++i) total += covariance[static_cast<std::size_t>(i * d + i)];
   if (!(total > 0)) return plane;
 
-  // Subspace iteration with a few spare directions: random keys have many nearly equal variances, and the spare ones keep it converging.
+  // Subspace iteration with a few spare directions: random keys have many nearly equal variances, and the spare ones
+  // keep it converging.
   const std::size_t size = static_cast<std::size_t>(std::min<std::int64_t>(d, 12));
   const RandomStream stream = random_stream(0, "principal plane");
   std::vector<std::vector<double>> block(size, std::vector<double>(static_cast<std::size_t>(d)));
   for (std::size_t i = 0; i < size; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) block[i][static_cast<std::size_t>(j)] = stream.normal(i * static_cast<std::uint64_t>(d) + static_cast<std::uint64_t>(j));
+    for (std::int64_t j = 0; j < d; ++j)
+      block[i][static_cast<std::size_t>(j)] =
+          stream.normal(i * static_cast<std::uint64_t>(d) + static_cast<std::uint64_t>(j));
   }
   orthonormalize(block, d);
   std::vector<double> eigenvalues, before;
@@ -136,7 +150,8 @@ Plane principal_plane(const Points& points) {
     rotate_to_eigenvectors(block, covariance, d, eigenvalues);
     const std::size_t watched = std::min<std::size_t>(2, size);
     double change = 0;
-    for (std::size_t i = 0; i < watched && !before.empty(); ++i) change = std::max(change, std::abs(eigenvalues[i] - before[i]) / total);
+    for (std::size_t i = 0; i < watched && !before.empty(); ++i)
+      change = std::max(change, std::abs(eigenvalues[i] - before[i]) / total);
     if (!before.empty() && change < 1e-14) break;
     before = eigenvalues;
   }
@@ -192,7 +207,8 @@ TsneResult tsne(const Points& points, const TsneSettings& asked) {
     double nearest = INFINITY;
     for (std::int64_t j = 0; j < n; ++j) {
       double sum = 0;
-      for (std::int64_t c = 0; c < points.dimensions; ++c) sum += (points.row(i)[c] - points.row(j)[c]) * (points.row(i)[c] - points.row(j)[c]);
+      for (std::int64_t c = 0; c < points.dimensions; ++c)
+        sum += (points.row(i)[c] - points.row(j)[c]) * (points.row(i)[c] - points.row(j)[c]);
       square[static_cast<std::size_t>(j)] = sum;
       if (j != i) nearest = std::min(nearest, sum);
     }
@@ -201,15 +217,18 @@ TsneResult tsne(const Points& points, const TsneSettings& asked) {
       double sum = 0, weighted = 0;
       for (std::int64_t j = 0; j < n; ++j) {
         if (j == i) continue;
-        const double away = square[static_cast<std::size_t>(j)] - nearest;  // the nearest has weight 1: nothing underflows to an empty sum
+        const double away = square[static_cast<std::size_t>(j)] -
+                            nearest;  // the nearest has weight 1: nothing underflows to an empty sum
         const double weight = std::exp(-precision * away);
         sum += weight;
         weighted += weight * away;
       }
       const double entropy = std::log(sum) + precision * weighted / sum;
       if (std::abs(entropy - std::log(settings.perplexity)) < 1e-10) break;
-      if (entropy > std::log(settings.perplexity)) low = precision;
-      else high = precision;
+      if (entropy > std::log(settings.perplexity))
+        low = precision;
+      else
+        high = precision;
       precision = std::isinf(high) ? precision * 2 : 0.5 * (low + high);
       if (precision > 1e12) break;  // points that lie on one another cannot be told apart further
     }
@@ -222,13 +241,16 @@ TsneResult tsne(const Points& points, const TsneSettings& asked) {
     for (std::int64_t j = 0; j < n; ++j) conditional[at(i, j)] /= sum;
   });
   for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < n; ++j) joint[at(i, j)] = std::max((conditional[at(i, j)] + conditional[at(j, i)]) / (2.0 * static_cast<double>(n)), 1e-15);
+    for (std::int64_t j = 0; j < n; ++j)
+      joint[at(i, j)] =
+          std::max((conditional[at(i, j)] + conditional[at(j, i)]) / (2.0 * static_cast<double>(n)), 1e-15);
   }
 
   const RandomStream stream = random_stream(settings.seed, "t-sne");
   std::vector<Point2> y(static_cast<std::size_t>(n)), step(y.size()), gain(y.size(), Point2{1, 1}), gradient(y.size());
   for (std::int64_t i = 0; i < n; ++i) {
-    y[static_cast<std::size_t>(i)] = {1e-4 * stream.normal(static_cast<std::uint64_t>(2 * i)), 1e-4 * stream.normal(static_cast<std::uint64_t>(2 * i + 1))};
+    y[static_cast<std::size_t>(i)] = {1e-4 * stream.normal(static_cast<std::uint64_t>(2 * i)),
+                                      1e-4 * stream.normal(static_cast<std::uint64_t>(2 * i + 1))};
   }
   std::vector<double> row_sums(y.size());
   std::vector<double> kernel(static_cast<std::size_t>(n * n));
@@ -237,7 +259,8 @@ TsneResult tsne(const Points& points, const TsneSettings& asked) {
       for (std::int64_t i = begin; i < end; ++i) {
         double sum = 0;
         for (std::int64_t j = 0; j < n; ++j) {
-          const double dx = y[static_cast<std::size_t>(i)].x - y[static_cast<std::size_t>(j)].x, dy = y[static_cast<std::size_t>(i)].y - y[static_cast<std::size_t>(j)].y;
+          const double dx = y[static_cast<std::size_t>(i)].x - y[static_cast<std::size_t>(j)].x,
+                       dy = y[static_cast<std::size_t>(i)].y - y[static_cast<std::size_t>(j)].y;
           const double value = i == j ? 0.0 : 1.0 / (1.0 + dx * dx + dy * dy);
           kernel[at(i, j)] = value;
           sum += value;
@@ -284,7 +307,8 @@ TsneResult tsne(const Points& points, const TsneSettings& asked) {
   const double total = fill_kernel();
   for (std::int64_t i = 0; i < n; ++i) {
     for (std::int64_t j = 0; j < n; ++j) {
-      if (i != j) result.divergence += joint[at(i, j)] * std::log(joint[at(i, j)] / std::max(kernel[at(i, j)] / total, 1e-15));
+      if (i != j)
+        result.divergence += joint[at(i, j)] * std::log(joint[at(i, j)] / std::max(kernel[at(i, j)] / total, 1e-15));
     }
   }
   result.points = std::move(y);

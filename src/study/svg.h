@@ -25,11 +25,15 @@ class Svg {
   // `title` is drawn at the top and is the document's title; `subtitle` (may be empty) stands under it.
   Svg(double width, double height, const std::string& title, const std::string& subtitle);
   void text(double x, double y, const std::string& words, const TextStyle& style = {});
-  void line(double x1, double y1, double x2, double y2, const std::string& colour, double width = 1, const std::string& dashes = "");
+  void line(double x1, double y1, double x2, double y2, const std::string& colour, double width = 1,
+            const std::string& dashes = "");
   // `tip` (may be empty) is shown by a viewer when the mouse rests on the shape.
-  void box(double x, double y, double width, double height, const std::string& fill, const std::string& stroke = "none", const std::string& tip = "");
-  void circle(double x, double y, double radius, const std::string& fill, const std::string& stroke, const std::string& tip = "", double opacity = 1);
-  void path(const std::vector<std::pair<double, double>>& points, const std::string& colour, double width, double opacity = 1);
+  void box(double x, double y, double width, double height, const std::string& fill, const std::string& stroke = "none",
+           const std::string& tip = "");
+  void circle(double x, double y, double radius, const std::string& fill, const std::string& stroke,
+              const std::string& tip = "", double opacity = 1);
+  void path(const std::vector<std::pair<double, double>>& points, const std::string& colour, double width,
+            double opacity = 1);
   std::string finish() const;
 
   double width() const { return width_; }
@@ -42,8 +46,8 @@ class Svg {
 
 // One axis: values to places on the sheet, linear or logarithmic.
 struct Axis {
-  double low = 0, high = 1;      // values
-  double from = 0, to = 1;       // places
+  double low = 0, high = 1;  // values
+  double from = 0, to = 1;   // places
   bool logarithmic = false;
   double at(double value) const;
   std::vector<double> ticks(int about) const;  // round values within [low, high]; decades on a logarithmic axis

@@ -19,7 +19,8 @@ std::vector<int> parse_layers(const std::string& list, const ModelConfig& config
     const std::string part = list.substr(begin, end - begin);
     int layer = 0;
     const auto [rest, error] = std::from_chars(part.data(), part.data() + part.size(), layer);
-    if (error != std::errc() || rest != part.data() + part.size()) bad_input("--layers {}: say layer numbers with commas between, such as 0,2", list);
+    if (error != std::errc() || rest != part.data() + part.size())
+      bad_input("--layers {}: say layer numbers with commas between, such as 0,2", list);
     require_layer(config, layer);
     if (std::find(out.begin(), out.end(), layer) == out.end()) out.push_back(layer);
     begin = end + 1;
@@ -32,10 +33,12 @@ Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::v
   require_experts(run, "trace");
   const TokenId unknown = run.tokenizer.unk_id();
   if (std::all_of(ids.begin(), ids.end(), [&](TokenId id) { return id == unknown; })) {
-    bad_input("the text has no token that the run's tokenizer knows: write at least one word of the kind it was trained on");
+    bad_input(
+        "the text has no token that the run's tokenizer knows: write at least one word of the kind it was trained on");
   }
   if (static_cast<std::int64_t>(ids.size()) > run.recipe.model.seq_len) {
-    bad_input("the text has {} tokens, but the model reads at most model.seq_len = {}: shorten it", ids.size(), run.recipe.model.seq_len);
+    bad_input("the text has {} tokens, but the model reads at most model.seq_len = {}: shorten it", ids.size(),
+              run.recipe.model.seq_len);
   }
   for (const int layer : layers) require_layer(run.recipe.model, layer);
   Trace trace;
@@ -77,9 +80,16 @@ nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
     one["layers"] = layers;
     tokens.push_back(std::move(one));
   }
-  nlohmann::json out{{"run", run.paths.folder}, {"step", run.step},         {"text", trace.text},       {"top_k", choices.top_k}, {"experts", run.recipe.model.experts},
-                     {"layers", trace.layers},  {"middle_layer", run.recipe.model.layers / 2}, {"tokens", tokens}};
-  out["tokens_hold_blanks"] = run.tokenizer.kind() == TokenizerKind::bytelevel;  // otherwise blanks between tokens are lost
+  nlohmann::json out{{"run", run.paths.folder},
+                     {"step", run.step},
+                     {"text", trace.text},
+                     {"top_k", choices.top_k},
+                     {"experts", run.recipe.model.experts},
+                     {"layers", trace.layers},
+                     {"middle_layer", run.recipe.model.layers / 2},
+                     {"tokens", tokens}};
+  out["tokens_hold_blanks"] =
+      run.tokenizer.kind() == TokenizerKind::bytelevel;  // otherwise blanks between tokens are lost
   if (trace.prompt_tokens > 0) {
     out["prompt_tokens"] = trace.prompt_tokens;
     out["stopped"] = trace.stopped;

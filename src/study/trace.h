@@ -1,25 +1,26 @@
 // A trace of a text: for each token and layer the experts and gates of that token (spec 6).
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "study/choices.h"
 
 namespace some {
 
 struct Trace {
-  std::vector<std::string> words;  // what each token stands for in the text, byte for byte (bytelevel) or as in the vocabulary
-  std::size_t prompt_tokens = 0;   // of these the first are the prompt where the rest was generated; 0: all was given
+  std::vector<std::string>
+      words;  // what each token stands for in the text, byte for byte (bytelevel) or as in the vocabulary
+  std::size_t prompt_tokens = 0;  // of these the first are the prompt where the rest was generated; 0: all was given
   std::string text;
-  std::string stopped;             // why generation ended; empty where nothing was generated
-  std::vector<int> layers;         // the layers asked for
+  std::string stopped;      // why generation ended; empty where nothing was generated
+  std::vector<int> layers;  // the layers asked for
   Choices choices;
 };
 
-// Traces the text as the model reads it. bad_input when it has no token the tokenizer knows, or more than the model's seq_len.
+// Traces the text as the model reads it. bad_input when it has no token the tokenizer knows, or more than the model's
+// seq_len.
 Trace trace_text(OpenedRun& run, const std::string& text, const std::vector<int>& layers);
 // Traces ids that are already there (a prompt and what was generated from it).
 Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::vector<int>& layers);

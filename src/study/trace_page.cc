@@ -148,8 +148,10 @@ std::string trace_page(const nlohmann::json& trace) {
   // Inside a script element only "</" and "<!--" could end it; as escapes they are the same JSON.
   std::string text = trace.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), safe;
   for (const char c : text) {
-    if (c == '<') safe += "\\u003c";
-    else safe += c;
+    if (c == '<')
+      safe += "\\u003c";
+    else
+      safe += c;
   }
   return page_head + safe + page_tail;
 }

@@ -122,7 +122,9 @@ TEST(Adapt, OneLongTextIsReadWhole) {
   const nlohmann::json report = adapt_run(run, options);
   // All tokens but the first of the stream and of the held-out fifth (an end token is added to the story).
   const auto tokens = static_cast<std::int64_t>(run.tokenizer.encode(text.substr(0, text.size() - 1)).size()) + 1;
-  EXPECT_NEAR(static_cast<double>(report["frozen"]["tokens"].get<std::int64_t>() + report["new"]["before"]["tokens"].get<std::int64_t>()), static_cast<double>(tokens - 2), 2);
+  EXPECT_NEAR(static_cast<double>(report["frozen"]["tokens"].get<std::int64_t>() +
+                                  report["new"]["before"]["tokens"].get<std::int64_t>()),
+              static_cast<double>(tokens - 2), 2);
   EXPECT_GT(report["stream"]["pieces"].get<int>(), 1);
 }
 
@@ -162,7 +164,8 @@ TEST(Adapt, TextOfUnknownTokensIsRefused) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder, {"data.tokenizer=\"whitespace\"", "train.max_steps=2"}));
   AdaptOptions options;
-  options.data = folder.write("runes.txt", "\xE1\x9A\xA0\xE1\x9A\xA2 \xE1\x9A\xA6\n<|endoftext|>\n\xE1\x9A\xA8 \xE1\x9A\xB1\n");
+  options.data =
+      folder.write("runes.txt", "\xE1\x9A\xA0\xE1\x9A\xA2 \xE1\x9A\xA6\n<|endoftext|>\n\xE1\x9A\xA8 \xE1\x9A\xB1\n");
   EXPECT_NE(input_error([&] { adapt_run(run, options); }).find("knows"), std::string::npos);
   AdaptOptions dense = recipes();
   TemporaryFolder other;
@@ -204,7 +207,8 @@ TEST(Rules, AreChosenByName) {
   EXPECT_EQ(rules_text(choose_rules(settings, "delta,alpha")), "alpha,delta");
   settings.use_alpha = settings.use_beta = false;
   EXPECT_EQ(rules_text(settings), "none");
-  for (const char* bad : {"alpha,", "Alpha", "all", ",", "alpha beta"}) EXPECT_NE(input_error([&] { choose_rules(settings, bad); }), "") << bad;
+  for (const char* bad : {"alpha,", "Alpha", "all", ",", "alpha beta"})
+    EXPECT_NE(input_error([&] { choose_rules(settings, bad); }), "") << bad;
 }
 
 }  // namespace

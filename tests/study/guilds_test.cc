@@ -12,14 +12,18 @@
 namespace some {
 namespace {
 
-// 4000 positions, 8 experts, k = 2, 20 labels; with `planted`, expert 3 is the first choice of label 0 nine times of ten and elsewhere one time of twenty.
+// 4000 positions, 8 experts, k = 2, 20 labels; with `planted`, expert 3 is the first choice of label 0 nine times of
+// ten and elsewhere one time of twenty.
 LabelledChoices made_up(bool planted) {
   const RandomStream stream = random_stream(11, "test labels");
   LabelledChoices c{8, 2, 20, {}, {}, {}};
   for (std::uint64_t t = 0; t < 4000; ++t) {
     const auto label = static_cast<std::int32_t>(stream.below(4 * t, 20));
     std::int32_t first = static_cast<std::int32_t>(stream.below(4 * t + 1, 8));
-    if (planted) first = (label == 0 ? stream.uniform(4 * t + 3) < 0.9 : stream.uniform(4 * t + 3) < 0.05) ? 3 : (first == 3 ? 4 : first);
+    if (planted)
+      first = (label == 0 ? stream.uniform(4 * t + 3) < 0.9 : stream.uniform(4 * t + 3) < 0.05)
+                  ? 3
+                  : (first == 3 ? 4 : first);
     std::int32_t second = static_cast<std::int32_t>(stream.below(4 * t + 2, 8));
     if (second == first) second = (second + 1) % 8;
     c.label.push_back(label);
@@ -39,7 +43,8 @@ TEST(LabelTest, MutualInformationOfASmallTableByHand) {
   EXPECT_NEAR(none.purity.value, 0.5, 1e-12);
   // Counts 3, 1 / 0, 4 of eight: sum of p log2(p / (p_e p_v)).
   const LabelTest mixed = test_labels({2, 1, 2, {0, 0, 0, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 1, 1, 1, 1}, {}}, {});
-  const double expected = 3. / 8 * std::log2(3. / 8 / (3. / 8 * 0.5)) + 1. / 8 * std::log2(1. / 8 / (5. / 8 * 0.5)) + 0.5 * std::log2(0.5 / (5. / 8 * 0.5));
+  const double expected = 3. / 8 * std::log2(3. / 8 / (3. / 8 * 0.5)) + 1. / 8 * std::log2(1. / 8 / (5. / 8 * 0.5)) +
+                          0.5 * std::log2(0.5 / (5. / 8 * 0.5));
   EXPECT_NEAR(mixed.information.value, expected, 1e-12);
 }
 
@@ -121,7 +126,8 @@ LabelledChoices typed(bool guild) {
     const std::int32_t label = type % 3 == 0;
     c.type.push_back(type);
     c.label.push_back(label);
-    c.chosen.push_back(guild ? (label == 1 ? type % 2 : 2 + type % 10) : static_cast<std::int32_t>(mix64(static_cast<std::uint64_t>(type)) % 12));
+    c.chosen.push_back(guild ? (label == 1 ? type % 2 : 2 + type % 10)
+                             : static_cast<std::int32_t>(mix64(static_cast<std::uint64_t>(type)) % 12));
   }
   return c;
 }

@@ -82,6 +82,37 @@ TEST(Inspect, WritesATablePicturesAndTheirData) {
   EXPECT_NE(read_file(options.out + "/layer-0-keys-tsne.svg"), first);
 }
 
+TEST(Metrics, EveryEvaluationTellsGateEntropyAndCliques) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  std::istringstream lines(read_file(run.paths.metrics()));
+  int evaluations = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json one = nlohmann::json::parse(line);
+    if (one["kind"] != "eval") continue;
+    ++evaluations;
+    // The run's own numbers again, from the choices of every position one by one.
+    CollectOptions collect;
+    collect.predicted_only = true;
+    const Choices choices = collect_choices(*run.model, study_text(run, "", 0).data, collect);
+    for (const auto& layer : one["layers"]) {
+      const LayerFirings& firings = choices.layers[layer["layer"].get<std::size_t>()];
+      double entropy = 0;
+      for (const float gate : firings.gates) entropy -= gate * std::log(gate);
+      EXPECT_EQ(layer["sampled_positions"], choices.positions());
+      EXPECT_NEAR(layer["gate_entropy"].get<double>(), entropy / static_cast<double>(choices.positions()), 1e-5);
+      const std::vector<Clique> sets = frequent_sets(firings.experts, 2, 100000);
+      EXPECT_EQ(layer["distinct_sets"], sets.size());
+      EXPECT_EQ(layer["cliques"][0]["experts"], sets[0].experts);
+      EXPECT_NEAR(layer["cliques"][0]["share"].get<double>(), sets[0].share, 1e-12);
+      double top = 0;
+      for (std::size_t i = 0; i < std::min<std::size_t>(4, sets.size()); ++i) top += sets[i].share;  // E / k = 4
+      EXPECT_NEAR(layer["top_sets_share"].get<double>(), top, 1e-12);
+    }
+  }
+  EXPECT_EQ(evaluations, 1);
+}
+
 TEST(Inspect, TellsWhatIsWrong) {
   TemporaryFolder folder;
   {
@@ -120,6 +151,18 @@ TEST(Inspect, TakesTheSmallestLibrary) {
   const nlohmann::json report = inspect_run(run, options);
   EXPECT_FALSE(report["layers"][0].contains("tsne"));
   EXPECT_EQ(xml_problem(read_file(options.out + "/layer-0-keys-pca.svg")), "");
+}
+
+TEST(Inspect, ALayerThatDoesNotLearnShowsWhatTheStoriesChose) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder, {"some.frozen_layers=[1]"}));
+  const nlohmann::json report = inspect_run(run, {});
+  EXPECT_EQ(report["layers"][0]["usage_of"], "training");
+  const auto& frozen = report["layers"][1];
+  EXPECT_EQ(frozen["usage_of"], "data");
+  EXPECT_EQ(frozen["key_moved"]["max"], 0);
+  EXPECT_GT(frozen["count"]["experts_used"].get<int>(), 1);
+  EXPECT_EQ(frozen["count"], frozen["validation"]);
 }
 
 TEST(Guilds, RandomRoutingIsAGuildOfTokensByConstruction) {

@@ -16,7 +16,8 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
 
 TEST(XmlCheck, SeesWhatIsWrong) {
   EXPECT_EQ(xml_problem("<a x=\"1\"><b/>t &amp; u</a>"), "");
-  for (const char* bad : {"<a>", "<a></b>", "<a x=1/>", "<a>&</a>", "<a/><a/>", "<a x=\"nan\"/>", "text", "<a><</a>"}) EXPECT_NE(xml_problem(bad), "") << bad;
+  for (const char* bad : {"<a>", "<a></b>", "<a x=1/>", "<a>&</a>", "<a/><a/>", "<a x=\"nan\"/>", "text", "<a><</a>"})
+    EXPECT_NE(xml_problem(bad), "") << bad;
 }
 
 TEST(Svg, EscapesEveryText) {
@@ -43,8 +44,9 @@ TEST(Axis, HasRoundTicksInsideItsRange) {
 }
 
 TEST(UsagePicture, IsWellFormedForEveryUsage) {
-  const std::vector<std::vector<double>> cases{{0, 0, 0},          {5},           {1, 1, 1, 1}, {1e-30, 1, 1000},      {0, 0, 7.5, 1e-9, 3},
-                                               std::vector<double>(1024, 2.0), {1e30, 1e-30}};
+  const std::vector<std::vector<double>> cases{
+      {0, 0, 0},    {5}, {1, 1, 1, 1}, {1e-30, 1, 1000}, {0, 0, 7.5, 1e-9, 3}, std::vector<double>(1024, 2.0),
+      {1e30, 1e-30}};
   for (const auto& usage : cases) {
     const std::string picture = usage_picture("Layer 0", "run <x>", usage, {"choices a step", 1.5});
     EXPECT_EQ(xml_problem(picture), "") << usage.size();
@@ -69,7 +71,9 @@ TEST(MapPicture, ShowsEveryKeyWithItsUsage) {
   // All keys on one place, and a map of nobody ever used.
   map.points = {{1, 1}, {1, 1}, {1, 1}};
   EXPECT_EQ(xml_problem(map_picture(map, {0, 0, 0}, {"u", 0})), "");
-  EXPECT_EQ(xml_problem(movement_picture(map, {{{0, 0}, {1, 1}}, {{2, 0}, {1, 1}}, {{0, 0}, {0, 0}}}, {0, 1, 2}, {"u", 1})), "");
+  EXPECT_EQ(
+      xml_problem(movement_picture(map, {{{0, 0}, {1, 1}}, {{2, 0}, {1, 1}}, {{0, 0}, {0, 0}}}, {0, 1, 2}, {"u", 1})),
+      "");
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ Points clusters(int groups, int each, int dimensions, double spread) {
   std::uint64_t n = 0;
   for (int g = 0; g < groups; ++g) {
     for (int i = 0; i < each; ++i) {
-      for (int j = 0; j < dimensions; ++j) points.values.push_back((j % groups == g ? 1.0 : 0.0) + spread * stream.normal(n++));
+      for (int j = 0; j < dimensions; ++j)
+        points.values.push_back((j % groups == g ? 1.0 : 0.0) + spread * stream.normal(n++));
     }
   }
   return points;
@@ -80,9 +81,12 @@ TEST(Tsne, KeepsSeparatedClustersApart) {
   for (int i = 0; i < groups * each; ++i) {
     double own = 0, other = INFINITY;
     for (int j = 0; j < groups * each; ++j) {
-      const double away = distance(result.points[static_cast<std::size_t>(i)], result.points[static_cast<std::size_t>(j)]);
-      if (i / each == j / each) own = std::max(own, away);
-      else other = std::min(other, away);
+      const double away =
+          distance(result.points[static_cast<std::size_t>(i)], result.points[static_cast<std::size_t>(j)]);
+      if (i / each == j / each)
+        own = std::max(own, away);
+      else
+        other = std::min(other, away);
     }
     EXPECT_LT(own, other) << "point " << i;
   }

@@ -15,8 +15,9 @@ namespace some {
 
 // Trains recipes/tiny.toml, shortened, into folder/run.
 inline std::string train_tiny(const TemporaryFolder& folder, std::vector<std::string> overrides = {}) {
-  const std::vector<std::string> shorter{"train.max_steps=6",     "train.save_keys_every=2", "data.train_stories=60", "data.valid_stories=12",
-                                         "data.vocab=320",        "train.device=cpu",        "some.decay_warmup=2",   "train.warmup_steps=1"};
+  const std::vector<std::string> shorter{"train.max_steps=6",     "train.save_keys_every=2", "data.train_stories=60",
+                                         "data.valid_stories=12", "data.vocab=320",          "train.device=cpu",
+                                         "some.decay_warmup=2",   "train.warmup_steps=1"};
   overrides.insert(overrides.begin(), shorter.begin(), shorter.end());
   start_run(load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml", overrides), folder / "run", {});
   return folder / "run";
@@ -24,7 +25,8 @@ inline std::string train_tiny(const TemporaryFolder& folder, std::vector<std::st
 
 inline OpenedRun open_tiny(const std::string& folder) { return open_run(folder, {"latest", "cpu", ""}); }
 
-// Empty when the text is well-formed (elements closed in order, attributes quoted, no stray < or &), otherwise what is wrong.
+// Empty when the text is well-formed (elements closed in order, attributes quoted, no stray < or &), otherwise what is
+// wrong.
 inline std::string xml_problem(const std::string& text) {
   std::vector<std::string> open;
   const auto where = [&](std::size_t at) { return " at byte " + std::to_string(at) + ": " + text.substr(at, 60); };
@@ -48,19 +50,22 @@ inline std::string xml_problem(const std::string& text) {
     } else {
       std::size_t at = i + 1;
       std::string name;
-      while (at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == ':')) name += text[at++];
+      while (at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == ':'))
+        name += text[at++];
       if (name.empty()) return "stray <" + where(i);
       for (;;) {
         while (at < text.size() && std::isspace(static_cast<unsigned char>(text[at]))) ++at;
         if (at >= text.size()) return "tag without an end" + where(i);
         if (text[at] == '>' || text[at] == '/') break;
         const std::size_t equal = text.find('=', at);
-        if (equal == std::string::npos || equal + 1 >= text.size() || text[equal + 1] != '"') return "attribute without a value" + where(at);
+        if (equal == std::string::npos || equal + 1 >= text.size() || text[equal + 1] != '"')
+          return "attribute without a value" + where(at);
         const std::size_t close = text.find('"', equal + 2);
         if (close == std::string::npos) return "attribute without an end" + where(at);
         const std::string value = text.substr(equal + 2, close - equal - 2);
         if (value.find('<') != std::string::npos) return "< in an attribute" + where(at);
-        if (value.find("nan") != std::string::npos || value.find("inf") != std::string::npos) return "a number that is none" + where(at);
+        if (value.find("nan") != std::string::npos || value.find("inf") != std::string::npos)
+          return "a number that is none" + where(at);
         at = close + 1;
       }
       if (open.empty()) {

@@ -14,7 +14,8 @@ TEST(Trace, ShowsTheExpertsOfTheTokenItselfAsDecodingChoosesThem) {
   const Trace trace = trace_text(run, "Once upon a time there was a dog.", parse_layers("", run.recipe.model));
   const auto k = static_cast<std::size_t>(run.recipe.model.top_k);
   ASSERT_GT(trace.choices.positions(), 5);
-  // Token by token with the cache: another path through the model, one row a call, so there is no doubt which token chose.
+  // Token by token with the cache: another path through the model, one row a call, so there is no doubt which token
+  // chose.
   Model::Cache cache = run.model->make_cache(1, run.recipe.model.seq_len);
   for (std::size_t t = 0; t < trace.choices.tokens.size(); ++t) {
     EvalPass pass;
@@ -24,7 +25,8 @@ TEST(Trace, ShowsTheExpertsOfTheTokenItselfAsDecodingChoosesThem) {
       const LayerFirings& firings = trace.choices.layers[static_cast<std::size_t>(layer)];
       double sum = 0;
       for (std::size_t i = 0; i < k; ++i) {
-        EXPECT_EQ(firings.experts[t * k + i], static_cast<std::int32_t>(experts[i])) << "token " << t << " layer " << layer;
+        EXPECT_EQ(firings.experts[t * k + i], static_cast<std::int32_t>(experts[i]))
+            << "token " << t << " layer " << layer;
         EXPECT_NEAR(firings.gates[t * k + i], gates[i], 1e-4);
         sum += firings.gates[t * k + i];
       }
@@ -51,13 +53,17 @@ TEST(Trace, TellsWhatIsWrong) {
   OpenedRun run = open_tiny(train_tiny(folder));
   const ModelConfig& config = run.recipe.model;
   EXPECT_NE(input_error([&] { trace_text(run, "", {0}); }).find("no token"), std::string::npos);
-  EXPECT_NE(input_error([&] { trace_tokens(run, {run.tokenizer.unk_id(), run.tokenizer.unk_id()}, {0}); }).find("knows"), std::string::npos);
+  EXPECT_NE(input_error([&] {
+              trace_tokens(run, {run.tokenizer.unk_id(), run.tokenizer.unk_id()}, {0});
+            }).find("knows"),
+            std::string::npos);
   EXPECT_NE(input_error([&] { trace_text(run, "dog", {2}); }).find("layers 0 to 1"), std::string::npos);
   std::string long_text;
   for (int i = 0; i < 100; ++i) long_text += "zq xv ";
   EXPECT_NE(input_error([&] { trace_text(run, long_text, {0}); }).find("seq_len"), std::string::npos);
   EXPECT_EQ(parse_layers("1,0,1", config), (std::vector<int>{0, 1}));
-  for (const char* bad : {"2", "0,", "x", "-1", "0;1", "1.5"}) EXPECT_NE(input_error([&] { parse_layers(bad, config); }), "") << bad;
+  for (const char* bad : {"2", "0,", "x", "-1", "0;1", "1.5"})
+    EXPECT_NE(input_error([&] { parse_layers(bad, config); }), "") << bad;
 }
 
 TEST(Trace, ThePageStandsAlone) {

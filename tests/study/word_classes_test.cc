@@ -17,18 +17,25 @@ std::string classes_of(const std::string& text) {
 }
 
 TEST(WordClasses, OfAPlainSentence) {
-  EXPECT_EQ(classes_of("The little dogs ran to a big house."), "The/determiner little/adjective dogs/noun ran/verb to/preposition a/determiner big/adjective house/noun ./punctuation");
-  EXPECT_EQ(classes_of("She stopped, and he was running slowly."), "She/pronoun stopped/verb ,/punctuation and/conjunction he/pronoun was/verb running/verb slowly/adverb ./punctuation");
+  EXPECT_EQ(classes_of("The little dogs ran to a big house."),
+            "The/determiner little/adjective dogs/noun ran/verb to/preposition a/determiner big/adjective house/noun "
+            "./punctuation");
+  EXPECT_EQ(classes_of("She stopped, and he was running slowly."),
+            "She/pronoun stopped/verb ,/punctuation and/conjunction he/pronoun was/verb running/verb slowly/adverb "
+            "./punctuation");
 }
 
 TEST(WordClasses, NamesAreWordsWithACapitalInsideASentence) {
-  EXPECT_EQ(classes_of("One day Zorbina met Rose."), "One/number day/noun Zorbina/name met/verb Rose/name ./punctuation");
+  EXPECT_EQ(classes_of("One day Zorbina met Rose."),
+            "One/number day/noun Zorbina/name met/verb Rose/name ./punctuation");
   // At the beginning only what is not a known word.
-  EXPECT_EQ(classes_of("Zorbina smiled. Dogs bark."), "Zorbina/name smiled/verb ./punctuation Dogs/noun bark/verb ./punctuation");
+  EXPECT_EQ(classes_of("Zorbina smiled. Dogs bark."),
+            "Zorbina/name smiled/verb ./punctuation Dogs/noun bark/verb ./punctuation");
 }
 
 TEST(WordClasses, WordsOfTwoKindsGoByTheWordBefore) {
-  EXPECT_EQ(classes_of("They walk. The walk ended."), "They/pronoun walk/verb ./punctuation The/determiner walk/noun ended/verb ./punctuation");
+  EXPECT_EQ(classes_of("They walk. The walk ended."),
+            "They/pronoun walk/verb ./punctuation The/determiner walk/noun ended/verb ./punctuation");
   EXPECT_EQ(classes_of("the glimp"), "the/determiner glimp/noun");
   EXPECT_EQ(classes_of("they glimp"), "they/pronoun glimp/verb");
 }
@@ -60,8 +67,12 @@ TEST(WordClasses, PartsOfAWordHaveItsClass) {
     std::size_t end = 0;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       end += lengths[i];
-      const WordClass expected = end <= 3 ? WordClass::determiner : end <= 7 ? WordClass::noun : end <= 11 ? WordClass::verb : WordClass::punctuation;
-      EXPECT_EQ(name_of(classes[i]), std::string(name_of(expected))) << tokenizer.token(ids[i]) << " of kind " << tokenizer_kind_name(kind);
+      const WordClass expected = end <= 3    ? WordClass::determiner
+                                 : end <= 7  ? WordClass::noun
+                                 : end <= 11 ? WordClass::verb
+                                             : WordClass::punctuation;
+      EXPECT_EQ(name_of(classes[i]), std::string(name_of(expected)))
+          << tokenizer.token(ids[i]) << " of kind " << tokenizer_kind_name(kind);
     }
   }
 }
