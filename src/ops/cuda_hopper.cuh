@@ -51,6 +51,14 @@ __device__ __forceinline__ void copy_box(std::uint32_t target, const CUtensorMap
       "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
+__device__ __forceinline__ void copy_box(std::uint32_t target, const CUtensorMap* map, std::uint32_t barrier, int x,
+                                         int y, int z, int v, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], "
+      "[%2];\n" ::"r"(target),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(v), "r"(w)
+      : "memory");
+}
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 }

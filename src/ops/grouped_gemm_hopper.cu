@@ -9,7 +9,10 @@
 //
 // Measured on one H200, bf16, 98304 rows in 64 groups (scripts/cuda_kernels_bench.sh): 625 TFLOP/s for 512 -> 1024 and
 // 667 for 1024 -> 512, where cuBLAS reaches 551 and 613 on dense products of the same size, and 796 on 8192^3; tensor
-// cores 78% busy.
+// cores 78% busy. Beside a product, a finish costs what it has in instructions and in passes through shared memory;
+// 512 -> 1024, in thousands of cycles: plain store 255 through shared memory, 240 woven (see Columns); GELU 398 through
+// shared memory with a polynomial of degree 7, 326 woven with one of degree 2; GELU' 535, then 504 (its matrix cannot
+// be woven). Finishing in a loop of four equal parts, to spare the instruction cache, brought nothing.
 #include "ops/grouped_gemm_hopper_finish.cuh"
 
 namespace some::cuda {
@@ -25,6 +28,11 @@ constexpr int threads = 384;
 constexpr int shared_bytes = 1024 + stages * stage_bytes + 8 * 2 * staging_bytes + 2 * 8 * stages;
 
 enum class Load { rows, copies };
+
+// How b's matrices lie, and how their columns are taken: those of one matrix product in the order in which they lie,
+// or woven: the product gives lane q of a row's four columns 2q and 2q+1 of every eight, and is given columns 8q+2t and
+// 8q+2t+1 there in the t-th eight, so that a lane's are neighbours.
+enum class Columns { rows, woven, transposed };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -42,10 +50,12 @@ __device__ __forceinline__ void advance(int& stage, int& parity) {
   }
 }
 
-template <bool kTransposed>
+template <Columns kColumns>
 __device__ __forceinline__ void load_matrix(const CUtensorMap* map_b, std::uint32_t target, std::uint32_t barrier,
-                                            int start, int first_column, int group) {
-  if constexpr (kTransposed) {
+                                            int start, int first_column, int group, int columns) {
+  if constexpr (kColumns == Columns::woven) {
+    copy_box(target, map_b, barrier, start, 0, 0, 0, (group * columns + first_column) / 32);
+  } else if constexpr (kColumns == Columns::transposed) {
     copy_box(target, map_b, barrier, first_column, start, group);
     copy_box(target + b_bytes / 2, map_b, barrier, first_column + 64, start, group);
   } else {
@@ -68,7 +78,7 @@ __device__ __forceinline__ void prefetch_result(const ProductArguments& argument
 }
 
 // One warp loads everything by the copy engine.
-template <bool kTransposed, Finish kFinish>
+template <Columns kColumns, Finish kFinish>
 __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUtensorMap* map_b,
                                            const ProductArguments& arguments, const Pipeline& pipeline, int tiles,
                                            int steps) {
@@ -85,8 +95,8 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUten
         const std::uint32_t a_base = pipeline.data + stage * stage_bytes;
         barrier_expect(pipeline.full(stage), stage_bytes);
         copy_box(a_base, map_a, pipeline.full(stage), step * block_depth, tile.begin, 0);
-        load_matrix<kTransposed>(map_b, a_base + a_bytes, pipeline.full(stage), step * block_depth, first_column,
-                                 tile.group);
+        load_matrix<kColumns>(map_b, a_base + a_bytes, pipeline.full(stage), step * block_depth, first_column,
+                              tile.group, arguments.columns);
       }
       __syncwarp();
       advance(stage, parity);
@@ -95,7 +105,7 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUten
 }
 
 // Gathered rows by 16-byte copies of all four loading warps; a stage is full when every thread's copies have arrived.
-template <bool kTransposed, Finish kFinish>
+template <Columns kColumns, Finish kFinish>
 __device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const ProductArguments& arguments,
                                             const Pipeline& pipeline, int tiles, int steps) {
   const int thread = threadIdx.x, piece = thread & 7;
@@ -117,7 +127,8 @@ __device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const Prod
       const int start = step * block_depth;
       if (thread == 0) {
         barrier_expect(pipeline.full(stage), b_bytes);
-        load_matrix<kTransposed>(map_b, a_base + a_bytes, pipeline.full(stage), start, first_column, tile.group);
+        load_matrix<kColumns>(map_b, a_base + a_bytes, pipeline.full(stage), start, first_column, tile.group,
+                              arguments.columns);
       }
       const bool valid = start + piece * 8 < arguments.depth;
 #pragma unroll
@@ -134,9 +145,10 @@ __device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const Prod
 }
 
 // kBlocks blocks of 64 rows: a tile with no more rows than one block needs only that.
-template <Load kLoad, bool kTransposed, int kBlocks>
+template <Load kLoad, Columns kColumns, int kBlocks>
 __device__ __forceinline__ void multiply_tile(float (&sums)[2][64], const Pipeline& pipeline, int& stage, int& parity,
                                               int steps, int lane) {
+  constexpr int kTransposed = kColumns == Columns::transposed;
   int previous = -1;
   for (int step = 0; step < steps; ++step) {
     barrier_wait(pipeline.full(stage), parity);
@@ -162,7 +174,7 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[2][64], const Pipeli
   }
 }
 
-template <Load kLoad, bool kTransposed, Finish kFinish>
+template <Load kLoad, Columns kColumns, Finish kFinish>
 __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments, const Pipeline& pipeline, int tiles,
                                                int steps) {
   const int group = threadIdx.x / 128 - 1, lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
@@ -176,30 +188,26 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
     }
     const Tile tile = row_tile(arguments, index / arguments.column_tiles);
     const int column_tile = index % arguments.column_tiles;
+    WarpTile<kFinish, kColumns == Columns::woven> share{
+        arguments, tile.begin + warp * 16, tile.end, column_tile * block_columns, column_tile, staging, lane};
+    share.start();
     float sums[2][64];
     named_sync(1 + group, 256);
     if (tile.end - tile.begin > 64) {
-      multiply_tile<kLoad, kTransposed, 2>(sums, pipeline, stage, parity, steps, lane);
+      multiply_tile<kLoad, kColumns, 2>(sums, pipeline, stage, parity, steps, lane);
     } else {
-      multiply_tile<kLoad, kTransposed, 1>(sums, pipeline, stage, parity, steps, lane);
+      multiply_tile<kLoad, kColumns, 1>(sums, pipeline, stage, parity, steps, lane);
     }
     if (index + static_cast<int>(gridDim.x) < tiles) named_arrive(1 + (group ^ 1), 256);
     products_wait<0>();
     if (lane == 0) barrier_arrive(pipeline.empty(stage == 0 ? stages - 1 : stage - 1));
-#pragma unroll
-    for (int block = 0; block < 2; ++block) {
-      const int row = tile.begin + block * 64 + warp * 16;
-      if (row < tile.end) {
-        finish_warp<kFinish>(sums[block], arguments, row, tile.end, column_tile * block_columns, column_tile, staging,
-                             lane);
-      }
-    }
+    share.finish(sums);
   }
 }
 
 #endif
 
-template <Load kLoad, bool kTransposed, Finish kFinish>
+template <Load kLoad, Columns kColumns, Finish kFinish>
 __global__ void __launch_bounds__(threads, 1)
     hopper_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
                   const __grid_constant__ ProductArguments arguments) {
@@ -222,15 +230,16 @@ __global__ void __launch_bounds__(threads, 1)
   const int tiles = row_tile_count(arguments) * arguments.column_tiles;
   const int steps = (arguments.depth + block_depth - 1) / block_depth;
   if (threadIdx.x < 128) {
-    fewer_registers<56>();
     if constexpr (kLoad == Load::copies) {
-      load_copies<kTransposed, kFinish>(&map_b, arguments, pipeline, tiles, steps);
+      fewer_registers<56>();
+      load_copies<kColumns, kFinish>(&map_b, arguments, pipeline, tiles, steps);
     } else {
-      load_tiles<kTransposed, kFinish>(&map_a, &map_b, arguments, pipeline, tiles, steps);
+      fewer_registers<40>();
+      load_tiles<kColumns, kFinish>(&map_a, &map_b, arguments, pipeline, tiles, steps);
     }
   } else {
-    more_registers<224>();
-    multiply_tiles<kLoad, kTransposed, kFinish>(arguments, pipeline, tiles, steps);
+    more_registers<kLoad == Load::copies ? 224 : 232>();
+    multiply_tiles<kLoad, kColumns, kFinish>(arguments, pipeline, tiles, steps);
   }
 #endif
 }
@@ -254,31 +263,51 @@ EncodeFunction encode_function() {
   return function;
 }
 
-// A bf16 tensor [outer, rows, inner] read in boxes of box_rows x 64; outside it reads as zeros.
-CUtensorMap describe(const void* data, std::int64_t inner, std::int64_t rows, std::int64_t outer, int box_rows) {
+template <int kDims>
+CUtensorMap encode(const void* data, const cuuint64_t (&dims)[kDims], const cuuint64_t (&strides)[kDims - 1],
+                   const cuuint32_t (&box)[kDims]) {
   CUtensorMap map;
-  const cuuint64_t dims[3] = {static_cast<cuuint64_t>(inner), static_cast<cuuint64_t>(rows),
-                              static_cast<cuuint64_t>(outer)};
-  const cuuint64_t strides[2] = {dims[0] * 2, dims[0] * dims[1] * 2};
-  const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_rows), 1};
-  const cuuint32_t steps[3] = {1, 1, 1};
+  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
   const CUresult status =
-      encode_function()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), dims, strides, box, steps,
-                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode_function()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, kDims, const_cast<void*>(data), dims, strides, box,
+                        steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) failed("cuTensorMapEncodeTiled failed with status {}", static_cast<int>(status));
   return map;
 }
 
-template <Load kLoad, bool kTransposed, Finish kFinish>
+// A bf16 tensor [outer, rows, inner] read in boxes of box_rows x 64; outside it reads as zeros.
+CUtensorMap describe(const void* data, std::int64_t inner, std::int64_t rows, std::int64_t outer, int box_rows) {
+  const cuuint64_t x = static_cast<cuuint64_t>(inner), y = static_cast<cuuint64_t>(rows);
+  return encode<3>(data, {x, y, static_cast<cuuint64_t>(outer)}, {x * 2, x * y * 2},
+                   {64, static_cast<cuuint32_t>(box_rows), 1});
+}
+
+// A bf16 tensor [rows, inner] read in boxes of 128 rows x 64, row 32g + 8q + 2t + p of it as row 32g + 8t + 2q + p.
+CUtensorMap describe_woven(const void* data, std::int64_t inner, std::int64_t rows) {
+  const cuuint64_t x = static_cast<cuuint64_t>(inner);
+  return encode<5>(data, {x, 2, 4, 4, static_cast<cuuint64_t>(rows / 32)}, {x * 2, 8 * x * 2, 2 * x * 2, 32 * x * 2},
+                   {64, 2, 4, 4, 4});
+}
+
+template <Columns kColumns>
+CUtensorMap describe_matrices(const GroupedProduct& product) {
+  if constexpr (kColumns == Columns::woven) {
+    return describe_woven(product.b, product.depth, product.columns * product.groups);
+  } else if constexpr (kColumns == Columns::transposed) {
+    return describe(product.b, product.columns, product.depth, product.groups, 64);
+  } else {
+    return describe(product.b, product.depth, product.columns, product.groups, block_columns);
+  }
+}
+
+template <Load kLoad, Columns kColumns, Finish kFinish>
 void launch(Context& ctx, const GroupedProduct& product) {
   const ProductArguments arguments = arguments_of(product, block_columns, block_columns);
-  const CUtensorMap map_b = kTransposed
-                                ? describe(product.b, product.columns, product.depth, product.groups, 64)
-                                : describe(product.b, product.depth, product.columns, product.groups, block_columns);
+  const CUtensorMap map_b = describe_matrices<kColumns>(product);
   const CUtensorMap map_a =
       kLoad == Load::rows ? describe(product.a, product.depth, product.rows, 1, tile_rows) : map_b;
-  const auto kernel = hopper_kernel<kLoad, kTransposed, kFinish>;
+  const auto kernel = hopper_kernel<kLoad, kColumns, kFinish>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
   const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * arguments.column_tiles;
   const unsigned grid = static_cast<unsigned>(std::min<std::int64_t>(ctx.cuda->multiprocessors, most));
@@ -286,21 +315,27 @@ void launch(Context& ctx, const GroupedProduct& product) {
   SOME_CUDA_LAUNCHED();
 }
 
-template <Load kLoad, bool kTransposed>
+template <Load kLoad, Columns kColumns>
 void launch_finish(Context& ctx, const GroupedProduct& product) {
   switch (product.finish) {
     case Finish::store:
-      return launch<kLoad, kTransposed, Finish::store>(ctx, product);
+      return launch<kLoad, kColumns, Finish::store>(ctx, product);
     case Finish::gelu:
-      return launch<kLoad, kTransposed, Finish::gelu>(ctx, product);
+      return launch<kLoad, kColumns, Finish::gelu>(ctx, product);
     case Finish::gelu_backward:
-      return launch<kLoad, kTransposed, Finish::gelu_backward>(ctx, product);
+      if constexpr (kColumns != Columns::woven) return launch<kLoad, kColumns, Finish::gelu_backward>(ctx, product);
   }
 }
 
 template <Load kLoad>
 void launch_load(Context& ctx, const GroupedProduct& product) {
-  return product.b_transposed ? launch_finish<kLoad, true>(ctx, product) : launch_finish<kLoad, false>(ctx, product);
+  if (product.b_transposed) return launch_finish<kLoad, Columns::transposed>(ctx, product);
+  if constexpr (kLoad == Load::rows) {
+    if (product.columns % 32 == 0 && product.finish != Finish::gelu_backward) {
+      return launch_finish<kLoad, Columns::woven>(ctx, product);
+    }
+  }
+  return launch_finish<kLoad, Columns::rows>(ctx, product);
 }
 
 }  // namespace
