@@ -32,7 +32,7 @@ struct ChoiceSample {
     }
   }
 
-  void measure(int experts, int top_k, LayerChoices& out) const {
+  void measure(int experts, int top_k, ChoiceMeasures& out) const {
     out.sampled = positions;
     if (positions == 0) return;
     out.gate_entropy = entropy / static_cast<double>(positions);
@@ -111,7 +111,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   out.batch_mean_loss = batch_means / static_cast<double>(batches);
   if (config.ffn == Ffn::some) {
     for (std::size_t l = 0; l < model.layers().size(); ++l) {
-      LayerChoices choices;
+      ChoiceMeasures choices;
       const std::vector<double> slots = read_vector(model.key_sums()[l].slot_counts);
       choices.counts.assign(static_cast<std::size_t>(config.experts), 0.0);
       for (std::size_t i = 0; i < slots.size(); ++i) choices.counts[i / static_cast<std::size_t>(config.top_k)] += slots[i];
@@ -149,7 +149,7 @@ nlohmann::json usage_measures(const std::vector<double>& usage) {
           {"experts_used", used}};
 }
 
-nlohmann::json layer_measures(Model& model, const std::vector<LayerChoices>& choices, const std::vector<Tensor>& start) {
+nlohmann::json layer_measures(Model& model, const std::vector<ChoiceMeasures>& choices, const std::vector<Tensor>& start) {
   nlohmann::json layers = nlohmann::json::array();
   if (model.config().ffn != Ffn::some) return layers;
   const int d = model.config().d_model;

@@ -22,7 +22,7 @@ struct EvaluateOptions {
 };
 
 // What the choices of one layer looked like over the data set.
-struct LayerChoices {
+struct ChoiceMeasures {
   std::vector<double> counts, mass;  // by expert
   // The rest is measured on a sample, the first positions of the data set, so that little is read back from a GPU.
   double gate_entropy = 0;           // mean, nats
@@ -38,7 +38,7 @@ struct Evaluation {
   double padded_loss = -1;    // where pads were counted: over all predicted positions; -1 otherwise
   double batch_mean_loss = 0; // mean of batch means of what was trained on (padded where pads count)
   std::int64_t tokens = 0, bytes = 0, stories = 0;
-  std::vector<LayerChoices> layers;
+  std::vector<ChoiceMeasures> layers;
   double perplexity() const;
   // The loss a run is compared by: padded where pads were counted, averaged as asked for.
   double headline(const EvaluateOptions& options) const;
@@ -49,6 +49,6 @@ nlohmann::json to_json(const Evaluation& evaluation, const EvaluateOptions& opti
 // Measures of one usage vector (spec 6): gini, entropy, effective experts, load over fair load, experts used.
 nlohmann::json usage_measures(const std::vector<double>& usage);
 // Measures of every layer's key store now, and of `choices` (may be empty). `start`: key positions to measure movement from (may be empty).
-nlohmann::json layer_measures(Model& model, const std::vector<LayerChoices>& choices, const std::vector<Tensor>& start);
+nlohmann::json layer_measures(Model& model, const std::vector<ChoiceMeasures>& choices, const std::vector<Tensor>& start);
 
 }  // namespace some
