@@ -61,13 +61,13 @@ Recipe scale_recipe(const Recipe& recipe, double factor) {
   DataConfig& data = out.data;
   TrainConfig& train = out.train;
 
-  constexpr std::int64_t least_stories = 200, least_valid = 50, least_batch = 4, least_vocab = 512, least_length = 256;
+  constexpr std::int64_t least_stories = 200, least_valid = 50, least_batch = 4, least_vocab = 1024, least_length = 256;
   const std::int64_t full_stories = data.train_stories > 0 ? data.train_stories : builtin_train_stories;
   train.batch = static_cast<int>(shrunk(train.batch, narrower, least_batch));
   data.train_stories =
       shrunk(full_stories, factor, std::max(least_stories, std::int64_t{4} * train.batch * train.accumulate));
   if (data.valid_stories > 0) data.valid_stories = shrunk(data.valid_stories, factor, least_valid);
-  data.vocab = static_cast<int>(shrunk(data.vocab, narrower, least_vocab, std::min(data.vocab, 64)));
+  data.vocab = static_cast<int>(shrunk(data.vocab, std::pow(factor, 0.4), least_vocab, std::min(data.vocab, 64)));
   model.vocab = data.vocab;
 
   scale_width(model, narrower);

@@ -11,7 +11,7 @@ namespace some {
 // about F^0.4 of the steps by a model of about F^0.6 of the width:
 //   stories          F                     at least 200 (training) and 50 (validation); 0 (all) counts as 20,000
 //   batch            F^0.6                 at least 4
-//   vocab            F^0.6                 at least 512
+//   vocab            F^0.4                 at least 1,024: a smaller one makes stories longer than the rows
 //   d_model, d_ffn   F^0.6                 at least 32; d_model a multiple of twice the heads; heads halved while a
 //   head
 //                                          would be narrower than 16

@@ -225,8 +225,8 @@ TEST_F(LabReport, InABrowser) {
                                  {{"table", "overview"}, {"row", 1}, {"column", 1}, {"text", "A run & its <numbers>"}},
                                  {{"table", "overview"}, {"row", 0}, {"column", 2}, {"text", "done"}},
                                  {{"table", "experiment-index"}, {"row", 1}, {"column", 3}, {"text", "0.9000"}}});
-  // ECharts draws a circle as a path; the key map has a line a key and two circles.
-  const json charts{{"run-plain-keys", {{"selector", "svg polyline"}, {"least", 8}}},
+  // Every mark is a path; the key map has a line and two circles for each of its 8 keys.
+  const json charts{{"run-plain-keys", {{"selector", "svg path"}, {"least", 24}}},
                     {"run-plain-loss", {{"selector", "svg path[fill='none']"}, {"least", 2}}},
                     {"run-told-gini", {{"selector", "svg path"}, {"least", 6}}},
                     {"dots-pair", {{"selector", "svg path"}, {"least", 2}}}};

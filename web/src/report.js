@@ -17,7 +17,7 @@ function drawAll() {
 }
 
 function redraw() {
-  for (const [figure, chart] of drawn) {
+  for (const [figure, chart] of [...drawn]) {
     chart.dispose();
     drawn.delete(figure);
     draw(figure);
