@@ -74,19 +74,21 @@ Chart loss_chart(const RunGroup& group) {
   const RunHistory& run = group.first();
   const bool padded = run.recipe.data.count_pads;
   json spec = lines("step", "nats a token");
-  add_series(spec, padded ? "training, padding counted" : "training", "train", train_points(run));
-  add_series(spec, padded ? "validation, padding counted" : "validation", "valid",
-             eval_points(run, [](const EvalPoint& e) { return e.headline; }));
+  add_series(spec, "training", "train", train_points(run));
+  add_series(spec, "validation", "valid", eval_points(run, [](const EvalPoint& e) { return e.headline; }));
   if (padded)
     add_series(spec, "validation, real tokens", "real", eval_points(run, [](const EvalPoint& e) { return e.loss; }));
   for (std::size_t i = 1; i < group.runs.size(); ++i) {
     add_series(spec, fmt::format("validation, seed +{}", group.runs[i].found.identity.seed), "seed",
                eval_points(group.runs[i], [](const EvalPoint& e) { return e.headline; }));
   }
-  add_series(spec, "published training", "published-train", published_points(group, "train"));
-  add_series(spec, "published validation", "published-valid", published_points(group, "val"));
+  // A scaled run is no replay: published points would only flatten its own curves.
+  if (!group.scaled()) {
+    add_series(spec, "published training", "published-train", published_points(group, "train"));
+    add_series(spec, "published validation", "published-valid", published_points(group, "val"));
+  }
   return {group.id() + "-loss", "Loss over the steps",
-          group.scaled() && group.published() != nullptr ? "Published points belong to the full-size run." : "", spec};
+          padded ? "Training and validation count padding, as this run was trained; real tokens do not." : "", spec};
 }
 
 Chart layer_chart(const RunGroup& group, bool entropy) {

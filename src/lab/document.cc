@@ -52,6 +52,13 @@ std::string html_text(const Text& text) {
   return out;
 }
 
+// The marks must touch the words: a space before the closing ones would leave them standing as stars.
+std::string markdown_strong(const std::string& text) {
+  const std::size_t end = text.find_last_not_of(' ') + 1;
+  if (end == 0) return text;
+  return "**" + escape_markdown(text.substr(0, end)) + "**" + text.substr(end);
+}
+
 std::string markdown_text(const Text& text) {
   std::string out;
   for (const Span& span : text.spans) {
@@ -60,7 +67,7 @@ std::string markdown_text(const Text& text) {
         out += escape_markdown(span.text);
         break;
       case Span::Style::strong:
-        out += "**" + escape_markdown(span.text) + "**";
+        out += markdown_strong(span.text);
         break;
       case Span::Style::code: {
         // Inside code nothing can be escaped; text that holds the mark itself is shown as plain text.
@@ -108,7 +115,12 @@ std::string html_table(const Table& table) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       const auto& column = table.columns.at(i);
       const bool first_of_group = i > 0 && !column.group.empty() && column.group != table.columns[i - 1].group;
-      const std::string classes = fmt::format("{}{}", column.number ? "number" : "", first_of_group ? " first" : "");
+      const bool long_text = !column.number && row[i].plain().size() > 24;
+      const std::string classes = fmt::format("{}{}",
+                                              column.number ? "number"
+                                              : long_text   ? "long"
+                                                            : "",
+                                              first_of_group ? " first" : "");
       out +=
           fmt::format("<td{}>{}</td>", classes.empty() ? "" : fmt::format(" class=\"{}\"", classes), html_text(row[i]));
     }

@@ -28,7 +28,7 @@ void read_recipe_files(const SeriesIndex& index, RunGroup& group) {
 
 std::string RunGroup::id() const {
   std::string id = "run-";
-  for (const char c : name) id += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '-' ? c : '-';
+  for (const char c : name) id += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
   return id;
 }
 

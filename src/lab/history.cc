@@ -131,9 +131,12 @@ RunHistory read_history(const FoundRun& run) {
   return history;
 }
 
-std::vector<KeySnapshot> read_keys(const std::string& folder, std::size_t layer) {
+std::vector<KeySnapshot> read_keys(const std::string& folder, std::size_t layer, std::size_t most) {
   std::vector<KeySnapshot> snapshots;
-  for (const CheckpointName& saved : list_key_positions(folder)) {
+  const auto all = list_key_positions(folder);
+  const std::size_t count = std::min(most, all.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const CheckpointName& saved = all[count == 1 ? all.size() - 1 : i * (all.size() - 1) / (count - 1)];
     const SafetensorsFile file = SafetensorsFile::open(saved.folder);
     const std::string prefix = fmt::format("layers.{}.", layer);
     if (!file.has(prefix + "keys")) continue;

@@ -67,8 +67,9 @@ struct KeySnapshot {
   std::vector<double> keys;   // [experts, width]
   std::vector<double> usage;  // [experts]
 };
-// The saved key positions of one layer, in the order of their steps.
-std::vector<KeySnapshot> read_keys(const std::string& folder, std::size_t layer);
+// The saved key positions of one layer, in the order of their steps: at most `most` of them, the first and the last
+// among them.
+std::vector<KeySnapshot> read_keys(const std::string& folder, std::size_t layer, std::size_t most = 12);
 // Usage of every layer at the last saved positions; empty when none were saved.
 std::vector<std::vector<double>> read_last_usage(const std::string& folder);
 

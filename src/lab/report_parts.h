@@ -25,6 +25,8 @@ void add_run(Document& document, const RunGroup& group, const RunSamples& sample
 // Known reasons for numbers that differ from the published ones.
 void add_reasons(Document& document);
 
+std::string duration(double seconds);  // "28.0 s", "4.4 min", "1.2 h"
+
 inline constexpr const char* reasons_id = "why";
 
 }  // namespace some

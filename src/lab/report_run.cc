@@ -31,12 +31,6 @@ constexpr ComparedMeasure compared[] = {
 
 std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
 
-std::string duration(double seconds) {
-  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
-  if (seconds < 7200) return fmt::format("{:.1f} min", seconds / 60);
-  return fmt::format("{:.1f} h", seconds / 3600);
-}
-
 std::string epoch_text(double epoch) {
   return epoch == std::floor(epoch) ? fmt::format("{:.0f}", epoch) : fmt::format("{:.2f}", epoch);
 }
@@ -314,6 +308,12 @@ void add_samples(Document& document, const RunGroup& group, const RunSamples& sa
 }
 
 }  // namespace
+
+std::string duration(double seconds) {
+  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.1f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
 
 void add_run(Document& document, const RunGroup& group, const RunSamples& samples) {
   const RunHistory& run = group.first();

@@ -12,10 +12,11 @@ namespace {
 
 struct Claim {
   const char* id;
-  const char* claim;              // as the published documents have it, in our words
-  const char* question;           // what would have to be seen
-  std::vector<std::string> runs;  // what the claim speaks of; the first is what the others are held against
-  std::vector<std::string> controls;
+  const char* claim;                  // as the published documents have it, in our words
+  const char* question;               // what would have to be seen
+  std::size_t least;                  // so many of its runs must be there for the question to be asked
+  std::vector<std::string> runs;      // what the claim speaks of; the first is what the others are held against
+  std::vector<std::string> controls;  // at least one of them must be there, where there are any
 };
 
 const std::vector<Claim>& claims() {
@@ -24,54 +25,64 @@ const std::vector<Claim>& claims() {
        "Choosing among frozen random experts is enough to learn language with few trained parameters.",
        "The model must beat the same backbone without any feed-forward block, and hold against dense blocks of equal "
        "trained size or equal cost.",
+       1,
        {"a4-warm"},
        {"control-no-ffn", "control-dense-trainable", "control-dense-active", "control-dense-4x"}},
       {"readout",
        "(not claimed) A trained readout lets the model use what frozen experts say.",
        "With a readout the loss must fall clearly below that without a feed-forward block.",
+       2,
        {"a4-warm", "control-readout-linear", "control-readout-features", "control-features-best"},
        {"control-no-ffn", "control-dense-trainable"}},
       {"keys",
        "Keys that move by knowledge gravity organise the experts and improve the model.",
        "Moving keys must beat keys that stay where they were drawn, and routing by a hash of the token.",
+       1,
        {"a4-warm", "control-no-alpha", "control-no-beta", "control-no-delta", "control-flux-usage"},
        {"control-frozen-keys", "control-random-routing"}},
       {"width-depth",
        "Width helps more than depth; ten layers of 512 are best.",
        "Compare the loss over real tokens, not over padding.",
+       2,
        {"a4", "a1", "a2", "a3", "a5"},
-       {"a4-masked", "a4-warm"}},
+       {}},
       {"more-experts",
        "More experts make a richer landscape and a better model.",
        "The loss must fall as experts are added, by more than seeds differ.",
+       2,
        {"a4", "b1", "b2", "b3"},
        {}},
       {"experts-a-token",
        "How many experts a token takes must grow with their number.",
        "The loss must depend on k by more than seeds differ.",
+       2,
        {"b1", "c1", "c2", "c3"},
        {}},
       {"collapse",
        "At 16 layers routing loses its hold on meaning and the model collapses; D1, D2, D3 are to cure it.",
        "If warm-up or pre-norm cure it with the same routing, or a dense block collapses as well, routing is not the "
        "cause.",
+       1,
        {"a6", "d1", "d2", "d3"},
        {"a6-warm", "a6-pre", "a6-frozen-keys", "a6-dense"}},
       {"initialisation",
        "Sparse experts are best: distinct primitives help.",
        "The three initialisations must differ by more than seeds do. Sparse experts as published say almost nothing: "
        "their output is about a hundredth of the residual.",
+       2,
        {"a4-warm", "control-init-sparse", "control-init-orthogonal"},
        {"control-no-ffn"}},
       {"context",
        "Longer context gives better models.",
        "Published losses fall with the length because padding, which is free, is averaged in. Without padding the loss "
        "must still fall.",
+       1,
        {"2-a1", "2-a2", "2-a3"},
        {"control-context-256", "control-context-512", "a4-warm", "control-context-1024"}},
       {"dense",
        "SoME comes near a dense model with fewer trained parameters.",
        "Compare at equal trained parameters, over real tokens.",
+       1,
        {"compare-some"},
        {"compare-dense"}},
   };
@@ -109,8 +120,7 @@ void add_claim(Document& document, const Claim& claim, const std::vector<RunGrou
     if (const RunGroup* group = find_group(all, name, scale); group != nullptr && group->first().last() != nullptr)
       controls.push_back(group);
   }
-  // A claim alone needs its controls, or at least something to be compared with.
-  if (runs.empty() || runs.size() + controls.size() < 2) return;
+  if (runs.size() < claim.least || (controls.empty() && !claim.controls.empty())) return;
   const std::string id = fmt::format("claim-{}{}", claim.id, scale == 1 ? "" : fmt::format("-{}", scale));
   document.heading(3, id, Text(fmt::format("{}{}", claim.claim, scale == 1 ? "" : fmt::format(" (scale {})", scale))));
   document.paragraph(claim.question);
@@ -212,7 +222,7 @@ void add_reading_guide(Document& document, const std::vector<RunGroup>& groups) 
     items.push_back(Text()
                         .strong("Built-in stories ")
                         .add("were used by some runs in place of the text the published runs were trained on. They are "
-                             "far simpler: losses are much lower and cannot be compared with the published ones."));
+                             "another text, so their losses cannot be compared with the published ones."));
   }
   document.list(std::move(items));
 }
@@ -256,7 +266,7 @@ Table overview_table(const std::string& id, const std::vector<const RunGroup*>& 
          fmt::format("{:.2f}", static_cast<double>(run.parameters.trainable) / 1e6), text(told, 4), here.text(4),
          told && here.count > 0 && !group->scaled() ? fmt::format("{:+.4f}", here.mean - *told) : "–",
          spread_of(*group, final_loss).text(4), spread_of(*group, final_bits).text(4), text(told_gini, 3), gini.text(3),
-         run.timing.seconds > 0 ? fmt::format("{:.0f} s", run.timing.seconds) : "–"});
+         run.timing.seconds > 0 ? duration(run.timing.seconds) : "–"});
   }
   return table;
 }

@@ -9,7 +9,7 @@ namespace {
 TEST(DocumentText, NothingInItCanBecomeMarkup) {
   Document document("<b>title</b>");
   document.heading(2, "x", Text("a & b"));
-  document.paragraph(Text("1 < 2 ").strong("*x*").code("a|b").link("[there]", "x"));
+  document.paragraph(Text("1 < 2 ").strong("*x* ").code("a|b").link("[there]", "x"));
   document.quote("line\n<script>alert(1)</script>\xff");
   Chart chart{"c",
               "\"quoted\"",
@@ -22,10 +22,10 @@ TEST(DocumentText, NothingInItCanBecomeMarkup) {
   EXPECT_NE(html.find("&lt;script&gt;alert(1)&lt;/script&gt;\xEF\xBF\xBD"), std::string::npos)
       << "bytes that are not UTF-8 are replaced";
   EXPECT_NE(html.find("\\u003c/script>\\u003cb>"), std::string::npos) << "chart data cannot end its script";
-  EXPECT_NE(html.find("<strong>*x*</strong><code>a|b</code><a href=\"#x\">[there]</a>"), std::string::npos);
+  EXPECT_NE(html.find("<strong>*x* </strong><code>a|b</code><a href=\"#x\">[there]</a>"), std::string::npos);
   EXPECT_NE(html.find("default-src 'none'"), std::string::npos);
   const std::string markdown = write_markdown(document);
-  EXPECT_NE(markdown.find("1 \\< 2 **\\*x\\***a\\|b[\\[there\\]](#x)"), std::string::npos) << markdown;
+  EXPECT_NE(markdown.find("1 \\< 2 **\\*x\\*** a\\|b[\\[there\\]](#x)"), std::string::npos) << markdown;
   EXPECT_NE(markdown.find("> line \\<script\\>alert(1)"), std::string::npos);
 }
 

@@ -131,7 +131,7 @@ function dots(c, spec) {
   option.legend.show = false;
   const longest = Math.max(...spec.categories.map((name) => name.length));
   option.grid = { ...option.grid, top: 10, left: Math.min(190, 20 + 7 * longest) };
-  option.xAxis = axis(c, spec.x.name, { type: 'value', scale: true, axisLabel: { ...axis(c).axisLabel, formatter: short } });
+  option.xAxis = axis(c, spec.x.name, { type: 'value', scale: true, boundaryGap: ['12%', '12%'], axisLabel: { ...axis(c).axisLabel, formatter: short } });
   option.yAxis = axis(c, '', {
     type: 'category', data: spec.categories, inverse: true, axisTick: { show: false }, splitLine: { show: true, lineStyle: { color: c.line, opacity: 0.6 } },
     axisLabel: { ...axis(c).axisLabel, color: c.text, width: 170, overflow: 'truncate', interval: 0 },
