@@ -56,8 +56,7 @@ void dense_backward(Context& ctx, const Layer& layer, DenseTape& tape, const Ten
   ArenaScope scope(*ctx.arena);
   Tensor dact = ctx.scratch(tape.act.shape());
   linear_backward(ctx, dy, tape.act, layer.dense_weight[1], layer.dense_bias[1], &dact, Into::overwrite);
-  gelu_backward(ctx, tape.pre, dact);
-  linear_backward(ctx, dact, x, layer.dense_weight[0], layer.dense_bias[0], &dx, Into::add);
+  linear_gelu_backward(ctx, tape.pre, dact, x, layer.dense_weight[0], layer.dense_bias[0], &dx, Into::add);
 }
 
 namespace {
@@ -177,14 +176,13 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
     balance_loss(ctx, tape.query, layer.keys.routing_keys(), tape.temperature, tape.routing.indices, pass.taking_part, config.balance_loss, dquery, auxiliary);
   }
   if (dquery_above) add_into(ctx, *dquery_above, dquery);
-  Tensor draw = dquery;  // in place
+  Tensor draw = ctx.compute == ctx.master ? dquery : ctx.scratch(dquery.shape());  // in place where it can be
   query_backward(ctx, dquery, tape.raw, tape.query, tape.norms, grounded ? config.ground : 0.0, draw, grounded ? &dquery_below : nullptr);
 
   if (config.router == Router::mlp) {
     Tensor dact = ctx.scratch(tape.router_act.shape());
     linear_backward(ctx, draw, tape.router_act, layer.router_weight[1], layer.router_bias[1], &dact, Into::overwrite);
-    gelu_backward(ctx, tape.router_pre, dact);
-    linear_backward(ctx, dact, x, layer.router_weight[0], layer.router_bias[0], &dx, Into::add);
+    linear_gelu_backward(ctx, tape.router_pre, dact, x, layer.router_weight[0], layer.router_bias[0], &dx, Into::add);
   } else {
     linear_backward(ctx, draw, x, layer.router_weight[0], layer.router_bias[0], &dx, Into::add);
   }

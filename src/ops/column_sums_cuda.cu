@@ -1,5 +1,6 @@
-// Bytes moved: the matrix once (and its bf16 copy once); the partial sums are a few per cent of it.
+// Bytes moved: the matrix once (and what is written of it once); the partial sums are a few per cent of it.
 #include <algorithm>
+#include <type_traits>
 
 #include "ops/column_sums.h"
 
@@ -9,38 +10,109 @@ namespace {
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
+// WIDTH elements as they lie in memory: 16 bytes, or one element.
+template <typename T, int WIDTH>
+using Word = std::conditional_t<WIDTH == 1, T, uint4>;
+template <typename T, int WIDTH>
+__device__ __forceinline__ Word<T, WIDTH> load_word(const T* source) {
+  return *reinterpret_cast<const Word<T, WIDTH>*>(source);
+}
+template <typename T, int WIDTH>
+__device__ __forceinline__ void unpack(const Word<T, WIDTH>& word, float (&values)[WIDTH]) {
+  if constexpr (WIDTH == 1) {
+    values[0] = to_f32(word);
+  } else {
+    unpack16<T>(word, values);
+  }
+}
+
+// What is summed: `load` fetches what element `at` needs, `finish` gives the numbers to add and writes what else is to
+// be written. They are apart so that the loads of several rows are under way before anything is written.
+template <typename T, int WIDTH_>
+struct Plain {
+  static constexpr int WIDTH = WIDTH_, ahead = 8;
+  const T* x;
+  using Loaded = Word<T, WIDTH>;
+  __device__ Loaded load(std::int64_t at) const { return load_word<T, WIDTH>(x + at); }
+  __device__ void finish(std::int64_t, const Loaded& loaded, float (&values)[WIDTH]) const {
+    unpack<T, WIDTH>(loaded, values);
+  }
+};
+
+template <typename T, int WIDTH_>
+struct Copied {
+  static constexpr int WIDTH = WIDTH_, ahead = 8;
+  const T* x;
+  __nv_bfloat16* copy;
+  using Loaded = Word<T, WIDTH>;
+  __device__ Loaded load(std::int64_t at) const { return load_word<T, WIDTH>(x + at); }
+  __device__ void finish(std::int64_t at, const Loaded& loaded, float (&values)[WIDTH]) const {
+    unpack<T, WIDTH>(loaded, values);
+    store_elements<WIDTH>(copy + at, values);
+  }
+};
+
+template <typename T, int WIDTH_>
+struct GeluBackward {
+  static constexpr int WIDTH = WIDTH_, ahead = 4;
+  const T* pre;
+  T* dy;
+  struct Loaded {
+    Word<T, WIDTH> pre, dy;
+  };
+  __device__ Loaded load(std::int64_t at) const {
+    return {load_word<T, WIDTH>(pre + at), load_word<T, WIDTH>(dy + at)};
+  }
+  __device__ void finish(std::int64_t at, const Loaded& loaded, float (&values)[WIDTH]) const {
+    float x[WIDTH];
+    unpack<T, WIDTH>(loaded.pre, x);
+    unpack<T, WIDTH>(loaded.dy, values);
+#pragma unroll
+    for (int i = 0; i < WIDTH; ++i) values[i] *= gelu_slope<T>(x[i]);
+    store_elements<WIDTH>(dy + at, values);
+  }
+};
+
 // Block (x, y) sums rows [y*rows_per_chunk, ...) of the 32*WIDTH columns from x*32*WIDTH: warp w takes every eighth
-// row.
-template <typename T, int WIDTH, bool COPY>
-__global__ void __launch_bounds__(threads)
-    column_sums_kernel(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t rows_per_chunk,
-                       float* partials, __nv_bfloat16* copy) {
-  __shared__ float shared[warps][warp_size * WIDTH + 1];
+// row. partials: [chunks, columns]; null: nobody wants the sums.
+template <typename Source>
+__global__ void __launch_bounds__(threads) column_sums_kernel(Source source, std::int64_t rows, std::int64_t columns,
+                                                              std::int64_t rows_per_chunk, float* partials) {
+  constexpr int WIDTH = Source::WIDTH, ahead = Source::ahead, block_columns = warp_size * WIDTH;
+  __shared__ float shared[warps][block_columns + 1];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * warp_size + lane) * WIDTH;
+  const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * block_columns;
+  const std::int64_t column = first_column + lane * WIDTH;
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * rows_per_chunk;
   const std::int64_t end = min(rows, begin + rows_per_chunk);
   float sum[WIDTH] = {};
   if (column < columns) {
-#pragma unroll 4
-    for (std::int64_t row = begin + warp; row < end; row += warps) {
-      float values[WIDTH];
-      load_elements<WIDTH>(x + row * columns + column, values);
+    for (std::int64_t row = begin + warp; row < end; row += warps * ahead) {
+      typename Source::Loaded loaded[ahead];
 #pragma unroll
-      for (int i = 0; i < WIDTH; ++i) sum[i] += values[i];
-      if constexpr (COPY) store_elements<WIDTH>(copy + row * columns + column, values);
+      for (int j = 0; j < ahead; ++j) {
+        if (row + j * warps < end) loaded[j] = source.load((row + j * warps) * columns + column);
+      }
+#pragma unroll
+      for (int j = 0; j < ahead; ++j) {
+        if (row + j * warps >= end) break;
+        float values[WIDTH];
+        source.finish((row + j * warps) * columns + column, loaded[j], values);
+#pragma unroll
+        for (int i = 0; i < WIDTH; ++i) sum[i] += values[i];
+      }
     }
   }
+  if (partials == nullptr) return;
 #pragma unroll
   for (int i = 0; i < WIDTH; ++i) shared[warp][lane * WIDTH + i] = sum[i];
   __syncthreads();
-  for (int c = threadIdx.x; c < warp_size * WIDTH; c += threads) {
-    const std::int64_t target = static_cast<std::int64_t>(blockIdx.x) * warp_size * WIDTH + c;
-    if (target >= columns) continue;
+  const int here = static_cast<int>(min(static_cast<std::int64_t>(block_columns), columns - first_column));
+  for (int c = threadIdx.x; c < here; c += threads) {
     float total = 0.0f;
 #pragma unroll
     for (int w = 0; w < warps; ++w) total += shared[w][c];
-    partials[blockIdx.y * columns + target] = total;
+    partials[blockIdx.y * columns + first_column + c] = total;
   }
 }
 
@@ -51,8 +123,19 @@ __global__ void __launch_bounds__(threads) add_partials_kernel(const float* part
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * warp_size + lane;
   float sum = 0.0f;
   if (column < columns) {
-#pragma unroll 4
-    for (int chunk = warp; chunk < chunks; chunk += warps) sum += partials[chunk * columns + column];
+    constexpr int ahead = 16;  // loads under way together
+    for (int first = warp; first < chunks; first += ahead * warps) {
+      float values[ahead];
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+        const int chunk = first + i * warps;
+        values[i] = chunk < chunks ? partials[chunk * columns + column] : 0.0f;
+      }
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+        if (first + i * warps < chunks) sum += values[i];
+      }
+    }
   }
   shared[warp][lane] = sum;
   __syncthreads();
@@ -87,32 +170,57 @@ void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t 
   SOME_CUDA_LAUNCHED();
 }
 
+namespace {
+
+// With target null only what the source writes is wanted.
+template <typename Source>
+void launch_sums(Context& ctx, const Source& source, std::int64_t rows, std::int64_t columns, float* target) {
+  const int column_blocks = grid_for(columns, warp_size * Source::WIDTH);
+  // About four blocks a multiprocessor of the largest GPUs, but no fewer than 64 rows a block.
+  const std::int64_t chunks = std::clamp<std::int64_t>(528 / column_blocks, 1, (rows + 63) / 64);
+  const std::int64_t rows_per_chunk = (rows + chunks - 1) / chunks;
+  const int used = grid_for(rows, rows_per_chunk);
+  const ArenaScope scope(*ctx.arena);
+  float* partials = target != nullptr ? floats(ctx.scratch({used, columns}, DType::f32)) : nullptr;
+  column_sums_kernel<<<dim3(column_blocks, used), threads, 0, ctx.cuda->stream>>>(source, rows, columns, rows_per_chunk,
+                                                                                  partials);
+  SOME_CUDA_LAUNCHED();
+  if (target != nullptr) add_partials(ctx, partials, used, columns, target);
+}
+
+}  // namespace
+
 void add_column_sums(Context& ctx, const void* x, DType type, std::int64_t rows, std::int64_t columns, float* target,
                      __nv_bfloat16* copy) {
   if (rows == 0 || columns == 0) return;
   with_real_type(type, "a sum over rows", [&](auto tag) {
     using T = decltype(tag);
     constexpr int width = vector_width<T>;
-    const bool vectors = columns % 8 == 0 && aligned16(x) && aligned16(copy);
-    const int column_blocks = grid_for(columns, warp_size * (vectors ? width : 1));
-    // About four blocks a multiprocessor of the largest GPUs, but no fewer than 64 rows a block.
-    const std::int64_t chunks = std::clamp<std::int64_t>(528 / column_blocks, 1, (rows + 63) / 64);
-    const std::int64_t rows_per_chunk = (rows + chunks - 1) / chunks;
-    const int used = grid_for(rows, rows_per_chunk);
-    const ArenaScope scope(*ctx.arena);
-    float* partials = floats(ctx.scratch({used, columns}, DType::f32));
-    const dim3 grid(column_blocks, used);
     const T* source = static_cast<const T*>(x);
-    const auto launch = [&](auto kernel) {
-      kernel<<<grid, threads, 0, ctx.cuda->stream>>>(source, rows, columns, rows_per_chunk, partials, copy);
-      SOME_CUDA_LAUNCHED();
+    const auto launch = [&](auto of_width) {
+      constexpr int W = decltype(of_width)::value;
+      copy != nullptr ? launch_sums(ctx, Copied<T, W>{source, copy}, rows, columns, target)
+                      : launch_sums(ctx, Plain<T, W>{source}, rows, columns, target);
     };
-    if (vectors) {
-      copy != nullptr ? launch(column_sums_kernel<T, width, true>) : launch(column_sums_kernel<T, width, false>);
-    } else {
-      copy != nullptr ? launch(column_sums_kernel<T, 1, true>) : launch(column_sums_kernel<T, 1, false>);
-    }
-    add_partials(ctx, partials, used, columns, target);
+    if (columns % 8 == 0 && aligned16(x) && aligned16(copy))
+      launch(std::integral_constant<int, width>{});
+    else
+      launch(std::integral_constant<int, 1>{});
+  });
+}
+
+void gelu_backward_with_sums(Context& ctx, const void* pre, void* dy, DType type, std::int64_t rows,
+                             std::int64_t columns, float* target) {
+  if (rows == 0 || columns == 0) return;
+  with_real_type(type, "GELU", [&](auto tag) {
+    using T = decltype(tag);
+    constexpr int width = vector_width<T>;
+    const T* before = static_cast<const T*>(pre);
+    T* gradient = static_cast<T*>(dy);
+    if (columns % 8 == 0 && all_aligned16(before, gradient))
+      launch_sums(ctx, GeluBackward<T, width>{before, gradient}, rows, columns, target);
+    else
+      launch_sums(ctx, GeluBackward<T, 1>{before, gradient}, rows, columns, target);
   });
 }
 

@@ -1,6 +1,8 @@
 // Small helpers on whole tensors.
 #pragma once
 
+#include <span>
+
 #include "ops/op.h"
 
 namespace some {
@@ -23,8 +25,11 @@ SOME_OP(void, exponential, (Context& ctx, const Tensor& x, Tensor& y),
 // y += a * b, element by element; master
 SOME_OP(void, multiply_add, (Context& ctx, const Tensor& a, const Tensor& b, Tensor& y),
         (ctx, a, b, y))
-// total[e] += sum over the columns of counts[e, :]; counts: i32 [E, k], total: i64 [E]
-SOME_OP(void, add_counts, (Context& ctx, const Tensor& counts, Tensor& total),
-        (ctx, counts, total))
+// totals[l][e] += sum over the columns of counts[l][e, :], for each layer l; counts: i32 [E, k], totals: i64 [E]
+SOME_OP(void, add_counts, (Context& ctx, std::span<const Tensor> counts, std::span<const Tensor> totals),
+        (ctx, counts, totals))
+inline void add_counts(Context& ctx, const Tensor& counts, const Tensor& total) {
+  add_counts(ctx, std::span(&counts, 1), std::span(&total, 1));
+}
 
 }  // namespace some

@@ -145,12 +145,14 @@ void multiply_add(Context& ctx, const Tensor& a, const Tensor& b, Tensor& y) {
   });
 }
 
-void add_counts(Context&, const Tensor& counts, Tensor& total) {
-  const std::int64_t experts = counts.dim(0), k = counts.dim(1);
-  const std::int32_t* count = counts.data<std::int32_t>();
-  std::int64_t* sum = total.data<std::int64_t>();
-  for (std::int64_t e = 0; e < experts; ++e)
-    sum[e] += std::accumulate(count + e * k, count + (e + 1) * k, std::int64_t{0});
+void add_counts(Context&, std::span<const Tensor> counts, std::span<const Tensor> totals) {
+  for (std::size_t l = 0; l < counts.size(); ++l) {
+    const std::int64_t experts = counts[l].dim(0), k = counts[l].dim(1);
+    const std::int32_t* count = counts[l].data<std::int32_t>();
+    std::int64_t* sum = totals[l].data<std::int64_t>();
+    for (std::int64_t e = 0; e < experts; ++e)
+      sum[e] += std::accumulate(count + e * k, count + (e + 1) * k, std::int64_t{0});
+  }
 }
 
 }  // namespace some::cpu

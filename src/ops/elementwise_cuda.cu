@@ -1,5 +1,6 @@
 // Helpers on whole tensors: each reads and writes its elements once.
 #include <algorithm>
+#include <cmath>
 
 #include "ops/cuda_kernels.h"
 #include "ops/elementwise.h"
@@ -78,14 +79,17 @@ struct MultiplyAdd {
   __device__ void operator()(std::int64_t i) const { y[i] += a[i] * b[i]; }
 };
 
+constexpr int most_counts = 16;  // layers in one launch
+
 struct AddCounts {
-  const std::int32_t* counts;
-  int columns;
-  long long* total;
-  __device__ void operator()(std::int64_t e) const {
+  const std::int32_t* counts[most_counts];
+  long long* totals[most_counts];
+  int experts, columns;
+  __device__ void operator()(std::int64_t i) const {
+    const std::int64_t layer = i / experts, e = i % experts;
     long long sum = 0;
-    for (int i = 0; i < columns; ++i) sum += counts[e * columns + i];
-    total[e] += sum;
+    for (int j = 0; j < columns; ++j) sum += counts[layer][e * columns + j];
+    totals[layer][e] += sum;
   }
 };
 
@@ -122,6 +126,11 @@ void add_into(Context& ctx, const Tensor& x, Tensor& y) { transfer<true>(ctx, x,
 void convert(Context& ctx, const Tensor& x, Tensor& y) { transfer<false>(ctx, x, y, "convert"); }
 
 void fill(Context& ctx, double value, Tensor& x) {
+  // Zero is the same bits in every type.
+  if (value == 0.0 && !std::signbit(value)) {
+    if (x.bytes() > 0) SOME_CUDA_CHECK(cudaMemsetAsync(x.raw(), 0, x.bytes(), ctx.cuda->stream));
+    return;
+  }
   switch (x.dtype()) {
     case DType::f32:
       return for_each(ctx, x.elements(), Fill<float>{static_cast<float>(value), floats(x)});
@@ -179,8 +188,21 @@ void multiply_add(Context& ctx, const Tensor& a, const Tensor& b, Tensor& y) {
   for_each(ctx, y.elements(), MultiplyAdd{floats(a), floats(b), floats(y)});
 }
 
-void add_counts(Context& ctx, const Tensor& counts, Tensor& total) {
-  for_each(ctx, total.elements(), AddCounts{ints(counts), static_cast<int>(counts.dim(1)), longs(total)});
+void add_counts(Context& ctx, std::span<const Tensor> counts, std::span<const Tensor> totals) {
+  for (std::size_t begin = 0; begin < counts.size(); begin += most_counts) {
+    const std::size_t number = std::min<std::size_t>(most_counts, counts.size() - begin);
+    AddCounts add{};
+    add.experts = static_cast<int>(counts[begin].dim(0));
+    add.columns = static_cast<int>(counts[begin].dim(1));
+    for (std::size_t i = 0; i < number; ++i) {
+      if (counts[begin + i].shape() != counts[begin].shape() || totals[begin + i].elements() != add.experts)
+        failed("add_counts: counts {} and totals {} do not fit {}", counts[begin + i].shape().text(),
+               totals[begin + i].shape().text(), counts[begin].shape().text());
+      add.counts[i] = ints(counts[begin + i]);
+      add.totals[i] = longs(totals[begin + i]);
+    }
+    for_each(ctx, static_cast<std::int64_t>(number) * add.experts, add);
+  }
 }
 
 }  // namespace some::cuda

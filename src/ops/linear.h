@@ -23,8 +23,10 @@ SOME_OP(void, linear_backward, (Context& ctx, const Tensor& dy, const Tensor& x,
           const Param& bias, Tensor* dx, Into into),
         (ctx, dy, x, weight, bias, dx, into))
 
-// dpre = dy * GELU'(pre), written over dy (in place). dy, pre: same shape, compute.
-SOME_OP(void, gelu_backward, (Context& ctx, const Tensor& pre, Tensor& dy),
-        (ctx, pre, dy))
+// Backward of linear_gelu_forward: dy [T, out] compute is the gradient of y and becomes that of pre, dy * GELU'(pre), in
+// place; the rest as in linear_backward, from that.
+SOME_OP(void, linear_gelu_backward, (Context& ctx, const Tensor& pre, Tensor& dy, const Tensor& x,
+          const Param& weight, const Param& bias, Tensor* dx, Into into),
+        (ctx, pre, dy, x, weight, bias, dx, into))
 
 }  // namespace some

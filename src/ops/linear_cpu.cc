@@ -67,14 +67,16 @@ void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Para
   with_precision(ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weight, bias, dx, into); });
 }
 
-void gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy) {
+void linear_gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy, const Tensor& x, const Param& weight,
+                          const Param& bias, Tensor* dx, Into into) {
   with_precision(ctx, [&](auto zero) {
     using T = decltype(zero);
-    const T* x = pre.data<T>();
+    const T* before = pre.data<T>();
     T* gradient = dy.data<T>();
     parallel_chunks(pre.elements(), 16384, [&](std::int64_t begin, std::int64_t end) {
-      gelu_gradient(x + begin, gradient + begin, end - begin);
+      gelu_gradient(before + begin, gradient + begin, end - begin);
     });
+    backward<T>(ctx, dy, x, weight, bias, dx, into);
   });
 }
 

@@ -1,5 +1,5 @@
 // Dense layers through cuBLASLt, the bias in its epilogue. cuBLASLt's GELU is the tanh one, so the exact one is a pass
-// of its own.
+// of its own; backward, that pass sums the bias gradient too.
 #include "ops/column_sums.h"
 #include "ops/cuda_kernels.h"
 #include "ops/linear.h"
@@ -19,19 +19,6 @@ __global__ void __launch_bounds__(threads) gelu_kernel(const T* pre, T* y, std::
 #pragma unroll
   for (int j = 0; j < WIDTH; ++j) values[j] = gelu<T>(values[j]);
   store_elements<WIDTH>(y + i * WIDTH, values);
-}
-
-// dy *= GELU'(pre).
-template <typename T, int WIDTH>
-__global__ void __launch_bounds__(threads) gelu_backward_kernel(const T* pre, T* dy, std::int64_t vectors) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (i >= vectors) return;
-  float values[WIDTH], grads[WIDTH];
-  load_elements<WIDTH>(pre + i * WIDTH, values);
-  load_elements<WIDTH>(dy + i * WIDTH, grads);
-#pragma unroll
-  for (int j = 0; j < WIDTH; ++j) grads[j] *= gelu_slope<T>(values[j]);
-  store_elements<WIDTH>(dy + i * WIDTH, grads);
 }
 
 }  // namespace
@@ -64,24 +51,6 @@ void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, con
   });
 }
 
-void gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy) {
-  const std::int64_t count = pre.elements();
-  if (count == 0) return;
-  with_real_type(pre.dtype(), "GELU", [&](auto tag) {
-    using T = decltype(tag);
-    const T* source = elements_of<T>(pre);
-    T* target = elements_of<T>(dy);
-    constexpr int width = vector_width<T>;
-    if (count % width == 0 && all_aligned16(source, target)) {
-      gelu_backward_kernel<T, width>
-          <<<grid_for(count / width, threads), threads, 0, ctx.cuda->stream>>>(source, target, count / width);
-    } else {
-      gelu_backward_kernel<T, 1><<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(source, target, count);
-    }
-    SOME_CUDA_LAUNCHED();
-  });
-}
-
 void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias,
                      Tensor* dx, Into into) {
   const std::int64_t rows = x.dim(0), in = weight.value.dim(1), out = weight.value.dim(0);
@@ -109,6 +78,13 @@ void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Para
   if (dx != nullptr)
     matmul(ctx, rows, in, out, {grad.raw(), grad.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), false},
            dx->raw(), dx->dtype(), into == Into::add);
+}
+
+void linear_gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy, const Tensor& x, const Param& weight,
+                          const Param& bias, Tensor* dx, Into into) {
+  float* bias_grad = bias && bias.grad ? floats(bias.grad) : nullptr;
+  gelu_backward_with_sums(ctx, pre.raw(), dy.raw(), pre.dtype(), pre.dim(0), pre.dim(1), bias_grad);
+  cuda::linear_backward(ctx, dy, x, weight, Param(), dx, into);
 }
 
 }  // namespace some::cuda

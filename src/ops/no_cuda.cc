@@ -19,14 +19,16 @@ namespace {
 void linear_forward(Context&, const Tensor&, const Param&, const Param&, Tensor&) { refuse(); }
 void linear_gelu_forward(Context&, const Tensor&, const Param&, const Param&, Tensor&, Tensor&) { refuse(); }
 void linear_backward(Context&, const Tensor&, const Tensor&, const Param&, const Param&, Tensor*, Into) { refuse(); }
-void gelu_backward(Context&, const Tensor&, Tensor&) { refuse(); }
+void linear_gelu_backward(Context&, const Tensor&, Tensor&, const Tensor&, const Param&, const Param&, Tensor*, Into) {
+  refuse();
+}
 
 void add_norm_forward(Context&, const Tensor&, const Tensor*, const Param&, const Param&, Tensor&, Tensor&, Tensor&,
                       Tensor&) {
   refuse();
 }
 void norm_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Param&, const Param&,
-                   const Tensor*, Tensor&) {
+                   const Tensor*, Tensor&, Tensor*) {
   refuse();
 }
 
@@ -84,6 +86,6 @@ void sum_all(Context&, const Tensor&, Tensor&) { refuse(); }
 void gather_rows(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
 void exponential(Context&, const Tensor&, Tensor&) { refuse(); }
 void multiply_add(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
-void add_counts(Context&, const Tensor&, Tensor&) { refuse(); }
+void add_counts(Context&, std::span<const Tensor>, std::span<const Tensor>) { refuse(); }
 
 }  // namespace some::cuda

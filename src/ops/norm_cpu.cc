@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "ops/norm.h"
@@ -51,7 +52,7 @@ void forward(const Tensor& x, const Tensor* addend, const Param& weight, const P
 // With n = (sum - mean) * rstd and g = dy * weight: dsum = rstd * (g - mean(g) - n * mean(g n)).
 template <typename T>
 void backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& mean, const Tensor& rstd,
-              const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum) {
+              const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum, Tensor* copy) {
   const std::int64_t rows = dy.dim(0), d = dy.dim(1), chunks = (rows + row_grain - 1) / row_grain;
   const T* gradient = dy.data<T>();
   const T* input = sum.data<T>();
@@ -60,6 +61,7 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& m
   const T* scale = weight.value.data<T>();
   const T* more = extra != nullptr ? extra->data<T>() : nullptr;
   T* out = dsum.data<T>();
+  T* twin = copy != nullptr ? copy->data<T>() : nullptr;
   ArenaScope scope(*ctx.arena);
   T* scale_sums = ctx.scratch({chunks, d}).template data<T>();
   T* shift_sums = ctx.scratch({chunks, d}).template data<T>();
@@ -89,6 +91,7 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& m
         const T value = inverse * (g[i] * scale[i] - mean_g - normal * mean_gn);
         target[i] = other != nullptr ? value + other[i] : value;
       }
+      if (twin != nullptr) std::copy_n(target, d, twin + row * d);
     }
   });
   if (weight.grad) add_partials(scale_sums, chunks, d, weight.grad.data<T>());
@@ -103,9 +106,9 @@ void add_norm_forward(Context& ctx, const Tensor& x, const Tensor* addend, const
 }
 
 void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& mean, const Tensor& rstd,
-                   const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum) {
-  with_precision(ctx,
-                 [&](auto zero) { backward<decltype(zero)>(ctx, dy, sum, mean, rstd, weight, bias, extra, dsum); });
+                   const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum, Tensor* copy) {
+  with_precision(
+      ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, sum, mean, rstd, weight, bias, extra, dsum, copy); });
 }
 
 }  // namespace some::cpu

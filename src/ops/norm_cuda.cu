@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(threads)
 template <typename T, int PARTS, int WIDTH>
 __global__ void __launch_bounds__(threads)
     norm_backward_kernel(const T* dy, const T* sum, const float* means, const float* rstds, const float* weight,
-                         const T* extra, T* dsum, float* partials, std::int64_t rows, int d) {
+                         const T* extra, T* dsum, T* copy, float* partials, std::int64_t rows, int d) {
   constexpr int columns = PARTS * warp_size * WIDTH;
   __shared__ float shared[warps / 2][columns];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
@@ -162,8 +162,10 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
       for (int i = 0; i < WIDTH; ++i) grads[p][i] = rstd * (grads[p][i] - mean_g - normal[p][i] * mean_gn) + more[i];
       store_elements<WIDTH>(dsum + base + column, grads[p]);
+      if (copy != nullptr) store_elements<WIDTH>(copy + base + column, grads[p]);
     }
   }
+  if (partials == nullptr) return;
   // Both sums over the block's warps: the upper half of the warps hands its numbers over, then the lower half is added
   // in order.
 #pragma unroll
@@ -200,7 +202,7 @@ __global__ void __launch_bounds__(threads)
 template <typename T>
 __global__ void __launch_bounds__(threads)
     norm_backward_any_kernel(const T* dy, const T* sum, const float* means, const float* rstds, const float* weight,
-                             const T* extra, T* dsum, std::int64_t rows, int d) {
+                             const T* extra, T* dsum, T* copy, std::int64_t rows, int d) {
   const int lane = threadIdx.x % warp_size;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (row >= rows) return;
@@ -215,7 +217,9 @@ __global__ void __launch_bounds__(threads)
   for (int c = lane; c < d; c += warp_size) {
     const float g = to_f32(dy[row * d + c]) * weight[c], n = (to_f32(sum[row * d + c]) - mean) * rstd;
     const float more = extra != nullptr ? to_f32(extra[row * d + c]) : 0.0f;
-    dsum[row * d + c] = from_f32<T>(rstd * (g - mean_g - n * mean_gn) + more);
+    const T result = from_f32<T>(rstd * (g - mean_g - n * mean_gn) + more);
+    dsum[row * d + c] = result;
+    if (copy != nullptr) copy[row * d + c] = result;
   }
 }
 
@@ -275,7 +279,7 @@ void add_norm_forward(Context& ctx, const Tensor& x, const Tensor* addend, const
 }
 
 void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& mean, const Tensor& rstd,
-                   const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum) {
+                   const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum, Tensor* copy) {
   const std::int64_t rows = dy.dim(0);
   const int d = static_cast<int>(dy.dim(1));
   if (rows == 0) return;
@@ -287,17 +291,18 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
     const T* more = extra != nullptr ? elements_of<T>(*extra) : nullptr;
     const float* scale = floats(weight.value);
     T* out = elements_of<T>(dsum);
+    T* twin = copy != nullptr ? elements_of<T>(*copy) : nullptr;
     float* scale_grad = weight.grad ? floats(weight.grad) : nullptr;
     float* shift_grad = bias.grad ? floats(bias.grad) : nullptr;
     const ArenaScope scope(*ctx.arena);
     // Registers hold two sums a column, so only rows of up to 32 columns a lane are done in one pass.
-    const bool vectors = d % width == 0 && d <= 1024 && all_aligned16(grad, input, more, scale, out);
+    const bool vectors = d % width == 0 && d <= 1024 && all_aligned16(grad, input, more, scale, out, twin);
     if (vectors) {
       const int blocks = static_cast<int>(std::clamp<std::int64_t>((rows + 4 * warps - 1) / (4 * warps), 1, 264));
-      float* partials = floats(ctx.scratch({blocks, 2, d}, DType::f32));
+      float* partials = with_parameters ? floats(ctx.scratch({blocks, 2, d}, DType::f32)) : nullptr;
       const auto launch = [&](auto kernel) {
         kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(grad, input, floats(mean), floats(rstd), scale, more, out,
-                                                         partials, rows, d);
+                                                         twin, partials, rows, d);
         SOME_CUDA_LAUNCHED();
       };
       const int parts = (d + warp_size * width - 1) / (warp_size * width);
@@ -322,7 +327,7 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
       add_partials(ctx, partials, chunks, 2 * d, scale_grad, d, shift_grad);
     }
     norm_backward_any_kernel<T><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
-        grad, input, floats(mean), floats(rstd), scale, more, out, rows, d);
+        grad, input, floats(mean), floats(rstd), scale, more, out, twin, rows, d);
     SOME_CUDA_LAUNCHED();
   });
 }

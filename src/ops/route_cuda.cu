@@ -31,7 +31,8 @@ struct WarpRow {
       if (column(p) < d) load_elements<WIDTH>(source + column(p), v[p]);
     }
   }
-  __device__ void store(float* target, int d) const {
+  template <typename T>
+  __device__ void store(T* target, int d) const {
 #pragma unroll
     for (int p = 0; p < PARTS; ++p) {
       if (column(p) < d) store_elements<WIDTH>(target + column(p), v[p]);
@@ -94,10 +95,10 @@ __device__ __forceinline__ void project(const Row& direction, float scale, float
   g.scale(1.0f / length);
 }
 
-template <typename Row>
+template <typename Row, typename T>
 __global__ void __launch_bounds__(threads)
     query_backward_kernel(const float* dquery, const float* raw, const float* query, const float* norms, float ground,
-                          float* draw, float* dprevious, std::int64_t rows, int d) {
+                          T* draw, float* dprevious, std::int64_t rows, int d) {
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   Row g, direction;
@@ -331,11 +332,14 @@ void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const
   const int d = static_cast<int>(raw.dim(1));
   if (rows == 0) return;
   float* below = dprevious != nullptr ? floats(*dprevious) : nullptr;
-  with_row(d, all_aligned16(dquery.raw(), raw.raw(), query.raw(), draw.raw(), below), [&](auto row) {
-    query_backward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
-        floats(dquery), floats(raw), floats(query), floats(norms), static_cast<float>(ground), floats(draw), below,
-        rows, d);
-    SOME_CUDA_LAUNCHED();
+  with_real_type(draw.dtype(), "the gradient of a query", [&](auto tag) {
+    auto* target = elements_of<decltype(tag)>(draw);
+    with_row(d, all_aligned16(dquery.raw(), raw.raw(), query.raw(), draw.raw(), below), [&](auto row) {
+      query_backward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
+          floats(dquery), floats(raw), floats(query), floats(norms), static_cast<float>(ground), target, below, rows,
+          d);
+      SOME_CUDA_LAUNCHED();
+    });
   });
 }
 

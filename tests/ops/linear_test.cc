@@ -72,15 +72,24 @@ OpCase linear_gelu_case(std::int64_t rows, std::int64_t in, std::int64_t out) {
   one.name = fmt::format("linear_gelu_{}x{}x{}", rows, in, out);
   one.inputs = [=] { return linear_inputs(rows, in, out); };
   one.run = [=](Lab& lab, const Arrays& in_) {
-    const Param weight = lab.param(in_.at("weight")), bias = lab.param(in_.at("bias"));
+    const Param weight = lab.param(in_.at("weight"), in_.at("dweight0")),
+                bias = lab.param(in_.at("bias"), in_.at("dbias0"));
     Tensor pre = lab.new_compute({rows, out}), y = lab.new_compute({rows, out});
     linear_gelu_forward(lab.context(), lab.compute(in_.at("x")), weight, bias, pre, y);
     Tensor dy = lab.compute(in_.at("dy"));
-    gelu_backward(lab.context(), pre, dy);
-    // No bias gradient in this table: column sums of dpre are the bias's.
-    const Param learnt = lab.param(in_.at("bias"), in_.at("dbias0"));
-    linear_backward(lab.context(), dy, lab.compute(in_.at("x")), weight, learnt, nullptr, Into::overwrite);
-    return Arrays{{"pre", read(pre)}, {"y", read(y)}, {"dpre", read(dy)}, {"dbias", read(learnt.grad)}};
+    Tensor dx = lab.new_compute({rows, in});
+    linear_gelu_backward(lab.context(), pre, dy, lab.compute(in_.at("x")), weight, bias, &dx, Into::overwrite);
+    // A layer without a bias passes on the same.
+    Tensor dy_plain = lab.compute(in_.at("dy")), dx_plain = lab.new_compute({rows, in});
+    linear_gelu_backward(lab.context(), pre, dy_plain, lab.compute(in_.at("x")), lab.param(in_.at("weight")), Param(),
+                         &dx_plain, Into::overwrite);
+    return Arrays{{"pre", read(pre)},
+                  {"y", read(y)},
+                  {"dpre", read(dy)},
+                  {"dbias", read(bias.grad)},
+                  {"dx", read(dx)},
+                  {"dx_plain", read(dx_plain)},
+                  {"dweight", read(weight.grad)}};
   };
   one.reference = [=](const Arrays& in_) {
     const Array pre = plain_affine(in_.at("x"), in_.at("weight"), &in_.at("bias"));
@@ -89,7 +98,7 @@ OpCase linear_gelu_case(std::int64_t rows, std::int64_t in, std::int64_t out) {
     return Arrays{{"pre", pre}, {"y", y}};
   };
   one.loss = {{"y", "dy"}};
-  one.gradients = {{"bias", "dbias", "dbias0"}};
+  one.gradients = {{"bias", "dbias", "dbias0"}, {"weight", "dweight", "dweight0"}, {"x", "dx"}, {"x", "dx_plain"}};
   return one;
 }
 
@@ -103,6 +112,7 @@ const bool added = add_cases({
     linear_gelu_case(1, 12, 11),
     linear_gelu_case(65, 24, 96),
     linear_gelu_case(300, 16, 520),
+    linear_gelu_case(2100, 16, 72),
 });
 
 }  // namespace

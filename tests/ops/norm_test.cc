@@ -33,6 +33,10 @@ OpCase norm_case(std::int64_t rows, std::int64_t d, bool with_addend, bool with_
     Tensor over = lab.compute(in.at("dy"));
     norm_backward(lab.context(), over, sum, mean, rstd, plain_weight, plain_bias, with_extra ? &extra : nullptr, over);
     results["dsum_over_dy"] = read(over);
+    // Written twice, the second time over dy.
+    Tensor twin = lab.compute(in.at("dy"));
+    norm_backward(lab.context(), twin, sum, mean, rstd, plain_weight, bias, with_extra ? &extra : nullptr, dsum, &twin);
+    results["dsum_copy"] = read(twin);
     if (with_extra) {
       norm_backward(lab.context(), dy, sum, mean, rstd, plain_weight, plain_bias, &extra, extra);
       results["dsum_over_extra"] = read(extra);
@@ -60,15 +64,19 @@ OpCase norm_case(std::int64_t rows, std::int64_t d, bool with_addend, bool with_
   // `extra` is by definition the gradient that reaches `sum` on another way.
   one.loss = {{"y", "dy"}};
   if (with_extra) one.loss.push_back({"sum", "dsum_extra"});
-  one.gradients = {
-      {"x", "dsum"}, {"x", "dsum_over_dy"}, {"weight", "dweight", "dweight0"}, {"bias", "dbias", "dbias0"}};
+  one.gradients = {{"x", "dsum"},
+                   {"x", "dsum_over_dy"},
+                   {"x", "dsum_copy"},
+                   {"weight", "dweight", "dweight0"},
+                   {"bias", "dbias", "dbias0"}};
   if (with_extra) one.gradients.push_back({"x", "dsum_over_extra"});
   return one;
 }
 
 const bool added =
     add_cases({norm_case(1, 12, true, false), norm_case(1, 2, false, true), norm_case(67, 48, true, true),
-               norm_case(5, 11, false, false), norm_case(300, 384, true, false), norm_case(129, 64, false, true)});
+               norm_case(5, 11, false, false), norm_case(300, 384, true, false), norm_case(9000, 72, true, false),
+               norm_case(129, 64, false, true)});
 
 }  // namespace
 }  // namespace some::test

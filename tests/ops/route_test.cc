@@ -41,7 +41,13 @@ OpCase query_case(std::int64_t tokens, std::int64_t d, double ground, bool groun
     query_backward(lab.context(), dquery, raw, query, norms, ground, draw, grounded ? &dprevious : nullptr);
     Tensor over = lab.master(in.at("dquery"));
     query_backward(lab.context(), over, raw, query, norms, ground, over, nullptr);
-    Arrays results{{"query", read(query)}, {"norms", read(norms)}, {"draw", read(draw)}, {"draw_in_place", read(over)}};
+    Tensor rounded = lab.new_compute({tokens, d});
+    query_backward(lab.context(), dquery, raw, query, norms, ground, rounded, nullptr);
+    Arrays results{{"query", read(query)},
+                   {"norms", read(norms)},
+                   {"draw", read(draw)},
+                   {"draw_in_place", read(over)},
+                   {"draw_compute", read(rounded)}};
     if (grounded) results["dprevious"] = read(dprevious);
     return results;
   };
@@ -57,7 +63,7 @@ OpCase query_case(std::int64_t tokens, std::int64_t d, double ground, bool groun
     return Arrays{{"query", query}, {"norms", norms}};
   };
   one.loss = {{"query", "dquery"}};
-  one.gradients = {{"raw", "draw"}, {"raw", "draw_in_place"}};
+  one.gradients = {{"raw", "draw"}, {"raw", "draw_in_place"}, {"raw", "draw_compute"}};
   if (grounded) one.gradients.push_back({"previous", "dprevious", "dprevious0"});
   return one;
 }
