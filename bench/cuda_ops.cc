@@ -146,11 +146,13 @@ void register_all() {
     time_loop(state, 0, 2.0 * static_cast<double>(rows * d * 2 * d),
               [&] { linear_gelu_forward(*b.ctx, x, weight, bias, pre, y); });
   });
-  add("gelu_backward_1024", [](auto& state, std::int64_t rows) {
+  add("linear_gelu_backward_512_1024", [](auto& state, std::int64_t rows) {
     Bench b;
-    const Tensor pre = b.random({rows, 2 * d}, DType::bf16);
-    Tensor dy = b.random({rows, 2 * d}, DType::bf16);
-    time_loop(state, 6.0 * static_cast<double>(rows * 2 * d), 0, [&] { gelu_backward(*b.ctx, pre, dy); });
+    const Tensor x = b.random({rows, d}, DType::bf16), pre = b.random({rows, 2 * d}, DType::bf16);
+    const Param weight = b.param({2 * d, d}, 0.05), bias = b.param({2 * d}, 0.05);
+    Tensor dy = b.random({rows, 2 * d}, DType::bf16), dx = b.empty({rows, d}, DType::bf16);
+    time_loop(state, 0, 4.0 * static_cast<double>(rows * d * 2 * d),
+              [&] { linear_gelu_backward(*b.ctx, pre, dy, x, weight, bias, &dx, Into::overwrite); });
   });
   add("add_norm", [](auto& state, std::int64_t rows) {
     Bench b;
@@ -199,6 +201,33 @@ void register_all() {
       clear_key_sums(*b.ctx, sums);
       add_key_sums(*b.ctx, c.query, c.routing, nullptr, SumOptions{}, sums);
     });
+  });
+  add("key_sums_10_layers", [](auto& state, std::int64_t rows) {
+    Bench b;
+    Choices c(b, rows);
+    std::vector<KeySums> sums;
+    for (int l = 0; l < 10; ++l) sums.push_back(make_key_sums(*b.ctx, experts, top_k, d, false));
+    std::vector<LayerChoices> layers;
+    for (KeySums& own : sums) layers.push_back({c.query, c.routing, SumOptions{}, &own});
+    time_loop(state, 40.0 * static_cast<double>(rows * top_k * d), 0, [&] {
+      clear_key_sums(*b.ctx, sums);
+      add_key_sums(*b.ctx, layers, nullptr);
+    });
+  });
+  add("key_update_10_layers", [](auto& state, std::int64_t rows) {
+    Bench b;
+    Choices c(b, rows);
+    KeySettings settings;
+    settings.decay_warmup = 0;
+    KeySums sums = make_key_sums(*b.ctx, experts, top_k, d, false);
+    add_key_sums(*b.ctx, c.query, c.routing, nullptr, SumOptions{}, sums);
+    std::vector<KeyState> keys;
+    for (int l = 0; l < 10; ++l) keys.push_back(make_key_state(*b.ctx, experts, d, 1, l, settings));
+    UpdateOptions options;
+    options.beta = 0.005;
+    std::vector<LayerUpdate> layers;
+    for (KeyState& own : keys) layers.push_back({&own, &sums, options});
+    time_loop(state, 0, 0, [&] { update_keys(*b.ctx, layers, settings); });
   });
   add("key_update", [](auto& state, std::int64_t rows) {
     Bench b;

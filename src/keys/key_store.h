@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/random.h"
 #include "keys/settings.h"
@@ -38,7 +39,9 @@ struct KeySums {
 };
 
 KeySums make_key_sums(Context& ctx, int experts, int top_k, int d_model, bool with_sample);
-SOME_OP(void, clear_key_sums, (Context& ctx, KeySums& sums), (ctx, sums))
+// Of any number of layers at once, as are the two below: on a GPU each layer is little work, and a launch takes as long.
+SOME_OP(void, clear_key_sums, (Context& ctx, std::span<KeySums> layers), (ctx, layers))
+inline void clear_key_sums(Context& ctx, KeySums& sums) { clear_key_sums(ctx, std::span(&sums, 1)); }
 
 struct SumOptions {
   double fraction = 1.0;            // update_fraction: position p takes part when stream.uniform(p) < fraction
@@ -46,17 +49,38 @@ struct SumOptions {
   std::int64_t first_position = 0;  // number of the first row of this micro-batch among the step's positions
 };
 
-// Adds the rows whose targets[t] >= 0 (every row when targets is null). query: [T, d] master. routing has k' columns, k' <= k.
-SOME_OP(void, add_key_sums, (Context& ctx, const Tensor& query, const Routing& routing, const Tensor* targets, const SumOptions& options, KeySums& sums),
-        (ctx, query, routing, targets, options, sums))
+// One layer's queries and choices, and where they are added up.
+struct LayerChoices {
+  Tensor query;     // [T, d] master
+  Routing routing;  // k' columns, k' <= k
+  SumOptions options;
+  KeySums* sums = nullptr;
+};
+
+// Adds the rows whose targets[t] >= 0 (every row when targets is null). The layers have equal shapes.
+SOME_OP(void, add_key_sums, (Context& ctx, std::span<const LayerChoices> layers, const Tensor* targets), (ctx, layers, targets))
+inline void add_key_sums(Context& ctx, const Tensor& query, const Routing& routing, const Tensor* targets, const SumOptions& options, KeySums& sums) {
+  const LayerChoices one{query, routing, options, &sums};
+  add_key_sums(ctx, std::span(&one, 1), targets);
+}
 
 struct UpdateOptions {
   double beta = 0.0;    // beta * annealing(step) * beta_layer_scale[layer]: already multiplied
   RandomStream stream;  // for the noise of rebirth: random_stream(seed, "phoenix.<layer>.<step>")
 };
 
-// The update of spec 4, in its order; state.steps is incremented. Nothing else happens when no position took part.
-SOME_OP(void, update_keys, (Context& ctx, KeyState& state, const KeySums& sums, const KeySettings& settings, const UpdateOptions& options),
-        (ctx, state, sums, settings, options))
+struct LayerUpdate {
+  KeyState* state = nullptr;
+  const KeySums* sums = nullptr;
+  UpdateOptions options;
+};
+
+// The update of spec 4, in its order; each state.steps is incremented. Nothing else happens to a layer in which no position took part. The layers
+// have equal shapes.
+SOME_OP(void, update_keys, (Context& ctx, std::span<const LayerUpdate> layers, const KeySettings& settings), (ctx, layers, settings))
+inline void update_keys(Context& ctx, KeyState& state, const KeySums& sums, const KeySettings& settings, const UpdateOptions& options) {
+  const LayerUpdate one{&state, &sums, options};
+  update_keys(ctx, std::span(&one, 1), settings);
+}
 
 }  // namespace some

@@ -170,9 +170,7 @@ void add(Context& ctx, const Tensor& query, const Routing& routing, const Tensor
   if (sums.sample_priority) add_sample<T>(ctx, query, choices, options, sums);
 }
 
-}  // namespace
-
-void clear_key_sums(Context&, KeySums& sums) {
+void clear(KeySums& sums) {
   sums.slot_counts.zero();
   sums.gate_sums.zero();
   sums.query_sums.zero();
@@ -184,20 +182,30 @@ void clear_key_sums(Context&, KeySums& sums) {
   }
 }
 
-void add_key_sums(Context& ctx, const Tensor& query, const Routing& routing, const Tensor* targets,
-                  const SumOptions& options, KeySums& sums) {
-  const std::int64_t rows = query.dim(0);
-  if (query.dim(1) != sums.query_sums.dim(2) || routing.indices.dim(0) != rows ||
-      routing.indices.dim(1) > sums.slot_counts.dim(1) || routing.gates.shape() != routing.indices.shape() ||
-      (targets != nullptr && targets->elements() != rows)) {
-    failed("key sums {} do not fit queries {} with choices {} and gates {}", sums.query_sums.shape().text(),
-           query.shape().text(), routing.indices.shape().text(), routing.gates.shape().text());
-  }
-  if (rows == 0) return;
-  if (query.dtype() == DType::f64) {
-    add<double>(ctx, query, routing, targets, options, sums);
-  } else {
-    add<float>(ctx, query, routing, targets, options, sums);
+}  // namespace
+
+void clear_key_sums(Context&, std::span<KeySums> layers) {
+  for (KeySums& sums : layers) clear(sums);
+}
+
+void add_key_sums(Context& ctx, std::span<const LayerChoices> layers, const Tensor* targets) {
+  for (const LayerChoices& layer : layers) {
+    const Tensor& query = layer.query;
+    const Routing& routing = layer.routing;
+    KeySums& sums = *layer.sums;
+    const std::int64_t rows = query.dim(0);
+    if (query.dim(1) != sums.query_sums.dim(2) || routing.indices.dim(0) != rows ||
+        routing.indices.dim(1) > sums.slot_counts.dim(1) || routing.gates.shape() != routing.indices.shape() ||
+        (targets != nullptr && targets->elements() != rows)) {
+      failed("key sums {} do not fit queries {} with choices {} and gates {}", sums.query_sums.shape().text(),
+             query.shape().text(), routing.indices.shape().text(), routing.gates.shape().text());
+    }
+    if (rows == 0) continue;
+    if (query.dtype() == DType::f64) {
+      add<double>(ctx, query, routing, targets, layer.options, sums);
+    } else {
+      add<float>(ctx, query, routing, targets, layer.options, sums);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 // The additive sums of spec 4 on the GPU. Choices are sorted by (expert, slot); then every sum has one owner and a
-// fixed order. Bytes moved: each chosen query once a choice (T*k*d*4), mostly from L2.
+// fixed order. Bytes moved: each chosen query once a choice (T*k*d*4), mostly from L2. A layer alone does not fill the
+// GPU: every kernel takes several.
 #include <algorithm>
 
 #include "keys/key_store.h"
@@ -12,16 +13,26 @@ namespace {
 
 constexpr int threads = 512;
 constexpr int most_shared_experts = 96;  // whose pair counts fit in a block's shared memory
-constexpr int most_listed = 8192;        // (expert, slot) pairs that the counting sort takes; beyond, CUB sorts
+constexpr int most_layers = 12;          // in one launch: what describes them travels with it, 4 KB at most
+constexpr std::int64_t most_scratch = std::int64_t{128} << 20;  // bytes of partial sums at once
+constexpr int most_listed = 8192;  // (expert, slot) pairs that the counting sort takes; beyond, CUB sorts
 
+// One layer's choices, and what is made of them.
 struct Batch {
   const std::int32_t* indices;
+  const float *gates, *query;
   const std::int32_t* targets;  // null: every row takes part
   std::int64_t rows;
   int slots, top_k, experts;
   double fraction;
   RandomStream stream;
   std::int64_t first_position;
+  std::int32_t *keys, *items;     // of every choice, as they stand; items may be null
+  std::int32_t *counts, *starts;  // of the counting sort; null where CUB sorts
+  std::int32_t *sorted_keys, *sorted_items;
+  unsigned long long* positions;  // the sums
+  std::int32_t *together, *slot_counts;
+  float *gate_sums, *query_sums;
 
   __device__ bool takes(std::int64_t row) const {
     return (targets == nullptr || targets[row] >= 0) && takes_part(stream, fraction, first_position + row);
@@ -31,13 +42,18 @@ struct Batch {
   __host__ __device__ int all_keys() const { return (experts + 1) * top_k; }
 };
 
-// The sort key of every choice, how many of each key this block has (counts: [blocks, all_keys], not written when
-// null), the number of positions, and how often two experts were chosen by one token. Whole numbers: atomic additions
-// give the same result in any order.
-__global__ void __launch_bounds__(threads)
-    list_choices_kernel(Batch batch, std::int32_t* keys, std::int32_t* items, std::int32_t* counts,
-                        unsigned long long* positions, std::int32_t* together) {
+struct Batches {
+  Batch layer[most_layers];
+};
+static_assert(sizeof(Batches) <= 4000);
+
+// Block (x, y): tokens x of layer y. The sort key of every choice, how many of each key this block has (counts:
+// [blocks, all_keys], not written when null), the number of positions, and how often two experts were chosen by one
+// token. Whole numbers: atomic additions give the same result in any order.
+__global__ void __launch_bounds__(threads) list_choices_kernel(const __grid_constant__ Batches batches) {
   extern __shared__ std::int32_t dynamic[];
+  const Batch& batch = batches.layer[blockIdx.y];
+  std::int32_t *keys = batch.keys, *items = batch.items, *counts = batch.counts, *together = batch.together;
   const int experts = batch.experts, slots = batch.slots;
   const bool pairs_in_shared = experts <= most_shared_experts;
   std::int32_t* pairs = dynamic;  // [E, E], the part above the diagonal; not used with many experts
@@ -71,7 +87,7 @@ __global__ void __launch_bounds__(threads)
     }
   }
   const int count = __syncthreads_count(takes);
-  if (threadIdx.x == 0 && count > 0) atomicAdd(positions, static_cast<unsigned long long>(count));
+  if (threadIdx.x == 0 && count > 0) atomicAdd(batch.positions, static_cast<unsigned long long>(count));
   if (counts != nullptr) {
     for (int i = threadIdx.x; i < batch.all_keys(); i += blockDim.x)
       counts[static_cast<std::int64_t>(blockIdx.x) * batch.all_keys() + i] = histogram[i];
@@ -84,9 +100,12 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// One block. counts[b, key] becomes the number of choices of this key in the blocks before b; starts[key] the place of
-// its first choice.
-__global__ void __launch_bounds__(1024) scan_kernel(std::int32_t* counts, int blocks, int keys, std::int32_t* starts) {
+// One block a layer. counts[b, key] becomes the number of choices of this key in the blocks before b; starts[key] the
+// place of its first choice.
+__global__ void __launch_bounds__(1024) scan_kernel(const __grid_constant__ Batches batches, int blocks) {
+  const Batch& batch = batches.layer[blockIdx.x];
+  std::int32_t *counts = batch.counts, *starts = batch.starts;
+  const int keys = batch.all_keys();
   __shared__ std::int32_t warp_totals[warp_size];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   std::int32_t before = 0;  // choices of all keys of the rounds before
@@ -129,10 +148,10 @@ __global__ void __launch_bounds__(1024) scan_kernel(std::int32_t* counts, int bl
 
 // The same blocks as list_choices_kernel. Tokens keep their order within a key: a choice stands behind those of the
 // blocks before, of the warps before, and of the lanes before.
-__global__ void __launch_bounds__(threads)
-    place_kernel(Batch batch, const std::int32_t* keys, const std::int32_t* counts, const std::int32_t* starts,
-                 std::int32_t* sorted_keys, std::int32_t* sorted_items) {
+__global__ void __launch_bounds__(threads) place_kernel(const __grid_constant__ Batches batches) {
   extern __shared__ unsigned short in_warp[];  // [warps, E + 1] of one slot
+  const Batch& batch = batches.layer[blockIdx.y];
+  const std::int32_t *keys = batch.keys, *counts = batch.counts, *starts = batch.starts;
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size, warps = blockDim.x / warp_size,
             buckets = batch.experts + 1;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -149,8 +168,8 @@ __global__ void __launch_bounds__(threads)
     if (here) {
       int place = starts[key] + counts[static_cast<std::int64_t>(blockIdx.x) * batch.all_keys() + key] + rank;
       for (int w = 0; w < warp; ++w) place += in_warp[w * buckets + bucket];
-      sorted_keys[place] = key;
-      sorted_items[place] = static_cast<std::int32_t>(row * batch.slots + slot);
+      batch.sorted_keys[place] = key;
+      batch.sorted_items[place] = static_cast<std::int32_t>(row * batch.slots + slot);
     }
     __syncthreads();
   }
@@ -168,27 +187,30 @@ __device__ int first_not_below(const std::int32_t* keys, int count, std::int32_t
   return low;
 }
 
-// Block e: how many choices each slot of expert e has, and the sum of their gates. starts may be null: then the places
-// are searched.
-__global__ void __launch_bounds__(1024)
-    expert_sums_kernel(SortedPairs sorted, int count, int top_k, const std::int32_t* starts, const float* gates,
-                       std::int32_t* slot_counts, float* gate_sums) {
+// Block (e, y): how many choices each slot of expert e of layer y has, and the sum of their gates. starts may be null:
+// then the places are searched.
+__global__ void __launch_bounds__(1024) expert_sums_kernel(const __grid_constant__ Batches batches) {
+  const Batch& batch = batches.layer[blockIdx.y];
+  const std::int32_t* starts = batch.starts;
+  const int count = static_cast<int>(batch.rows) * batch.slots, top_k = batch.top_k;
   __shared__ double shared[warp_size];
   __shared__ int range[2];
   const int first = static_cast<int>(blockIdx.x) * top_k;
   for (int i = threadIdx.x; i < top_k; i += blockDim.x) {
-    const int begin = starts != nullptr ? starts[first + i] : first_not_below(sorted.keys, count, first + i);
-    const int end = starts != nullptr ? starts[first + i + 1] : first_not_below(sorted.keys, count, first + i + 1);
-    slot_counts[first + i] += end - begin;
+    const int begin = starts != nullptr ? starts[first + i] : first_not_below(batch.sorted_keys, count, first + i);
+    const int end =
+        starts != nullptr ? starts[first + i + 1] : first_not_below(batch.sorted_keys, count, first + i + 1);
+    batch.slot_counts[first + i] += end - begin;
     if (i == 0) range[0] = begin;
     if (i == top_k - 1) range[1] = end;
   }
   __syncthreads();
   double sum = 0.0;
 #pragma unroll 4
-  for (int j = range[0] + static_cast<int>(threadIdx.x); j < range[1]; j += 1024) sum += gates[sorted.items[j]];
+  for (int j = range[0] + static_cast<int>(threadIdx.x); j < range[1]; j += 1024)
+    sum += batch.gates[batch.sorted_items[j]];
   sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) gate_sums[blockIdx.x] = static_cast<float>(gate_sums[blockIdx.x] + sum);
+  if (threadIdx.x == 0) batch.gate_sums[blockIdx.x] = static_cast<float>(batch.gate_sums[blockIdx.x] + sum);
 }
 
 // Candidates for rebirth: those kept so far (items 0 .. room-1), then the rows of this call (room + row).
@@ -217,22 +239,25 @@ __global__ void __launch_bounds__(128) take_sample_kernel(SortedLongs sorted, in
   for (int j = threadIdx.x; j < d; j += blockDim.x) sample[static_cast<std::int64_t>(place) * d + j] = source[j];
 }
 
-// All sums to zero in one launch: they are small, and a launch costs more than a megabyte. Every tensor is 32-bit words
-// to it.
+// All sums of several layers to zero in one launch: they are small, and a launch costs more than a megabyte. Every
+// tensor is 32-bit words to it.
 struct Cleared {
-  std::uint32_t* words[6];
+  struct Layer {
+    std::uint32_t* words[6];
+    long long* priorities;
+  } layer[most_layers];
   std::int64_t counts[6];
-  long long* priorities;
   int room;
 };
 
-__global__ void __launch_bounds__(threads) clear_kernel(Cleared cleared) {
+__global__ void __launch_bounds__(threads) clear_kernel(const __grid_constant__ Cleared cleared) {
+  const Cleared::Layer& layer = cleared.layer[blockIdx.y];
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x,
                      step = static_cast<std::int64_t>(gridDim.x) * threads;
   for (int n = 0; n < 6; ++n) {
-    for (std::int64_t i = first; i < cleared.counts[n]; i += step) cleared.words[n][i] = 0u;
+    for (std::int64_t i = first; i < cleared.counts[n]; i += step) layer.words[n][i] = 0u;
   }
-  for (std::int64_t i = first; i < cleared.room; i += step) cleared.priorities[i] = kNoSample;
+  for (std::int64_t i = first; i < cleared.room; i += step) layer.priorities[i] = kNoSample;
 }
 
 void add_sample(Context& ctx, const Tensor& query, const Batch& batch, KeySums& sums) {
@@ -251,89 +276,142 @@ void add_sample(Context& ctx, const Tensor& query, const Batch& batch, KeySums& 
   SOME_CUDA_LAUNCHED();
 }
 
-}  // namespace
-
-void clear_key_sums(Context& ctx, KeySums& sums) {
-  Cleared cleared{};
-  int n = 0;
-  std::int64_t most = 0;
-  for (const Tensor* tensor :
-       {&sums.query_sums, &sums.slot_counts, &sums.gate_sums, &sums.together, &sums.positions, &sums.sample_queries}) {
-    if (!*tensor) continue;
-    cleared.words[n] = static_cast<std::uint32_t*>(tensor->raw());
-    cleared.counts[n] = static_cast<std::int64_t>(tensor->bytes() / 4);
-    most = std::max(most, cleared.counts[n++]);
-  }
-  if (sums.sample_priority) {
-    cleared.priorities = longs(sums.sample_priority);
-    cleared.room = static_cast<int>(sums.sample_priority.elements());
-  }
-  const int blocks =
-      static_cast<int>(std::min<std::int64_t>((most + threads - 1) / threads, 4 * ctx.cuda->multiprocessors));
-  clear_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(cleared);
-  SOME_CUDA_LAUNCHED();
-}
-
-void add_key_sums(Context& ctx, const Tensor& query, const Routing& routing, const Tensor* targets,
-                  const SumOptions& options, KeySums& sums) {
-  const std::int64_t rows = query.dim(0);
-  if (query.dim(1) != sums.query_sums.dim(2) || routing.indices.dim(0) != rows ||
-      routing.indices.dim(1) > sums.slot_counts.dim(1) || routing.gates.shape() != routing.indices.shape() ||
-      (targets != nullptr && targets->elements() != rows)) {
-    failed("key sums {} do not fit queries {} with choices {} and gates {}", sums.query_sums.shape().text(),
-           query.shape().text(), routing.indices.shape().text(), routing.gates.shape().text());
-  }
-  if (rows == 0) return;
-  const ArenaScope scope(*ctx.arena);
-  Batch batch;
-  batch.indices = ints(routing.indices);
+Batch describe(const LayerChoices& layer, const Tensor* targets) {
+  const KeySums& sums = *layer.sums;
+  Batch batch{};
+  batch.indices = ints(layer.routing.indices);
+  batch.gates = floats(layer.routing.gates);
+  batch.query = floats(layer.query);
   batch.targets = targets != nullptr ? ints(*targets) : nullptr;
-  batch.rows = rows;
-  batch.slots = static_cast<int>(routing.indices.dim(1));
+  batch.rows = layer.query.dim(0);
+  batch.slots = static_cast<int>(layer.routing.indices.dim(1));
   batch.top_k = static_cast<int>(sums.slot_counts.dim(1));
   batch.experts = static_cast<int>(sums.slot_counts.dim(0));
-  batch.fraction = options.fraction;
-  batch.stream = options.stream;
-  batch.first_position = options.first_position;
-  const std::int64_t choices = rows * batch.slots;
-  const int block = rows > 8192 ? threads : threads / 2;
-  const int blocks = grid_for(rows, block), all_keys = batch.all_keys();
+  batch.fraction = layer.options.fraction;
+  batch.stream = layer.options.stream;
+  batch.first_position = layer.options.first_position;
+  batch.positions = reinterpret_cast<unsigned long long*>(longs(sums.positions));
+  batch.together = ints(sums.together);
+  batch.slot_counts = ints(sums.slot_counts);
+  batch.gate_sums = floats(sums.gate_sums);
+  batch.query_sums = floats(sums.query_sums);
+  return batch;
+}
+
+// At most most_layers of them.
+void add_layers(Context& ctx, std::span<const LayerChoices> layers, const Tensor* targets) {
+  const ArenaScope scope(*ctx.arena);
+  const int number = static_cast<int>(layers.size());
+  Batches batches{};
+  for (int i = 0; i < number; ++i) batches.layer[i] = describe(layers[static_cast<std::size_t>(i)], targets);
+  const Batch& any = batches.layer[0];
+  const std::int64_t choices = any.rows * any.slots;
+  const int block = any.rows > 8192 ? threads : threads / 2;
+  const int blocks = grid_for(any.rows, block), all_keys = any.all_keys();
   const std::size_t pair_bytes =
-      batch.experts <= most_shared_experts ? sizeof(std::int32_t) * batch.experts * batch.experts : 0;
-  const std::size_t place_bytes = sizeof(unsigned short) * (block / warp_size) * (batch.experts + 1);
+      any.experts <= most_shared_experts ? sizeof(std::int32_t) * any.experts * any.experts : 0;
+  const std::size_t place_bytes = sizeof(unsigned short) * (block / warp_size) * (any.experts + 1);
   const bool counting = all_keys <= most_listed / (pair_bytes > 0 ? 4 : 1) && place_bytes <= (48 << 10);
-  auto* positions = reinterpret_cast<unsigned long long*>(longs(sums.positions));
-  std::int32_t* keys = ints(ctx.scratch({choices}, DType::i32));
-  SortedPairs sorted;
-  std::int32_t* starts = nullptr;
-  if (counting) {
-    std::int32_t* counts = ints(ctx.scratch({blocks, all_keys}, DType::i32));
-    std::int32_t* sorted_keys = ints(ctx.scratch({choices}, DType::i32));
-    std::int32_t* sorted_items = ints(ctx.scratch({choices}, DType::i32));
-    starts = ints(ctx.scratch({all_keys + 1}, DType::i32));
-    list_choices_kernel<<<blocks, block, pair_bytes + sizeof(std::int32_t) * all_keys, ctx.cuda->stream>>>(
-        batch, keys, nullptr, counts, positions, ints(sums.together));
-    SOME_CUDA_LAUNCHED();
-    scan_kernel<<<1, 1024, 0, ctx.cuda->stream>>>(counts, blocks, all_keys, starts);
-    SOME_CUDA_LAUNCHED();
-    place_kernel<<<blocks, block, place_bytes, ctx.cuda->stream>>>(batch, keys, counts, starts, sorted_keys,
-                                                                   sorted_items);
-    SOME_CUDA_LAUNCHED();
-    sorted = {sorted_keys, sorted_items};
-  } else {
-    std::int32_t* items = ints(ctx.scratch({choices}, DType::i32));
-    list_choices_kernel<<<blocks, block, pair_bytes, ctx.cuda->stream>>>(batch, keys, items, nullptr, positions,
-                                                                         ints(sums.together));
-    SOME_CUDA_LAUNCHED();
-    sorted = sort_pairs(ctx, keys, items, choices, bits_for(all_keys));
+  const auto numbers = [&](std::int64_t count) { return ints(ctx.scratch({count}, DType::i32)); };
+  for (int i = 0; i < number; ++i) {
+    Batch& batch = batches.layer[i];
+    batch.keys = numbers(choices);
+    if (counting) {
+      batch.counts = numbers(static_cast<std::int64_t>(blocks) * all_keys);
+      batch.starts = numbers(all_keys + 1);
+      batch.sorted_keys = numbers(choices);
+      batch.sorted_items = numbers(choices);
+    } else {
+      batch.items = numbers(choices);
+    }
   }
-  expert_sums_kernel<<<batch.experts, 1024, 0, ctx.cuda->stream>>>(sorted, static_cast<int>(choices), batch.top_k,
-                                                                   starts, floats(routing.gates),
-                                                                   ints(sums.slot_counts), floats(sums.gate_sums));
+  const dim3 grid(blocks, number);
+  list_choices_kernel<<<grid, block, pair_bytes + (counting ? sizeof(std::int32_t) * all_keys : 0), ctx.cuda->stream>>>(
+      batches);
   SOME_CUDA_LAUNCHED();
-  add_segment_sums(ctx, sorted, choices, batch.keys_end(), batch.slots, query.raw(), DType::f32,
-                   static_cast<int>(query.dim(1)), 1.0f, floats(sums.query_sums));
-  if (sums.sample_priority) add_sample(ctx, query, batch, sums);
+  if (counting) {
+    scan_kernel<<<number, 1024, 0, ctx.cuda->stream>>>(batches, blocks);
+    SOME_CUDA_LAUNCHED();
+    place_kernel<<<grid, block, place_bytes, ctx.cuda->stream>>>(batches);
+    SOME_CUDA_LAUNCHED();
+  } else {
+    for (int i = 0; i < number; ++i) {
+      Batch& batch = batches.layer[i];
+      const SortedPairs sorted = sort_pairs(ctx, batch.keys, batch.items, choices, bits_for(all_keys));
+      batch.sorted_keys = const_cast<std::int32_t*>(sorted.keys);
+      batch.sorted_items = const_cast<std::int32_t*>(sorted.items);
+    }
+  }
+  expert_sums_kernel<<<dim3(any.experts, number), 1024, 0, ctx.cuda->stream>>>(batches);
+  SOME_CUDA_LAUNCHED();
+  SegmentSums segments[most_layers];
+  for (int i = 0; i < number; ++i) {
+    const Batch& batch = batches.layer[i];
+    segments[i] = {{batch.sorted_keys, batch.sorted_items}, batch.query, batch.query_sums};
+  }
+  const int d = static_cast<int>(layers[0].query.dim(1));
+  add_segment_sums(ctx, std::span(segments, layers.size()), choices, any.keys_end(), any.slots, DType::f32, d, 1.0f);
+  for (int i = 0; i < number; ++i) {
+    const LayerChoices& layer = layers[static_cast<std::size_t>(i)];
+    if (layer.sums->sample_priority) add_sample(ctx, layer.query, batches.layer[i], *layer.sums);
+  }
+}
+
+}  // namespace
+
+void clear_key_sums(Context& ctx, std::span<KeySums> layers) {
+  for (std::size_t begin = 0; begin < layers.size(); begin += most_layers) {
+    const std::span<KeySums> part = layers.subspan(begin, std::min<std::size_t>(most_layers, layers.size() - begin));
+    Cleared cleared{};
+    std::int64_t most = 0;
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      const KeySums& sums = part[i];
+      const Tensor* tensors[6] = {&sums.query_sums, &sums.slot_counts, &sums.gate_sums,
+                                  &sums.together,   &sums.positions,   &sums.sample_queries};
+      for (int n = 0; n < 6; ++n) {
+        const Tensor& tensor = *tensors[n];
+        const std::int64_t count = tensor ? static_cast<std::int64_t>(tensor.bytes() / 4) : 0;
+        if (i > 0 && count != cleared.counts[n])
+          failed("key sums of layers of different shapes cannot be cleared together");
+        cleared.layer[i].words[n] = tensor ? static_cast<std::uint32_t*>(tensor.raw()) : nullptr;
+        cleared.counts[n] = count;
+        most = std::max(most, count);
+      }
+      if (sums.sample_priority) {
+        cleared.layer[i].priorities = longs(sums.sample_priority);
+        cleared.room = static_cast<int>(sums.sample_priority.elements());
+      }
+    }
+    const int blocks =
+        static_cast<int>(std::min<std::int64_t>((most + threads - 1) / threads, 4 * ctx.cuda->multiprocessors));
+    clear_kernel<<<dim3(blocks, static_cast<unsigned>(part.size())), threads, 0, ctx.cuda->stream>>>(cleared);
+    SOME_CUDA_LAUNCHED();
+  }
+}
+
+void add_key_sums(Context& ctx, std::span<const LayerChoices> layers, const Tensor* targets) {
+  if (layers.empty()) return;
+  const LayerChoices& first = layers[0];
+  const std::int64_t rows = first.query.dim(0);
+  for (const LayerChoices& layer : layers) {
+    const Routing& routing = layer.routing;
+    const KeySums& sums = *layer.sums;
+    if (layer.query.shape() != first.query.shape() || layer.query.dim(1) != sums.query_sums.dim(2) ||
+        routing.indices.dim(0) != rows || routing.indices.dim(1) > sums.slot_counts.dim(1) ||
+        routing.indices.shape() != first.routing.indices.shape() || routing.gates.shape() != routing.indices.shape() ||
+        sums.query_sums.shape() != first.sums->query_sums.shape() ||
+        (targets != nullptr && targets->elements() != rows)) {
+      failed("key sums {} do not fit queries {} with choices {} and gates {}", sums.query_sums.shape().text(),
+             layer.query.shape().text(), routing.indices.shape().text(), routing.gates.shape().text());
+    }
+  }
+  if (rows == 0) return;
+  const std::int64_t bytes =
+      segment_sums_bytes(rows * first.routing.indices.dim(1), static_cast<int>(first.query.dim(1)));
+  const std::size_t together = static_cast<std::size_t>(
+      std::clamp<std::int64_t>(most_scratch / std::max<std::int64_t>(bytes, 1), 1, most_layers));
+  for (std::size_t begin = 0; begin < layers.size(); begin += together)
+    add_layers(ctx, layers.subspan(begin, std::min(together, layers.size() - begin)), targets);
 }
 
 }  // namespace some::cuda

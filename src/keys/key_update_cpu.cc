@@ -234,10 +234,8 @@ class Update {
   double* pulled_ = nullptr;
 };
 
-}  // namespace
-
-void update_keys(Context& ctx, KeyState& state, const KeySums& sums, const KeySettings& settings,
-                 const UpdateOptions& options) {
+void update_layer(Context& ctx, KeyState& state, const KeySums& sums, const KeySettings& settings,
+                  const UpdateOptions& options) {
   if (settings.key_ema > 0.0 && !state.average)
     failed("key_ema is {}, but this key store was made without a running mean", settings.key_ema);
   if (settings.respawn_threshold > 0.0 && !sums.sample_priority) {
@@ -254,6 +252,12 @@ void update_keys(Context& ctx, KeyState& state, const KeySums& sums, const KeySe
   } else {
     Update<float>(ctx, state, sums, settings, options).run();
   }
+}
+
+}  // namespace
+
+void update_keys(Context& ctx, std::span<const LayerUpdate> layers, const KeySettings& settings) {
+  for (const LayerUpdate& layer : layers) update_layer(ctx, *layer.state, *layer.sums, settings, layer.options);
 }
 
 }  // namespace some::cpu

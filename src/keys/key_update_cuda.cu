@@ -1,6 +1,8 @@
 // The key update of spec 4 on the GPU: three small kernels, a fourth for rebirth, and nothing read back: whether any
 // position took part is asked on the device. Rows are kept in double precision from the first movement to the
-// constraint, as on the CPU.
+// constraint, as on the CPU. Every kernel takes several layers, for one alone does not fill the GPU.
+#include <algorithm>
+
 #include "keys/key_store.h"
 #include "keys/rules.h"
 #include "ops/cuda_kernels.h"
@@ -35,6 +37,12 @@ struct Update {
   __device__ bool nothing() const { return positions[0] == 0; }
 };
 
+constexpr int most_layers = 12;  // in one launch: what describes them travels with it, 4 KB at most
+struct Updates {
+  Update layer[most_layers];
+};
+static_assert(sizeof(Updates) <= 4000);
+
 __device__ long long chosen_of(const Update& update, int expert) {
   long long chosen = 0;
 #pragma unroll 4
@@ -51,9 +59,10 @@ __device__ double flux_factor(const Update& update, double* shared) {
   return update.experts / block_sum(total, shared);
 }
 
-// spec 4.2 and 4.3: block e moves key e.
-__global__ void __launch_bounds__(threads) attract_kernel(Update update) {
+// spec 4.2 and 4.3: block (e, y) moves key e of layer y.
+__global__ void __launch_bounds__(threads) attract_kernel(const __grid_constant__ Updates updates) {
   __shared__ double shared[warp_size];
+  const Update& update = updates.layer[blockIdx.y];
   const int expert = blockIdx.x;
   if (update.nothing()) {
     if (expert == 0 && threadIdx.x < 2) update.counts[2 + threadIdx.x] = 0;
@@ -133,17 +142,18 @@ __device__ void find_theta(const Update& update, double* shared) {
 constexpr int pull_experts = 8;  // a block moves these together: each peer's row is read once for all of them
 constexpr int pull_columns = 128;
 
-// spec 4.4, from the snapshot `moved`. Block (x, y): experts 8x .. 8x+7, columns 128y .. 128y+127. The last block in x
-// finds theta, which needs only the usages.
-__global__ void __launch_bounds__(pull_columns) pull_kernel(Update update, bool pulls) {
+// spec 4.4, from the snapshot `moved`. Block (x, y, z): experts 8x .. 8x+7, columns 128y .. 128y+127, layer z. The last
+// block in x finds theta, which needs only the usages.
+__global__ void __launch_bounds__(pull_columns) pull_kernel(const __grid_constant__ Updates updates) {
   __shared__ double weights[pull_columns][pull_experts];
   __shared__ double shared[warp_size];
+  const Update& update = updates.layer[blockIdx.z];
   if (update.nothing()) return;
   if (blockIdx.x == gridDim.x - 1) {
     if (blockIdx.y == 0 && update.decays && update.fixed_theta < 0.0) find_theta(update, shared);
     return;
   }
-  if (!pulls) return;
+  if (update.pulled == update.moved) return;
   const double factor = flux_factor(update, shared);
   const int first = static_cast<int>(blockIdx.x) * pull_experts,
             column = static_cast<int>(blockIdx.y) * pull_columns + static_cast<int>(threadIdx.x);
@@ -213,10 +223,11 @@ __device__ void constrain(const Update& update, long long chosen, double* row, d
   for (int j = threadIdx.x; j < update.d; j += blockDim.x) row[j] *= scale;
 }
 
-// spec 4.5 to 4.8: block e finishes key e.
-__global__ void __launch_bounds__(threads) finish_kernel(Update update) {
+// spec 4.5 to 4.8: block (e, y) finishes key e of layer y.
+__global__ void __launch_bounds__(threads) finish_kernel(const __grid_constant__ Updates updates) {
   extern __shared__ double row[];
   __shared__ double shared[warp_size];
+  const Update& update = updates.layer[blockIdx.y];
   if (update.nothing()) return;
   const int expert = blockIdx.x;
   float* key = update.keys + static_cast<std::int64_t>(expert) * update.d;  // still as before 4.3
@@ -251,9 +262,10 @@ __global__ void __launch_bounds__(threads) finish_kernel(Update update) {
 }
 
 // spec 4.9: the dead keys, by rising expert number, take the sampled queries, by rising priority.
-__global__ void __launch_bounds__(threads) rebirth_kernel(Update update) {
+__global__ void __launch_bounds__(threads) rebirth_kernel(const __grid_constant__ Updates updates) {
   extern __shared__ double row[];
   __shared__ double shared[warp_size];
+  const Update& update = updates.layer[blockIdx.y];
   if (update.nothing()) return;
   const int expert = blockIdx.x;
   int deaths = 0, before = 0;
@@ -285,21 +297,11 @@ __global__ void __launch_bounds__(threads) rebirth_kernel(Update update) {
   }
 }
 
-}  // namespace
-
-void update_keys(Context& ctx, KeyState& state, const KeySums& sums, const KeySettings& settings,
-                 const UpdateOptions& options) {
-  if (settings.key_ema > 0.0 && !state.average)
-    failed("key_ema is {}, but this key store was made without a running mean", settings.key_ema);
-  if (settings.respawn_threshold > 0.0 && !sums.sample_priority) {
-    failed("respawn_threshold is {}, but these key sums were made without a sample of queries",
-           settings.respawn_threshold);
-  }
-  ++state.steps;  // spec 4.1
+Update describe(Context& ctx, const LayerUpdate& layer, const KeySettings& settings) {
+  KeyState& state = *layer.state;
+  const KeySums& sums = *layer.sums;
   const std::int64_t experts = state.keys.dim(0), d = state.keys.dim(1);
-  if (d > 6000) failed("the GPU's keys have at most 6000 numbers, not {}", d);
-  const bool pulls = settings.use_beta && options.beta != 0.0;
-  const ArenaScope scope(*ctx.arena);
+  const bool pulls = settings.use_beta && layer.options.beta != 0.0;
   Update update{};
   update.positions = longs(sums.positions);
   update.slot_counts = ints(sums.slot_counts);
@@ -323,7 +325,7 @@ void update_keys(Context& ctx, KeyState& state, const KeySums& sums, const KeySe
   update.ema_decay = settings.ema_decay;
   update.alpha = settings.alpha;
   update.alpha_floor = settings.alpha_floor;
-  update.beta = options.beta;
+  update.beta = layer.options.beta;
   update.clip_delta = settings.clip_delta;
   update.delta = settings.delta;
   update.theta_percentile = settings.theta_percentile;
@@ -335,22 +337,52 @@ void update_keys(Context& ctx, KeyState& state, const KeySums& sums, const KeySe
   update.inertia = settings.beta_inertia;
   update.constraint = settings.constraint;
   update.constraint_last = settings.constraint_order == ConstraintOrder::last;
-  update.noise = options.stream;
+  update.noise = layer.options.stream;
+  return update;
+}
 
-  const int blocks = static_cast<int>(experts);
-  const std::size_t row_bytes = static_cast<std::size_t>(d) * sizeof(double);
-  attract_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(update);
-  SOME_CUDA_LAUNCHED();
-  if (pulls || (update.decays && settings.theta < 0.0)) {
-    pull_kernel<<<dim3(grid_for(experts, pull_experts) + 1, grid_for(d, pull_columns)), pull_columns, 0,
-                  ctx.cuda->stream>>>(update, pulls);
-    SOME_CUDA_LAUNCHED();
+}  // namespace
+
+void update_keys(Context& ctx, std::span<const LayerUpdate> layers, const KeySettings& settings) {
+  if (layers.empty()) return;
+  const std::int64_t experts = layers[0].state->keys.dim(0), d = layers[0].state->keys.dim(1);
+  if (d > 6000) failed("the GPU's keys have at most 6000 numbers, not {}", d);
+  for (const LayerUpdate& layer : layers) {
+    if (layer.state->keys.shape() != layers[0].state->keys.shape())
+      failed("keys {} and {} cannot be updated together", layers[0].state->keys.shape().text(),
+             layer.state->keys.shape().text());
+    if (settings.key_ema > 0.0 && !layer.state->average)
+      failed("key_ema is {}, but this key store was made without a running mean", settings.key_ema);
+    if (settings.respawn_threshold > 0.0 && !layer.sums->sample_priority) {
+      failed("respawn_threshold is {}, but these key sums were made without a sample of queries",
+             settings.respawn_threshold);
+    }
+    ++layer.state->steps;  // spec 4.1
   }
-  finish_kernel<<<blocks, threads, row_bytes, ctx.cuda->stream>>>(update);
-  SOME_CUDA_LAUNCHED();
-  if (settings.respawn_threshold > 0.0) {
-    rebirth_kernel<<<blocks, threads, row_bytes, ctx.cuda->stream>>>(update);
+  const std::size_t row_bytes = static_cast<std::size_t>(d) * sizeof(double);
+  for (std::size_t begin = 0; begin < layers.size(); begin += most_layers) {
+    const ArenaScope scope(*ctx.arena);
+    const unsigned number = static_cast<unsigned>(std::min<std::size_t>(most_layers, layers.size() - begin));
+    Updates updates{};
+    bool pulls_or_finds_theta = false;
+    for (unsigned i = 0; i < number; ++i) {
+      const Update& update = updates.layer[i] = describe(ctx, layers[begin + i], settings);
+      if (update.pulled != update.moved || (update.decays && settings.theta < 0.0)) pulls_or_finds_theta = true;
+    }
+    const dim3 blocks(static_cast<unsigned>(experts), number);
+    attract_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(updates);
     SOME_CUDA_LAUNCHED();
+    if (pulls_or_finds_theta) {
+      pull_kernel<<<dim3(grid_for(experts, pull_experts) + 1, grid_for(d, pull_columns), number), pull_columns, 0,
+                    ctx.cuda->stream>>>(updates);
+      SOME_CUDA_LAUNCHED();
+    }
+    finish_kernel<<<blocks, threads, row_bytes, ctx.cuda->stream>>>(updates);
+    SOME_CUDA_LAUNCHED();
+    if (settings.respawn_threshold > 0.0) {
+      rebirth_kernel<<<blocks, threads, row_bytes, ctx.cuda->stream>>>(updates);
+      SOME_CUDA_LAUNCHED();
+    }
   }
 }
 

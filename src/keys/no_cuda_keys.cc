@@ -8,8 +8,8 @@ namespace {
 [[noreturn]] void refuse() { failed("{}", why_unavailable()); }
 }  // namespace
 
-void clear_key_sums(Context&, KeySums&) { refuse(); }
-void add_key_sums(Context&, const Tensor&, const Routing&, const Tensor*, const SumOptions&, KeySums&) { refuse(); }
-void update_keys(Context&, KeyState&, const KeySums&, const KeySettings&, const UpdateOptions&) { refuse(); }
+void clear_key_sums(Context&, std::span<KeySums>) { refuse(); }
+void add_key_sums(Context&, std::span<const LayerChoices>, const Tensor*) { refuse(); }
+void update_keys(Context&, std::span<const LayerUpdate>, const KeySettings&) { refuse(); }
 
 }  // namespace some::cuda

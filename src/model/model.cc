@@ -260,10 +260,9 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
     if (!post && config_.ffn == Ffn::none) {
       norm_backward(ctx, dy, block.norm1.sum, block.norm1.mean, block.norm1.rstd, after_weight, after_bias, extra, dsum1);
     } else {
-      norm_backward(ctx, dy, block.norm2.sum, block.norm2.mean, block.norm2.rstd, after_weight, after_bias, extra, dsum2);
       // Post-norm: norm1.y is the residual too. Pre-norm: the residual's part joins behind norm1.
-      if (post) convert(ctx, dsum2, dafter_attention);
-      else fill(ctx, 0, dafter_attention);
+      norm_backward(ctx, dy, block.norm2.sum, block.norm2.mean, block.norm2.rstd, after_weight, after_bias, extra, dsum2, post ? &dafter_attention : nullptr);
+      if (!post) fill(ctx, 0, dafter_attention);
       if (config_.ffn == Ffn::some) {
         const Tensor above = dquery;
         dquery = some_backward(ctx, config_, layer, pass, block.some, block.norm1.y, dsum2, above ? &above : nullptr, i > 0, dafter_attention);
@@ -272,10 +271,10 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
       }
       const Param& weight = post ? layer.norm1_weight : layer.norm2_weight;
       const Param& bias = post ? layer.norm1_bias : layer.norm2_bias;
-      norm_backward(ctx, dafter_attention, block.norm1.sum, block.norm1.mean, block.norm1.rstd, weight, bias, post ? nullptr : &dsum2, dsum1);
+      norm_backward(ctx, dafter_attention, block.norm1.sum, block.norm1.mean, block.norm1.rstd, weight, bias, post ? nullptr : &dsum2, dsum1,
+                    post ? &dy : nullptr);
     }
-    if (post) convert(ctx, dsum1, dy);
-    else dresidual = dsum1;
+    if (!post) dresidual = dsum1;
     attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1, dy, post);
   }
   if (!post) {
@@ -301,10 +300,12 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
   Tensor dh = ctx.scratch(h.shape());
   head_loss(ctx, h, head_weight_, head_bias_, batch.targets, options.loss_scale, nll, &dh);
   if (options.collect_keys && config_.ffn == Ffn::some) {
+    std::vector<LayerChoices> choices;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const SumOptions sums{config_.keys.update_fraction, random_stream(config_.seed, fmt::format("keys.{}.{}", i, options.step)), options.first_position};
-      add_key_sums(ctx, tape.blocks[i].some.query, tape.blocks[i].some.routing, pass.taking_part, sums, key_sums_[i]);
+      choices.push_back({tape.blocks[i].some.query, tape.blocks[i].some.routing, sums, &key_sums_[i]});
     }
+    add_key_sums(ctx, choices, pass.taking_part);
   }
   backward(batch, pass, tape, dh);
   return nll;
@@ -434,19 +435,23 @@ void Model::clear_gradients() {
 }
 
 void Model::clear_key_sums() {
-  for (KeySums& sums : key_sums_) some::clear_key_sums(*ctx_, sums);
+  some::clear_key_sums(*ctx_, key_sums_);
 }
 
 void Model::update_key_stores(std::int64_t step, double progress) {
   const KeySettings& settings = config_.keys;
+  std::vector<LayerUpdate> updates;
+  std::vector<Tensor> counts;
   for (std::size_t i = 0; i < layers_.size() && config_.ffn == Ffn::some; ++i) {
-    add_counts(*ctx_, key_sums_[i].slot_counts, epoch_counts_[i]);
+    counts.push_back(key_sums_[i].slot_counts);
     if (!layer_learns(static_cast<int>(i))) continue;
     UpdateOptions options;
     options.beta = settings.beta * settings.beta_anneal.at(progress) * (settings.beta_layer_scale.empty() ? 1.0 : settings.beta_layer_scale[i]);
     options.stream = random_stream(config_.seed, fmt::format("phoenix.{}.{}", i, step));
-    update_keys(*ctx_, layers_[i].keys, key_sums_[i], settings, options);
+    updates.push_back({&layers_[i].keys, &key_sums_[i], options});
   }
+  add_counts(*ctx_, counts, epoch_counts_);
+  update_keys(*ctx_, updates, settings);
 }
 
 }  // namespace some

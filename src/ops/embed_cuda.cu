@@ -86,8 +86,9 @@ void embed_backward(Context& ctx, const Tensor& tokens, const Tensor& dout, cons
   iota_kernel<<<grid_for(count, 256), 256, 0, ctx.cuda->stream>>>(order, static_cast<int>(count));
   SOME_CUDA_LAUNCHED();
   const SortedPairs sorted = sort_pairs(ctx, ints(tokens), order, count, bits_for(vocabulary - 1));
-  add_segment_sums(ctx, sorted, count, static_cast<std::int32_t>(vocabulary), 1, dout.raw(), dout.dtype(), d,
-                   static_cast<float>(std::sqrt(static_cast<double>(d))), floats(embed.grad));
+  const SegmentSums sums{sorted, dout.raw(), floats(embed.grad)};
+  add_segment_sums(ctx, std::span(&sums, 1), count, static_cast<std::int32_t>(vocabulary), 1, dout.dtype(), d,
+                   static_cast<float>(std::sqrt(static_cast<double>(d))));
 }
 
 }  // namespace some::cuda

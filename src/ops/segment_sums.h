@@ -2,6 +2,8 @@
 // store. CUDA only.
 #pragma once
 
+#include <span>
+
 #include "ops/cuda_kernels.h"
 
 namespace some::cuda {
@@ -23,8 +25,16 @@ int bits_for(std::int64_t largest_key);
 
 // target[key, :] += scale * sum of values[item / divisor, :] over the items of that key, in their order; keys from
 // `keys_end` on are left out. values: [*, d] f32 or bf16; target: [keys_end, d]. The order of additions depends on the
-// keys alone.
-void add_segment_sums(Context& ctx, const SortedPairs& sorted, std::int64_t count, std::int32_t keys_end, int divisor,
-                      const void* values, DType type, int d, float scale, float* target);
+// keys alone. Several such sums of equal shapes go in one launch.
+struct SegmentSums {
+  SortedPairs sorted;
+  const void* values;
+  float* target;
+};
+inline constexpr int most_segment_sums = 16;  // in one call
+void add_segment_sums(Context& ctx, std::span<const SegmentSums> sums, std::int64_t count, std::int32_t keys_end,
+                      int divisor, DType type, int d, float scale);
+// Scratch memory that one of them needs.
+std::int64_t segment_sums_bytes(std::int64_t count, int d);
 
 }  // namespace some::cuda

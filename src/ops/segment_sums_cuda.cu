@@ -10,15 +10,23 @@ constexpr int threads = 128;
 constexpr int most_in_chunk = 64;
 constexpr int together = 8;  // rows in flight
 
-// partials: [chunks, 2, d]; 0 holds the sum of a key that came from the chunk before (it may go on behind this one as
-// well), 1 that of a key that begins here and goes on in the next chunk.
+struct Jobs {
+  SegmentSums of[most_segment_sums];
+};
+
+// Block (x, y): chunk x of sum y. partials: [sums, chunks, 2, d]; 0 holds the sum of a key that came from the chunk
+// before (it may go on behind this one as well), 1 that of a key that begins here and goes on in the next chunk.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
-    chunk_sums_kernel(const std::int32_t* keys, const std::int32_t* items, int count, int chunk_length,
-                      std::int32_t keys_end, int divisor, const T* values, int d, float scale, float* target,
-                      float* partials) {
+    chunk_sums_kernel(const __grid_constant__ Jobs jobs, int count, int chunk_length, std::int32_t keys_end,
+                      int divisor, int d, float scale, float* partials) {
   __shared__ std::int32_t key_of[most_in_chunk + 1];
   __shared__ std::int32_t row_of[most_in_chunk];
+  const SegmentSums& job = jobs.of[blockIdx.y];
+  const std::int32_t *keys = job.sorted.keys, *items = job.sorted.items;
+  const T* values = static_cast<const T*>(job.values);
+  float* target = job.target;
+  partials += static_cast<std::int64_t>(blockIdx.y) * gridDim.x * 2 * d;
   const int begin = blockIdx.x * chunk_length, length = min(chunk_length, count - begin);
   for (int j = threadIdx.x; j < length; j += threads) {
     key_of[j] = keys[begin + j];
@@ -27,7 +35,7 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) key_of[length] = begin + length < count ? keys[begin + length] : -1;
   __syncthreads();
   const bool from_before = begin > 0 && keys[begin - 1] == key_of[0];
-  for (int column = (blockIdx.y * threads + threadIdx.x) * WIDTH; column < d; column += gridDim.y * threads * WIDTH) {
+  for (int column = static_cast<int>(threadIdx.x) * WIDTH; column < d; column += threads * WIDTH) {
     float sum[WIDTH] = {};
     bool whole = !from_before;  // the current key began in this chunk
     for (int first = 0; first < length; first += together) {
@@ -68,26 +76,27 @@ __global__ void __launch_bounds__(threads)
 constexpr int span_threads = 256;
 constexpr int span_warps = span_threads / warp_size;
 
-// Block x looks whether a key begins in chunk x and goes on behind it; if so it adds up the key's partial sums, warp w
-// every eighth.
+// Block (x, y, z) looks whether, in sum z, a key begins in chunk x and goes on behind it; if so it adds up columns y of
+// the key's partial sums, warp w every eighth.
 template <int WIDTH>
 __global__ void __launch_bounds__(span_threads)
-    span_sums_kernel(const std::int32_t* keys, int count, int chunk_length, std::int32_t keys_end,
-                     const float* partials, int d, float scale, float* target) {
+    span_sums_kernel(const __grid_constant__ Jobs jobs, int count, int chunk_length, std::int32_t keys_end,
+                     const float* partials, int d, float scale) {
   __shared__ double shared[span_warps][warp_size * WIDTH];
+  const std::int32_t* keys = jobs.of[blockIdx.z].sorted.keys;
+  float* target = jobs.of[blockIdx.z].target;
+  partials += static_cast<std::int64_t>(blockIdx.z) * gridDim.x * 2 * d;
   const int begin = blockIdx.x * chunk_length, end = begin + chunk_length;
   if (end >= count) return;
-  const std::int32_t key = keys[end - 1];
-  if (key >= keys_end || keys[end] != key || (begin > 0 && keys[begin - 1] == key)) return;
-  int low = end, high = count;  // the first place behind the key
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (keys[middle] == key)
-      low = middle + 1;
-    else
-      high = middle;
+  const std::int32_t key = keys[end - 1], next = keys[end], before = begin > 0 ? keys[begin - 1] : -1;
+  if (key >= keys_end || next != key || before == key) return;
+  // How far it goes on: every thread looks at the beginning of another chunk.
+  int last_chunk = static_cast<int>(blockIdx.x), more = span_threads;
+  while (more == span_threads) {
+    const std::int64_t place = (static_cast<std::int64_t>(last_chunk) + 1 + threadIdx.x) * chunk_length;
+    more = __syncthreads_count(place < count && keys[place] == key);
+    last_chunk += more;
   }
-  const int last_chunk = (low - 1) / chunk_length;
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const int column = (blockIdx.y * warp_size + lane) * WIDTH;
   double sum[WIDTH] = {};
@@ -116,29 +125,39 @@ __global__ void __launch_bounds__(span_threads)
   }
 }
 
+int chunk_length_of(std::int64_t count) { return count > 32768 ? most_in_chunk : most_in_chunk / 2; }
 }  // namespace
 
-void add_segment_sums(Context& ctx, const SortedPairs& sorted, std::int64_t count, std::int32_t keys_end, int divisor,
-                      const void* values, DType type, int d, float scale, float* target) {
-  if (count == 0 || d == 0) return;
-  const int chunk_length = count > 32768 ? 64 : 32;
-  const int chunks = grid_for(count, chunk_length);
+std::int64_t segment_sums_bytes(std::int64_t count, int d) {
+  return static_cast<std::int64_t>(sizeof(float)) * grid_for(count, chunk_length_of(count)) * 2 * d;
+}
+
+void add_segment_sums(Context& ctx, std::span<const SegmentSums> sums, std::int64_t count, std::int32_t keys_end,
+                      int divisor, DType type, int d, float scale) {
+  if (count == 0 || d == 0 || sums.empty()) return;
+  if (sums.size() > most_segment_sums) failed("{} sums in one call; {} is the most", sums.size(), most_segment_sums);
+  const int chunk_length = chunk_length_of(count), chunks = grid_for(count, chunk_length);
+  const int number = static_cast<int>(sums.size());
   const ArenaScope scope(*ctx.arena);
-  float* partials = floats(ctx.scratch({chunks, 2, d}, DType::f32));
+  float* partials = floats(ctx.scratch({number, chunks, 2, d}, DType::f32));
+  Jobs jobs{};
+  bool vectors = d % 8 == 0;
+  for (int i = 0; i < number; ++i) {
+    jobs.of[i] = sums[static_cast<std::size_t>(i)];
+    vectors = vectors && aligned16(jobs.of[i].values) && aligned16(jobs.of[i].target);
+  }
   with_real_type(type, "a sum of rows", [&](auto tag) {
     using T = decltype(tag);
-    const T* source = static_cast<const T*>(values);
     const auto launch = [&](auto width) {
       constexpr int W = decltype(width)::value;
-      chunk_sums_kernel<T, W><<<chunks, threads, 0, ctx.cuda->stream>>>(sorted.keys, sorted.items,
-                                                                        static_cast<int>(count), chunk_length, keys_end,
-                                                                        divisor, source, d, scale, target, partials);
+      chunk_sums_kernel<T, W><<<dim3(chunks, number), threads, 0, ctx.cuda->stream>>>(
+          jobs, static_cast<int>(count), chunk_length, keys_end, divisor, d, scale, partials);
       SOME_CUDA_LAUNCHED();
-      span_sums_kernel<W><<<dim3(chunks, grid_for(d, warp_size * W)), span_threads, 0, ctx.cuda->stream>>>(
-          sorted.keys, static_cast<int>(count), chunk_length, keys_end, partials, d, scale, target);
+      span_sums_kernel<W><<<dim3(chunks, grid_for(d, warp_size * W), number), span_threads, 0, ctx.cuda->stream>>>(
+          jobs, static_cast<int>(count), chunk_length, keys_end, partials, d, scale);
       SOME_CUDA_LAUNCHED();
     };
-    if (d % 8 == 0 && all_aligned16(source, target))
+    if (vectors)
       launch(std::integral_constant<int, 4>{});
     else
       launch(std::integral_constant<int, 1>{});

@@ -114,6 +114,42 @@ struct Result {
 
 Tensor on_cpu(const Tensor& tensor) { return tensor ? tensor.to(Device::cpu) : Tensor(); }
 
+// Tokens [begin, end) of a step on a device.
+struct Part {
+  Tensor queries, targets;  // no targets: all take part
+  Routing routing;
+  SumOptions options;
+};
+
+Part make_part(const Step& step, std::int64_t begin, std::int64_t end, const CaseShape& shape, Device device) {
+  const auto rows = [&](const std::vector<Row>& all) {
+    return std::vector<Row>(all.begin() + begin, all.begin() + end);
+  };
+  const std::int64_t slots = static_cast<std::int64_t>(step.choices[0].size());
+  Part part;
+  part.queries = matrix<float>(rows(step.queries), {end - begin, shape.d_model}).to(device);
+  part.routing.gates = matrix<float>(rows(step.gates), {end - begin, slots}).to(device);
+  Tensor indices = Tensor::empty({end - begin, slots}, DType::i32);
+  for (std::int64_t t = begin; t < end; ++t)
+    for (std::int64_t i = 0; i < slots; ++i) indices.data<std::int32_t>()[(t - begin) * slots + i] = step.choices[t][i];
+  part.routing.indices = indices.to(device);
+  if (!step.targets.empty()) {
+    Tensor host = Tensor::empty({end - begin}, DType::i32);
+    std::copy(step.targets.begin() + begin, step.targets.begin() + end, host.data<std::int32_t>());
+    part.targets = host.to(device);
+  }
+  part.options = step.sum_options;
+  part.options.first_position = begin;
+  return part;
+}
+
+Result on_cpu(const KeyState& state, const KeySums& sums) {
+  return {{on_cpu(state.keys), on_cpu(state.usage), on_cpu(state.mass), on_cpu(state.average), on_cpu(state.counts),
+           state.steps},
+          {on_cpu(sums.slot_counts), on_cpu(sums.gate_sums), on_cpu(sums.query_sums), on_cpu(sums.together),
+           on_cpu(sums.positions), on_cpu(sums.sample_priority), on_cpu(sums.sample_queries)}};
+}
+
 // Each step in two micro-batches of unequal size.
 Result run(const Case& test, Device device) {
   const auto ctx = make_context(device, "fp32");
@@ -124,38 +160,54 @@ Result run(const Case& test, Device device) {
     const Step step = make_step(test, number);
     clear_key_sums(*ctx, sums);
     const std::int64_t cut = shape.tokens / 3, tokens = shape.tokens;
-    const std::int64_t slots = static_cast<std::int64_t>(step.choices[0].size());
     for (const auto& [begin, end] : {std::pair{std::int64_t{0}, cut}, std::pair{cut, tokens}}) {
-      const auto part = [&, begin = begin, end = end](const std::vector<Row>& rows) {
-        return std::vector<Row>(rows.begin() + begin, rows.begin() + end);
-      };
-      Routing routing;
-      routing.gates = matrix<float>(part(step.gates), {end - begin, slots}).to(device);
-      Tensor indices = Tensor::empty({end - begin, slots}, DType::i32);
-      for (std::int64_t t = begin; t < end; ++t)
-        for (std::int64_t i = 0; i < slots; ++i)
-          indices.data<std::int32_t>()[(t - begin) * slots + i] = step.choices[t][i];
-      routing.indices = indices.to(device);
-      Tensor targets;
-      if (!step.targets.empty()) {
-        Tensor host = Tensor::empty({end - begin}, DType::i32);
-        std::copy(step.targets.begin() + begin, step.targets.begin() + end, host.data<std::int32_t>());
-        targets = host.to(device);
-      }
-      SumOptions options = step.sum_options;
-      options.first_position = begin;
-      add_key_sums(*ctx, matrix<float>(part(step.queries), {end - begin, shape.d_model}).to(device), routing,
-                   targets ? &targets : nullptr, options, sums);
+      const Part part = make_part(step, begin, end, shape, device);
+      add_key_sums(*ctx, part.queries, part.routing, part.targets ? &part.targets : nullptr, part.options, sums);
     }
     update_keys(*ctx, state, sums, test.settings, step.update_options);
   }
-  Result result;
-  result.state = {on_cpu(state.keys),    on_cpu(state.usage),  on_cpu(state.mass),
-                  on_cpu(state.average), on_cpu(state.counts), state.steps};
-  result.sums = {on_cpu(sums.slot_counts),   on_cpu(sums.gate_sums), on_cpu(sums.query_sums),
-                 on_cpu(sums.together),      on_cpu(sums.positions), on_cpu(sums.sample_priority),
-                 on_cpu(sums.sample_queries)};
-  return result;
+  return on_cpu(state, sums);
+}
+
+// Layers with choices of their own, each updated `steps` times, all of them together or one by one.
+std::vector<Result> run_layers(const Case& test, int layers, bool together) {
+  const auto ctx = make_context(Device::cuda, "fp32");
+  const CaseShape& shape = test.shape;
+  std::vector<KeyState> states;
+  std::vector<KeySums> sums;
+  for (int l = 0; l < layers; ++l) {
+    states.push_back(make_key_state(*ctx, shape.experts, shape.d_model, 5, l, test.settings));
+    sums.push_back(make_key_sums(*ctx, shape.experts, shape.top_k, shape.d_model, test.settings.respawn_threshold > 0));
+  }
+  for (int number = 0; number < test.steps; ++number) {
+    std::vector<LayerChoices> choices;
+    std::vector<LayerUpdate> updates;
+    Tensor targets;
+    for (int l = 0; l < layers; ++l) {
+      const Step step = make_step(test, 100 * l + number);
+      const Part part = make_part(step, 0, shape.tokens, shape, Device::cuda);
+      if (l == 0) targets = part.targets;
+      const std::size_t at = static_cast<std::size_t>(l);
+      choices.push_back({part.queries, part.routing, part.options, &sums[at]});
+      updates.push_back({&states[at], &sums[at], step.update_options});
+    }
+    const Tensor* taking_part = targets ? &targets : nullptr;
+    if (together) {
+      clear_key_sums(*ctx, sums);
+      add_key_sums(*ctx, choices, taking_part);
+      update_keys(*ctx, updates, test.settings);
+      continue;
+    }
+    for (std::size_t l = 0; l < sums.size(); ++l) {
+      const LayerChoices& one = choices[l];
+      clear_key_sums(*ctx, sums[l]);
+      add_key_sums(*ctx, one.query, one.routing, taking_part, one.options, sums[l]);
+      update_keys(*ctx, states[l], sums[l], test.settings, updates[l].options);
+    }
+  }
+  std::vector<Result> results;
+  for (std::size_t l = 0; l < sums.size(); ++l) results.push_back(on_cpu(states[l], sums[l]));
+  return results;
 }
 
 class CudaKeys : public testing::TestWithParam<Case> {
@@ -189,6 +241,20 @@ TEST_P(CudaKeys, RepeatsBitForBit) {
   EXPECT_TRUE(same_bits(once.state, again.state));
   EXPECT_TRUE(same_bits(once.sums.query_sums, again.sums.query_sums));
   EXPECT_TRUE(same_bits(once.sums.gate_sums, again.sums.gate_sums));
+}
+
+TEST_P(CudaKeys, LayersTogetherMoveAsOneByOne) {
+  constexpr int layers = 14;  // more than one launch takes
+  Case test = GetParam();
+  test.shape.tokens = std::min(test.shape.tokens, 700);
+  const std::vector<Result> together = run_layers(test, layers, true), single = run_layers(test, layers, false);
+  for (std::size_t l = 0; l < layers; ++l) {
+    EXPECT_TRUE(same_bits(together[l].state, single[l].state)) << "layer " << l;
+    EXPECT_TRUE(same_bits(together[l].sums.query_sums, single[l].sums.query_sums)) << "layer " << l;
+    EXPECT_TRUE(same_bits(together[l].sums.gate_sums, single[l].sums.gate_sums)) << "layer " << l;
+    EXPECT_TRUE(same_bits(together[l].sums.together, single[l].sums.together)) << "layer " << l;
+    EXPECT_TRUE(same_bits(together[l].sums.slot_counts, single[l].sums.slot_counts)) << "layer " << l;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, CudaKeys, testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });
