@@ -102,7 +102,7 @@ void list(const Options& options) {
       const ListedRecipe recipe = listed(index, name, runs);
       std::string states;
       for (const FoundRun& run : recipe.runs)
-        states += fmt::format("  [{} {}]", run.name == name ? "" : run.name + ":", name_of(run.state));
+        states += fmt::format("  [{}{}]", run.name == name ? "" : run.name + ": ", name_of(run.state));
       fmt::print("  {} {:{}}  {}{}\n", recipe.published ? "*" : " ", name, width, recipe.title, states);
     }
     fmt::print("\n");
