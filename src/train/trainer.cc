@@ -222,7 +222,8 @@ void Trainer::one_step(BatchLoader& loader) {
   if (keys_due) model_->update_key_stores(step, total_ > 1 ? static_cast<double>(step) / static_cast<double>(total_ - 1) : 0.0);
   pending_.push_back({step, adam.lr});
   state_.step = step + 1;
-  if (static_cast<std::int64_t>(pending_.size()) == flush_steps()) flush();
+  // Measures of a line are those of its own step, so losses are read back there too.
+  if (static_cast<std::int64_t>(pending_.size()) == flush_steps() || state_.step % train.measure_every == 0) flush();
 }
 
 // Reads the losses of the last steps back and writes their metrics lines.
@@ -244,12 +245,17 @@ void Trainer::flush() {
     state_.line_loss += last_loss_;
     state_.line_steps += 1;
     if (step % recipe_.train.measure_every == 0 || step == total_) {
-      write({{"kind", "train"},
+      nlohmann::json line{{"kind", "train"},
              {"step", step},
              {"epoch", static_cast<double>(step) / static_cast<double>(steps_per_epoch_)},
              {"loss", state_.line_loss / static_cast<double>(state_.line_steps)},
              {"lr", pending_[i].lr},
-             {"gradient_norm", last_norm_}});
+             {"gradient_norm", last_norm_}};
+      // The cheap measures: one read of E numbers a layer.
+      for (Layer& layer : model_->layers()) {
+        if (recipe_.model.ffn == Ffn::some) line["layers"].push_back(usage_measures(read_vector(layer.keys.usage)));
+      }
+      write(line);
       state_.line_loss = 0;
       state_.line_steps = 0;
     }
