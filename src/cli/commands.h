@@ -27,6 +27,11 @@ void add_lab(CLI::App& app);
 // The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
 extern int exit_code;
 
+// SIGINT and SIGTERM are taken by a thread of their own, from this call on (before other threads begin). No handler ever interrupts a computing
+// thread: generated matrix kernels do not keep to the rules a handler's stack frame relies on. A second signal ends the program at once.
+void watch_signals();
+int received_signal();  // 0: none
+
 // One JSON object on standard output, nothing else.
 void print_json(const nlohmann::json& value);
 bool is_terminal();  // standard error is a terminal: bars may be drawn

@@ -1,7 +1,12 @@
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -9,6 +14,24 @@
 #include "cli/commands.h"
 
 namespace some::cli {
+namespace {
+std::atomic<int> first_signal{0};
+}
+
+void watch_signals() {
+  sigset_t wanted;
+  sigemptyset(&wanted);
+  sigaddset(&wanted, SIGINT);
+  sigaddset(&wanted, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &wanted, nullptr);  // threads made from here on inherit it
+  std::thread([wanted] {
+    for (int number = 0; sigwait(&wanted, &number) == 0;) {
+      if (first_signal.exchange(number) != 0) std::_Exit(128 + number);
+    }
+  }).detach();
+}
+
+int received_signal() { return first_signal.load(); }
 
 void print_json(const nlohmann::json& value) {
   // Text that is not UTF-8 (a model may generate half a character) is shown with replacement marks.

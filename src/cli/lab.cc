@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 
@@ -18,13 +16,6 @@ namespace some::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::atomic<int> received_signal{0};
-
-void on_signal(int number) {
-  // A second signal ends the program at once; the last checkpoints stay whole.
-  if (received_signal.exchange(number) != 0) std::_Exit(128 + number);
-}
 
 struct Options {
   std::string recipes, runs = "lab";
@@ -212,10 +203,7 @@ void run(Options options) {
   if (options.threads >= 0) lab.overrides.push_back(fmt::format("train.threads={}", options.threads));
   const std::vector<PlannedRun> plan = plan_runs(index, names, lab);
 
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  watch_signals();
 
   QueueDisplay display(plan.size());
   QueueHooks hooks;
@@ -226,7 +214,7 @@ void run(Options options) {
   hooks.train.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     display.prepare(what, done, total);
   };
-  hooks.train.stop_signal = [] { return received_signal.load(); };
+  hooks.train.stop_signal = [] { return received_signal(); };
   const std::vector<QueueEntry> entries = run_queue(plan, hooks);
 
   const auto count = [&](Outcome outcome) {
@@ -247,9 +235,9 @@ void run(Options options) {
     }
     exit_code = 1;
   }
-  if (received_signal.load() != 0 && count(Outcome::stopped) + count(Outcome::not_begun) > 0) {
+  if (received_signal() != 0 && count(Outcome::stopped) + count(Outcome::not_begun) > 0) {
     fmt::print(stderr, "stopped and saved; the same command goes on from here\n");
-    exit_code = 128 + received_signal.load();
+    exit_code = 128 + received_signal();
   }
 }
 

@@ -1,6 +1,4 @@
-#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 
@@ -13,13 +11,6 @@
 
 namespace some::cli {
 namespace {
-
-std::atomic<int> received_signal{0};
-
-void on_signal(int number) {
-  // A second signal ends the program at once; the last checkpoint stays whole.
-  if (received_signal.exchange(number) != 0) std::_Exit(128 + number);
-}
 
 struct Options {
   std::string recipe, out, resume, device, precision;
@@ -86,17 +77,13 @@ void run(const Options& options) {
   if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
   if (options.threads >= 0) changes.push_back(fmt::format("train.threads={}", options.threads));
 
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-
+  watch_signals();
   Display display;
   TrainHooks hooks;
   hooks.step = [&](const TrainProgress& p) { display.step(p); };
   hooks.evaluated = [&](const nlohmann::json& line) { display.evaluated(line); };
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) { display.prepare(what, done, total); };
-  hooks.stop_signal = [] { return received_signal.load(); };
+  hooks.stop_signal = [] { return received_signal(); };
 
   std::string folder = options.resume;
   TrainResult result;
