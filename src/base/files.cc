@@ -131,14 +131,18 @@ MappedFile map_file(const std::string& path) {
           static_cast<const char*>(data), size};
 }
 
-void append_line(const std::string& path, std::string_view line) {
+void append_bytes(const std::string& path, std::string_view bytes) {
   const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (file.number() < 0) failed("cannot write {}: {}", path, why());
-  std::string text(line);
-  text.push_back('\n');
   // Straight to the system, so that a killed program loses no line; waiting for the disk at every line would cost
   // more than the line is worth.
-  write_all(file.number(), text.data(), text.size(), path);
+  write_all(file.number(), bytes.data(), bytes.size(), path);
+}
+
+void append_line(const std::string& path, std::string_view line) {
+  std::string text(line);
+  text.push_back('\n');
+  append_bytes(path, text);
 }
 
 void flush_folder(const std::string& path) {

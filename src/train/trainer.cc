@@ -15,6 +15,7 @@
 #include "ops/elementwise.h"
 #include "ops/optimizer.h"
 #include "train/checkpoint.h"
+#include "train/event_file.h"
 #include "train/matrix_rate.h"
 #include "train/schedule.h"
 
@@ -104,6 +105,7 @@ class Trainer {
   void begin() {
     state_.data_hash = data_hash_;
     save_key_positions(paths_.folder, 0, *model_);
+    events_.emplace(paths_.events(), paths_.metrics());
   }
 
   void resume(const CheckpointName& checkpoint) {
@@ -119,6 +121,7 @@ class Trainer {
       }
       fs::resize_file(paths_.metrics(), static_cast<std::uintmax_t>(state_.metrics_bytes));
     }
+    events_.emplace(paths_.events(), paths_.metrics());
     for (const CheckpointName& positions : list_key_positions(paths_.folder)) {
       if (positions.step > state_.step) fs::remove(positions.folder);
     }
@@ -142,11 +145,13 @@ class Trainer {
   void write(const nlohmann::json& line) {
     const std::string text = line.dump();
     append_line(paths_.metrics(), text);
+    events_->add(line);
     state_.metrics_bytes += static_cast<std::int64_t>(text.size()) + 1;
   }
 
   Recipe recipe_;
   RunPaths paths_;
+  std::optional<EventFile> events_;  // once it is known which metrics stand
   Corpora corpora_;
   const TrainHooks& hooks_;
   std::shared_ptr<Context> ctx_;

@@ -95,7 +95,7 @@ TEST_F(Trained, ReportsTheRunAsOneObject) {
   const Json out = Json::parse(result_.out);
   EXPECT_EQ(out["run"], "run");
   EXPECT_TRUE(out["finished"].get<bool>());
-  for (const char* file : {"config.toml", "tokenizer.json", "metrics.jsonl"}) EXPECT_TRUE(fs::exists(*folder_ / ("run/" + std::string(file)))) << file;
+  for (const char* file : {"config.toml", "tokenizer.json", "metrics.jsonl", "events.out.tfevents"}) EXPECT_TRUE(fs::exists(*folder_ / ("run/" + std::string(file)))) << file;
 }
 
 TEST_F(Trained, EvaluatesTheSameAsTraining) {
