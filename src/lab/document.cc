@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "study/svg.h"
+
 namespace some {
 namespace {
 
@@ -33,7 +35,7 @@ std::string script_json(const nlohmann::json& value) {
 std::string html_text(const Text& text) {
   std::string out;
   for (const Span& span : text.spans) {
-    const std::string inner = escape_html(span.text);
+    const std::string inner = xml_escape(span.text);
     switch (span.style) {
       case Span::Style::plain:
         out += inner;
@@ -45,7 +47,7 @@ std::string html_text(const Text& text) {
         out += "<code>" + inner + "</code>";
         break;
       case Span::Style::link:
-        out += fmt::format("<a href=\"#{}\">{}</a>", escape_html(span.target), inner);
+        out += fmt::format("<a href=\"#{}\">{}</a>", xml_escape(span.target), inner);
         break;
     }
   }
@@ -89,8 +91,8 @@ bool has_groups(const Table& table) {
 }
 
 std::string html_table(const Table& table) {
-  std::string out = fmt::format("<div class=\"table\"><table id=\"{}\">", escape_html(table.id));
-  if (!table.caption.empty()) out += "<caption>" + escape_html(table.caption) + "</caption>";
+  std::string out = fmt::format("<div class=\"table\"><table id=\"{}\">", xml_escape(table.id));
+  if (!table.caption.empty()) out += "<caption>" + xml_escape(table.caption) + "</caption>";
   out += "<thead>";
   if (has_groups(table)) {
     out += "<tr>";
@@ -99,7 +101,7 @@ std::string html_table(const Table& table) {
       const std::string& group = table.columns[i].group;
       while (!group.empty() && end < table.columns.size() && table.columns[end].group == group) ++end;
       out += fmt::format("<th{} colspan=\"{}\" scope=\"colgroup\">{}</th>", group.empty() ? "" : " class=\"group\"",
-                         end - i, escape_html(group));
+                         end - i, xml_escape(group));
       i = end;
     }
     out += "</tr>";
@@ -107,7 +109,7 @@ std::string html_table(const Table& table) {
   out += "<tr>";
   for (const auto& column : table.columns) {
     out +=
-        fmt::format("<th scope=\"col\"{}>{}</th>", column.number ? " class=\"number\"" : "", escape_html(column.name));
+        fmt::format("<th scope=\"col\"{}>{}</th>", column.number ? " class=\"number\"" : "", xml_escape(column.name));
   }
   out += "</tr></thead><tbody>\n";
   for (const auto& row : table.rows) {
@@ -178,8 +180,8 @@ std::string html_chart(const Chart& chart) {
   std::string out = fmt::format(
       "<figure class=\"chart\" id=\"{0}\" data-chart=\"{0}\"><figcaption>{1}</figcaption><div class=\"plot\" "
       "role=\"img\" aria-label=\"{1}\"></div>",
-      escape_html(chart.id), escape_html(chart.title));
-  if (!chart.note.empty()) out += "<p class=\"under\">" + escape_html(chart.note) + "</p>";
+      xml_escape(chart.id), xml_escape(chart.title));
+  if (!chart.note.empty()) out += "<p class=\"under\">" + xml_escape(chart.note) + "</p>";
   return out + "</figure>\n";
 }
 
@@ -187,7 +189,7 @@ std::string html_block(const Block& block) {
   switch (block.kind) {
     case Kind::heading:
       return fmt::format("<h{0} id=\"{1}\"><a class=\"self\" href=\"#{1}\">{2}</a></h{0}>\n", block.level,
-                         escape_html(block.id), html_text(block.text[0]));
+                         xml_escape(block.id), html_text(block.text[0]));
     case Kind::paragraph:
       return "<p>" + html_text(block.text[0]) + "</p>\n";
     case Kind::note:
@@ -202,7 +204,7 @@ std::string html_block(const Block& block) {
     case Kind::chart:
       return html_chart(block.chart);
     case Kind::quote:
-      return "<blockquote>" + escape_html(block.text[0].plain()) + "</blockquote>\n";
+      return "<blockquote>" + xml_escape(block.text[0].plain()) + "</blockquote>\n";
     case Kind::fold:
       return "<details><summary>" + html_text(block.text[0]) + "</summary>\n";
     case Kind::end_fold:
@@ -246,11 +248,11 @@ std::string markdown_block(const Block& block) {
 }
 
 std::string navigation(const Document& document) {
-  std::string out = "<nav aria-label=\"Contents\"><p class=\"brand\">" + escape_html(document.title()) + "</p><ul>";
+  std::string out = "<nav aria-label=\"Contents\"><p class=\"brand\">" + xml_escape(document.title()) + "</p><ul>";
   for (const Block& block : document.blocks()) {
     if (block.kind != Kind::heading || block.level < 2 || block.level > 3) continue;
-    out += fmt::format("<li class=\"level{}\"><a href=\"#{}\">{}</a></li>", block.level, escape_html(block.id),
-                       escape_html(block.text[0].plain()));
+    out += fmt::format("<li class=\"level{}\"><a href=\"#{}\">{}</a></li>", block.level, xml_escape(block.id),
+                       xml_escape(block.text[0].plain()));
   }
   return out + "</ul></nav>\n";
 }
@@ -278,32 +280,6 @@ void Document::begin_side_by_side() { blocks_.push_back({Kind::side_by_side, 0, 
 void Document::end_side_by_side() { blocks_.push_back({Kind::end_side_by_side, 0, "", {}, {}, {}}); }
 void Document::append(const Document& other) {
   blocks_.insert(blocks_.end(), other.blocks_.begin(), other.blocks_.end());
-}
-
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : valid_text(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 std::string escape_markdown(std::string_view text) {
@@ -364,10 +340,10 @@ std::string write_html(const Document& document, std::string_view style, std::st
   out +=
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" "
       "content=\"light dark\">\n";
-  out += "<title>" + escape_html(document.title()) + "</title>\n<style>\n";
+  out += "<title>" + xml_escape(document.title()) + "</title>\n<style>\n";
   out += style;
   out +=
-      "</style>\n</head>\n<body>\n" + navigation(document) + "<main>\n<h1>" + escape_html(document.title()) + "</h1>\n";
+      "</style>\n</head>\n<body>\n" + navigation(document) + "<main>\n<h1>" + xml_escape(document.title()) + "</h1>\n";
   if (script.empty() && !charts.empty()) {
     out +=
         "<p class=\"note\">The program that wrote this report was built without node, so its charts are left out: "

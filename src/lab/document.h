@@ -107,7 +107,6 @@ std::string write_markdown(const Document& document);
 // `style` and `script` are put into the page; without a script the page says that charts need one.
 std::string write_html(const Document& document, std::string_view style, std::string_view script);
 
-std::string escape_html(std::string_view text);
 std::string escape_markdown(std::string_view text);
 // A line of eight block heights: how a series goes, in text. Numbers that are not finite are left blank.
 std::string small_bars(const std::vector<double>& values, std::size_t width = 24);

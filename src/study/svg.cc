@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "text/utf8.h"
+
 namespace some {
 namespace {
 
@@ -26,10 +28,11 @@ std::string tip_element(const std::string& tip) {
 
 }  // namespace
 
-std::string xml_escape(const std::string& text) {
+std::string xml_escape(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    switch (c) {
+  for (std::size_t i = 0; i < text.size();) {
+    const CodePoint point = decode_utf8(text.data() + i, text.data() + text.size());
+    switch (point.value) {
       case '&':
         out += "&amp;";
         break;
@@ -45,10 +48,17 @@ std::string xml_escape(const std::string& text) {
       case '\'':
         out += "&#39;";
         break;
+      case bad_byte:
+        append_utf8(out, 0xFFFD);
+        break;
       default:
         // Control characters cannot stand in XML at all.
-        out += static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t' ? ' ' : c;
+        if (point.value < 32 && point.value != '\n' && point.value != '\t')
+          out += ' ';
+        else
+          out += text.substr(i, point.length);
     }
+    i += point.length;
   }
   return out;
 }

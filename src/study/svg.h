@@ -2,11 +2,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace some {
 
-std::string xml_escape(const std::string& text);
+// Text of any origin, safe inside XML and HTML, between tags and between quotes; bytes that are not UTF-8 are replaced.
+std::string xml_escape(std::string_view text);
 // A number for people: 3 significant digits, no trailing zeros, 1e-05 where it is very small or large.
 std::string short_number(double value);
 
