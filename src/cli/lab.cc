@@ -76,7 +76,7 @@ void list(const Options& options) {
       nlohmann::json found = nlohmann::json::array();
       for (const FoundRun& run : recipe.runs) {
         found.push_back({{"folder", run.folder},
-                         {"state", name_of(run.state)},
+                         {"state", run.state_text()},
                          {"scale", run.identity.scale},
                          {"seed", run.identity.seed}});
       }
@@ -93,7 +93,7 @@ void list(const Options& options) {
       const ListedRecipe recipe = listed(index, name, runs);
       std::string states;
       for (const FoundRun& run : recipe.runs)
-        states += fmt::format("  [{}{}]", run.name == name ? "" : run.name + ": ", name_of(run.state));
+        states += fmt::format("  [{}{}]", run.name == name ? "" : run.name + ": ", run.state_text());
       fmt::print("  {} {:{}}  {}{}\n", recipe.published ? "*" : " ", name, width, recipe.title, states);
     }
     fmt::print("\n");
@@ -255,6 +255,8 @@ void report(const Options& options) {
   for (const std::string& out : options.out) {
     if (!out.ends_with(".html") && !out.ends_with(".md"))
       bad_input("-o {}: wants a file that ends in .html or .md", out);
+    if (const fs::path folder = fs::path(out).parent_path(); !folder.empty() && !fs::is_directory(folder))
+      bad_input("-o {}: there is no folder {}", out, folder.string());
   }
   const Report made = make_report(open_index(options.recipes), options.words, report_options);
   for (const std::string& out : options.out) write_file_atomic(out, out.ends_with(".md") ? made.markdown : made.html);

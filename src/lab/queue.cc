@@ -85,6 +85,7 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
   entry.name = run.name;
   entry.folder = run.folder;
   const auto started = std::chrono::steady_clock::now();
+  bool begun = false;
   try {
     const RunState state = run_state(run.folder);
     if (state != RunState::absent) check_same_settings(run);
@@ -96,6 +97,7 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
     const bool resumed = state == RunState::interrupted;
     if (const std::string missing = missing_text(run.recipe); !missing.empty()) bad_input("{}", missing);
     if (hooks.begin) hooks.begin(run, place, resumed);
+    begun = true;
     TrainHooks train = hooks.train;
     bool identified = false;
     // The folder exists from the first step on.
@@ -122,6 +124,9 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
     entry.outcome = Outcome::failed;
     entry.message = error.what();
   }
+  // Lists and reports made later tell of it too.
+  if (begun && entry.outcome == Outcome::failed && fs::exists(RunPaths{run.folder}.config()))
+    write_identity(run.folder, run.identity, entry.message);
   entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return entry;
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -26,6 +27,33 @@ std::optional<Number> whole_number(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+// The last line of a file of JSON lines for which `wanted` holds; null when there is none.
+template <typename Wanted>
+nlohmann::json last_line(const std::string& path, const Wanted& wanted) {
+  nlohmann::json found;
+  if (!fs::exists(path)) return found;
+  std::istringstream lines(read_file(path));
+  for (std::string line; std::getline(lines, line);) {
+    nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
+    if (parsed.is_object() && wanted(parsed)) found = std::move(parsed);
+  }
+  return found;
+}
+
+// The line on a sitting's time is written after the last checkpoint: where it speaks of the step of the last
+// evaluation, and that is the end of the recipe's epochs or steps, the run had come to its end.
+bool ended_by_its_lines(const std::string& folder) {
+  const RunPaths paths{folder};
+  const nlohmann::json sitting = last_line(paths.timing(), [](const auto&) { return true; });
+  const nlohmann::json evaluation =
+      last_line(paths.metrics(), [](const nlohmann::json& line) { return line.value("kind", "") == "eval"; });
+  if (sitting.is_null() || evaluation.is_null()) return false;
+  const TrainConfig train = read_run_recipe(folder).train;
+  const auto step = evaluation.value("step", std::int64_t{-1});
+  return sitting.value("to_step", std::int64_t{-2}) == step &&
+         (evaluation.value("epoch", 0.0) >= train.epochs || (train.max_steps > 0 && step == train.max_steps));
 }
 
 }  // namespace
@@ -55,7 +83,8 @@ LabIdentity identity_of_name(const std::string& name) {
 
 RunState run_state(const std::string& folder) {
   if (!fs::exists(RunPaths{folder}.config())) return RunState::absent;
-  return run_is_finished(folder) ? RunState::finished : RunState::interrupted;
+  const bool finished = list_checkpoints(folder).empty() ? ended_by_its_lines(folder) : run_is_finished(folder);
+  return finished ? RunState::finished : RunState::interrupted;
 }
 
 std::string name_of(RunState state) {
@@ -68,6 +97,10 @@ std::string name_of(RunState state) {
       return "done";
   }
   return "";
+}
+
+std::string FoundRun::state_text() const {
+  return state == RunState::interrupted && !failure.empty() ? "failed" : name_of(state);
 }
 
 std::optional<FoundRun> find_run(const std::string& folder) {
@@ -84,6 +117,7 @@ std::optional<FoundRun> find_run(const std::string& folder) {
       run.identity.scale = stored.at("scale").get<double>();
       run.identity.seed = stored.at("seed").get<int>();
       run.identity.builtin = stored.at("builtin").get<bool>();
+      run.failure = stored.value("failure", "");
     } catch (const nlohmann::json::exception& error) {
       log_warning("{}: {}; the folder's name is used instead", identity_file(run.folder), error.what());
     }
@@ -107,10 +141,12 @@ std::vector<FoundRun> find_runs(const std::string& folder) {
   return runs;
 }
 
-void write_identity(const std::string& folder, const LabIdentity& identity) {
-  const nlohmann::json stored{
+void write_identity(const std::string& folder, const LabIdentity& identity, const std::string& failure) {
+  nlohmann::json stored{
       {"recipe", identity.recipe}, {"scale", identity.scale}, {"seed", identity.seed}, {"builtin", identity.builtin}};
-  write_file_atomic(identity_file(folder), stored.dump() + "\n");
+  if (!failure.empty()) stored["failure"] = failure;
+  write_file_atomic(identity_file(folder),
+                    stored.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace some

@@ -21,6 +21,7 @@ std::string run_name(const LabIdentity& identity);  // "a4@0.05-seed1"
 LabIdentity identity_of_name(const std::string& name);
 
 enum class RunState { absent, interrupted, finished };
+// Told by the last checkpoint; where all checkpoints were removed, by what the run wrote when it ended.
 RunState run_state(const std::string& folder);
 std::string name_of(RunState state);
 
@@ -29,6 +30,9 @@ struct FoundRun {
   std::string name;  // last part of the folder
   LabIdentity identity;
   RunState state = RunState::absent;
+  std::string failure;  // why it broke off, where it did
+
+  std::string state_text() const;  // "done", "interrupted", "failed"
 };
 
 // A folder that holds a run; nothing when it does not.
@@ -36,6 +40,6 @@ std::optional<FoundRun> find_run(const std::string& folder);
 // Every run in a folder of runs, by name; empty when there is no such folder.
 std::vector<FoundRun> find_runs(const std::string& folder);
 
-void write_identity(const std::string& folder, const LabIdentity& identity);
+void write_identity(const std::string& folder, const LabIdentity& identity, const std::string& failure = "");
 
 }  // namespace some

@@ -96,10 +96,6 @@ RunSamples write_samples(const RunHistory& history, const std::string& device) {
 RunSamples sample_run(const RunHistory& run, const std::string& device) {
   RunSamples samples;
   const auto checkpoints = list_checkpoints(run.found.folder);
-  if (checkpoints.empty()) {
-    samples.skipped = "none, since the run has no checkpoint";
-    return samples;
-  }
   if (!run.recipe.model.causal) {
     samples.skipped = "none, since a model without a causal mask cannot write";
     return samples;
@@ -108,8 +104,12 @@ RunSamples sample_run(const RunHistory& run, const std::string& device) {
   if (fs::exists(kept)) {
     const json stored = json::parse(read_file(kept), nullptr, false);
     if (stored.is_object() && stored.value("version", 0) == version &&
-        stored.value("step", std::int64_t{-1}) == checkpoints.back().step)
+        (checkpoints.empty() || stored.value("step", std::int64_t{-1}) == checkpoints.back().step))
       return from_json(stored);
+  }
+  if (checkpoints.empty()) {
+    samples.skipped = "none, since no checkpoint is in the run's folder";
+    return samples;
   }
   if (choose_device(device) == Device::cpu && run.parameters.total > most_parameters_on_a_cpu) {
     samples.skipped = fmt::format(

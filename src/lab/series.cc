@@ -91,6 +91,14 @@ std::vector<std::string> SeriesIndex::select(const std::vector<std::string>& nam
     } else {
       std::vector<std::string> known = all;
       for (const Series& one : series) known.push_back(one.name);
+      // Runs of the ablation reports bear the report's number before their own name: "v1" is 1-v1 or 3-v1.
+      std::string numbered;
+      for (const std::string& one : all) {
+        if (one.ends_with("-" + name)) numbered += (numbered.empty() ? "" : " or ") + one;
+      }
+      if (!numbered.empty())
+        bad_input("there is no series or run named {}; did you mean {}? `some lab list` names them all", name,
+                  numbered);
       bad_input("there is no series or run named {}; did you mean {}? `some lab list` names them all", name,
                 nearest_name(name, known));
     }

@@ -67,6 +67,13 @@ TEST_F(Queue, SkipsWhatIsFinished) {
   ASSERT_EQ(found.size(), 3U);  // the cache beside them is no run
   EXPECT_EQ(found[0].name, "one");
   EXPECT_EQ(found[0].state, RunState::finished);
+  // A finished run whose checkpoints were removed to save room is not trained again over its results.
+  fs::remove_all(folder_of("one") + "/checkpoints");
+  EXPECT_EQ(outcomes(run_queue(plan({"one"}), {})), (Lines{"one: already done"}));
+  EXPECT_EQ(fs::last_write_time(folder_of("one") + "/metrics.jsonl"), written);
+  // Without the line that a run's end leaves, it cannot be known to have ended.
+  fs::remove(folder_of("one") + "/timing.jsonl");
+  EXPECT_EQ(run_state(folder_of("one")), RunState::interrupted);
 }
 
 TEST_F(Queue, InterruptingLosesNothing) {
@@ -112,6 +119,10 @@ TEST_F(Queue, GoesOnWhenOneFails) {
       << entries[0].message;
   EXPECT_NE(entries[0].message.find("--builtin"), std::string::npos);
   EXPECT_NE(entries[1].message.find("the loss became"), std::string::npos) << entries[1].message;
+  const auto wild = find_run(folder_of("wild"));
+  ASSERT_TRUE(wild);
+  EXPECT_EQ(wild->state_text(), "failed");
+  EXPECT_EQ(wild->failure, entries[1].message);
 }
 
 TEST_F(Queue, OtherSettingsInTheSameFolderAreAnError) {

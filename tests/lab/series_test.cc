@@ -162,6 +162,12 @@ TEST(SeriesIndexFile, KnowsEveryRecipe) {
             (std::vector<std::string>{"a6", "a4", "b1", "b2", "b3", "a1", "a2", "a3", "a5"}));
   EXPECT_EQ(index.select({"all"}), all);
   try {
+    index.select({"v1"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean 1-v1 or 3-v1?"), std::string::npos) << error.what();
+  }
+  try {
     index.select({"serie-a"});
     FAIL();
   } catch (const Error& error) {
