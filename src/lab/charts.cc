@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "study/projection.h"
 
@@ -13,6 +14,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t most_points = 400;
+constexpr std::size_t most_rank_points = 80;   // of one layer
+constexpr std::size_t most_key_points = 2000;  // of one map, all ways together
 
 // Enough digits for a drawing, few enough for a small file.
 json number(double value) {
@@ -76,8 +79,7 @@ Chart loss_chart(const RunGroup& group) {
   json spec = lines("step", "nats a token");
   add_series(spec, "training", "train", train_points(run));
   add_series(spec, "validation", "valid", eval_points(run, [](const EvalPoint& e) { return e.headline; }));
-  if (padded)
-    add_series(spec, "validation, real tokens", "real", eval_points(run, [](const EvalPoint& e) { return e.loss; }));
+  if (padded) add_series(spec, "real tokens", "real", eval_points(run, [](const EvalPoint& e) { return e.loss; }));
   for (std::size_t i = 1; i < group.runs.size(); ++i) {
     add_series(spec, fmt::format("validation, seed +{}", group.runs[i].found.identity.seed), "seed",
                eval_points(group.runs[i], [](const EvalPoint& e) { return e.headline; }));
@@ -95,23 +97,33 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
   const RunHistory& run = group.first();
   json spec = lines("step", entropy ? "entropy of usage, bits" : "Gini of usage");
   const std::size_t layers = run.evaluations.empty() ? 0 : run.evaluations.front().layers.size();
+  // Where the training lines tell too, the way between two evaluations is seen.
+  std::vector<const TrainPoint*> between;
+  for (const TrainPoint& point : run.train) {
+    if (point.gini.size() == layers) between.push_back(&point);
+  }
+  const std::size_t stride = between.size() * layers / most_points + 1;
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const bool middle = layer == run.middle;
     json series{{"name", fmt::format("layer {}{}", layer, middle ? " (middle)" : "")},
                 {"role", middle ? "middle" : "layer"},
                 {"shade", layers > 1 ? number(static_cast<double>(layer) / static_cast<double>(layers - 1)) : json(0)}};
-    series["points"] = eval_points(
-        run, [&](const EvalPoint& e) { return entropy ? e.layers.at(layer).entropy : e.layers.at(layer).gini; });
+    std::map<std::int64_t, double> values;
+    for (std::size_t i = 0; i < between.size(); i += stride)
+      values[between[i]->step] = entropy ? between[i]->entropy[layer] : between[i]->gini[layer];
+    for (const EvalPoint& e : run.evaluations)
+      values[e.step] = entropy ? e.layers.at(layer).entropy : e.layers.at(layer).gini;
+    series["points"] = json::array();
+    for (const auto& [step, value] : values) series["points"].push_back(point(static_cast<double>(step), value));
     spec["series"].push_back(std::move(series));
   }
   add_series(spec, "published, middle layer", "published-valid", published_points(group, entropy ? "entropy" : "gini"));
-  if (entropy) spec["y"]["most"] = number(std::log2(run.recipe.model.experts));
-  return {
-      group.id() + (entropy ? "-entropy" : "-gini"), entropy ? "Entropy of usage by layer" : "Gini of usage by layer",
-      entropy
-          ? fmt::format("All experts used alike would be {:.2f} bits.", std::log2(run.recipe.model.experts))
-          : "0: all experts used alike. 1: one expert does all. Pale lines are the first layers, strong ones the last.",
-      spec};
+  const std::string meaning =
+      entropy ? fmt::format("All experts used alike would be {:.2f} bits.", std::log2(run.recipe.model.experts))
+              : "0: all experts used alike. 1: one expert does all.";
+  return {group.id() + (entropy ? "-entropy" : "-gini"),
+          entropy ? "Entropy of usage by layer" : "Gini of usage by layer",
+          meaning + " Numbers at the right are layers; pale lines are the first, dark ones the last.", spec};
 }
 
 Chart usage_histogram(const RunGroup& group, const std::vector<double>& usage) {
@@ -152,7 +164,7 @@ Chart usage_ranks(const RunGroup& group, const std::vector<std::vector<double>>&
     double sum = 0;
     for (const double u : sorted) sum += u;
     json points = json::array();
-    const std::size_t stride = sorted.size() / most_points + 1;
+    const std::size_t stride = (sorted.size() + most_rank_points - 1) / most_rank_points;
     for (std::size_t i = 0; i < sorted.size() && sorted[i] > 0 && sum > 0; i += stride)
       points.push_back(point(static_cast<double>(i + 1), sorted[i] / sum));
     const bool middle = layer == group.first().middle;
@@ -164,6 +176,10 @@ Chart usage_ranks(const RunGroup& group, const std::vector<std::vector<double>>&
          {"points", points}});
   }
   return {group.id() + "-ranks", "Experts by rank", "A flat line: all alike. A cliff: a clique does the work.", spec};
+}
+
+std::size_t snapshots_of_a_map(int experts) {
+  return std::clamp<std::size_t>(most_key_points / static_cast<std::size_t>(experts), 2, 12);
 }
 
 Chart key_map(const RunGroup& group, const std::vector<KeySnapshot>& snapshots) {
@@ -201,6 +217,40 @@ Chart key_map(const RunGroup& group, const std::vector<KeySnapshot>& snapshots) 
           spec};
 }
 
+namespace {
+
+// A run that went astray would press all others together in a drawing. The loss above which a run is left outside of
+// it, where there is such a run.
+std::optional<double> astray_above(const std::vector<const RunGroup*>& groups) {
+  std::vector<double> losses;
+  for (const RunGroup* group : groups) {
+    for (const RunHistory& run : group->runs) {
+      if (const auto loss = final_loss(run)) losses.push_back(*loss);
+    }
+  }
+  if (losses.empty()) return std::nullopt;
+  std::sort(losses.begin(), losses.end());
+  const double limit = 1.4 * losses[(losses.size() - 1) / 2];
+  const auto near = std::upper_bound(losses.begin(), losses.end(), limit) - losses.begin();
+  return losses.back() > limit && near > 2 ? std::optional(limit) : std::nullopt;
+}
+
+// The end of an axis that holds the value: a round number.
+double round_end(double value) { return std::ceil(20 * value) / 20; }
+
+std::string astray_note(const std::vector<const RunGroup*>& groups, double limit) {
+  std::string names;
+  for (const RunGroup* group : groups) {
+    for (const RunHistory& run : group->runs) {
+      if (const auto loss = final_loss(run); loss && *loss > limit)
+        names += fmt::format("{}{} at {:.4f}", names.empty() ? "" : ", ", run.found.name, *loss);
+    }
+  }
+  return fmt::format("Beyond the drawing: {}. ", names);
+}
+
+}  // namespace
+
 Chart comparison_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups) {
   json spec = lines("epoch", "validation loss over real tokens, nats");
   for (const RunGroup* group : groups) {
@@ -208,7 +258,17 @@ Chart comparison_chart(const std::string& id, const std::string& title, const st
                eval_points(
                    group->first(), [](const EvalPoint& e) { return e.loss; }, true));
   }
-  return {id, title, "One line an experiment, its first seed.", spec};
+  std::string note = "One line an experiment, its first seed.";
+  if (const auto limit = astray_above(groups)) {
+    double end = 0;
+    for (const RunGroup* group : groups) {
+      if (final_loss(group->first()).value_or(INFINITY) > *limit) continue;
+      for (const EvalPoint& point : group->first().evaluations) end = std::max(end, point.loss);
+    }
+    spec["y"]["end"] = number(round_end(end));
+    note = astray_note(groups, *limit) + note;
+  }
+  return {id, title, note, spec};
 }
 
 Chart dots_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups) {
@@ -225,10 +285,22 @@ Chart dots_chart(const std::string& id, const std::string& title, const std::vec
     spec["series"].push_back({{"name", group->name}, {"role", "valid"}, {"points", points}});
     spec["categories"].push_back(group->name);
   }
-  return {
-      id, title,
-      "A dot a run; less is better. Where an experiment has several seeds, the width of its dots is what chance does.",
-      spec};
+  std::string note =
+      "A dot a run; less is better. Where an experiment has several seeds, the width of its dots is what chance does.";
+  if (const auto limit = astray_above(groups)) {
+    double begin = INFINITY, end = 0;
+    for (const json& series : spec["series"]) {
+      for (const json& one : series["points"]) {
+        const double loss = one.at(1).get<double>();
+        begin = std::min(begin, loss);
+        if (loss <= *limit) end = std::max(end, loss);
+      }
+    }
+    spec["x"]["begin"] = number(-round_end(-begin) - 0.05);
+    spec["x"]["end"] = number(round_end(end) + 0.05);
+    note = astray_note(groups, *limit) + note;
+  }
+  return {id, title, note, spec};
 }
 
 }  // namespace some

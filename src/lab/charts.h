@@ -16,6 +16,8 @@ Chart layer_chart(const RunGroup& group, bool entropy);
 Chart usage_histogram(const RunGroup& group, const std::vector<double>& usage);
 // Usage of the experts of each layer, the most used first.
 Chart usage_ranks(const RunGroup& group, const std::vector<std::vector<double>>& usage);
+// How many saved positions a map of so many keys shows: it must not bloat the page.
+std::size_t snapshots_of_a_map(int experts);
 // Where the keys of the middle layer lie and where they came from, seen from the two directions in which they spread
 // most.
 Chart key_map(const RunGroup& group, const std::vector<KeySnapshot>& snapshots);

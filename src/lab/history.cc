@@ -1,5 +1,6 @@
 #include "lab/history.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -40,6 +41,7 @@ LayerPoint layer_point(const nlohmann::json& line) {
   point.gini_mass = line.at("mass").at("gini");
   point.entropy_mass = line.at("mass").at("entropy");
   point.used = line.at("experts_used_this_epoch");
+  point.ever_used = line.at("count").at("experts_used");
   point.gate_entropy = line.value("gate_entropy", 0.0);
   if (line.contains("key_moved")) {
     point.moved_mean = line["key_moved"].at("mean");
@@ -47,6 +49,15 @@ LayerPoint layer_point(const nlohmann::json& line) {
   }
   point.births = line.value("births", 0.0);
   point.deaths = line.value("deaths", 0.0);
+  return point;
+}
+
+TrainPoint train_point(const nlohmann::json& line) {
+  TrainPoint point{line.at("step"), line.at("epoch"), line.at("loss"), line.at("lr"), {}, {}};
+  for (const auto& layer : line.value("layers", nlohmann::json::array())) {
+    point.gini.push_back(layer.at("gini"));
+    point.entropy.push_back(layer.at("entropy"));
+  }
   return point;
 }
 
@@ -77,6 +88,38 @@ const EvalPoint* RunHistory::at_epoch(double epoch) const {
     if (std::abs(point.epoch - epoch) < 1e-9) return &point;
   }
   return nullptr;
+}
+
+const EvalPoint* RunHistory::best() const {
+  const auto found = std::min_element(evaluations.begin(), evaluations.end(),
+                                      [](const EvalPoint& a, const EvalPoint& b) { return a.headline < b.headline; });
+  return found == evaluations.end() ? nullptr : &*found;
+}
+
+std::optional<double> RunHistory::measured_once(const std::string& number) const {
+  if (number == "total_parameters_m") return static_cast<double>(parameters.total) / 1e6;
+  if (number == "trainable_parameters_m") return static_cast<double>(parameters.trainable) / 1e6;
+  if (number == "step_seconds")
+    return timing.steps > 0 ? std::optional(timing.seconds / static_cast<double>(timing.steps)) : std::nullopt;
+  if (last() == nullptr) return std::nullopt;
+  if (number == "steps") return static_cast<double>(last()->step);
+  if (middle >= last()->layers.size()) return std::nullopt;
+  const LayerPoint& at_best = best()->layers.at(middle);
+  if (number == "experts_used") return at_best.ever_used;
+  if (number == "best_gini") return at_best.gini;
+  if (number == "best_entropy") return at_best.entropy;
+  if (number == "best_gini_mass") return at_best.gini_mass;
+  if (number == "best_entropy_mass") return at_best.entropy_mass;
+  // Extremes over the ends of epochs, which is what the reports look at.
+  std::optional<double> peak, low;
+  for (const EvalPoint& point : evaluations) {
+    if (point.epoch != std::floor(point.epoch)) continue;
+    peak = std::max(peak.value_or(0.0), point.layers.at(middle).gini);
+    low = std::min(low.value_or(INFINITY), point.layers.at(middle).entropy);
+  }
+  if (number == "gini_peak") return peak;
+  if (number == "entropy_low") return low;
+  return std::nullopt;
 }
 
 std::optional<double> RunHistory::measured(const std::string& measure, int epoch) const {
@@ -111,7 +154,7 @@ RunHistory read_history(const FoundRun& run) {
   each_line(paths.metrics(), [&](const nlohmann::json& line) {
     const std::string kind = line.at("kind");
     if (kind == "train") {
-      history.train.push_back({line.at("step"), line.at("epoch"), line.at("loss"), line.at("lr")});
+      history.train.push_back(train_point(line));
     } else if (kind == "eval") {
       history.evaluations.push_back(eval_point(line, history.recipe));
     } else if (kind == "epoch" && !history.evaluations.empty() && history.evaluations.back().step == line.at("step")) {

@@ -15,11 +15,13 @@ namespace some {
 struct TrainPoint {
   std::int64_t step = 0;
   double epoch = 0, loss = 0, lr = 0;
+  std::vector<double> gini, entropy;  // of every layer's usage; empty where the line does not tell
 };
 
 struct LayerPoint {
   double gini = 0, entropy = 0, gini_mass = 0, entropy_mass = 0, effective = 0, gate_entropy = 0;
-  double used = 0;  // experts chosen at least once in this epoch so far
+  double used = 0;       // experts chosen at least once in this epoch so far
+  double ever_used = 0;  // experts whose usage is above 0, which a running mean never loses again
   double moved_mean = 0, moved_most = 0;
   double births = 0, deaths = 0;
 };
@@ -54,8 +56,11 @@ struct RunHistory {
 
   const EvalPoint* last() const { return evaluations.empty() ? nullptr : &evaluations.back(); }
   const EvalPoint* at_epoch(double epoch) const;
+  const EvalPoint* best() const;  // with the lowest loss as trained
   // The number here that stands against a published one ("train", "val", "ppl", "gini", ...) of an epoch.
   std::optional<double> measured(const std::string& measure, int epoch) const;
+  // The same for a number of the whole run ("total_parameters_m", "best_gini", ...).
+  std::optional<double> measured_once(const std::string& number) const;
 };
 
 // Damaged or half-written lines are left out with a warning: a report can be made while a run is going on.

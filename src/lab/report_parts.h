@@ -1,6 +1,8 @@
 // The parts of a report, each adding its blocks to the document.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <vector>
 
 #include "lab/document.h"
@@ -20,11 +22,18 @@ void add_series(Document& document, const Series& series, const std::vector<cons
 void add_claims(Document& document, const std::vector<RunGroup>& groups);
 // Every series and recipe of the index, with what was published and what was run.
 void add_experiment_index(Document& document, const SeriesIndex& index, const std::vector<RunGroup>& groups);
+// Every number that was published of any run, and what came out here where it was run at full size.
+void add_published_numbers(Document& document, const SeriesIndex& index, const std::vector<RunGroup>& groups);
+// Published against reproduced, epoch by epoch; nothing where nothing was published.
+void add_published_comparison(Document& document, const RunGroup& group);
+// Numbers of the whole run: parameters, experts used, time, speed.
+void add_size_and_speed(Document& document, const RunGroup& group);
 // One experiment in full.
 void add_run(Document& document, const RunGroup& group, const RunSamples& samples);
 // Known reasons for numbers that differ from the published ones.
 void add_reasons(Document& document);
 
+inline std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
 std::string duration(double seconds);  // "28.0 s", "4.4 min", "1.2 h"
 
 inline constexpr const char* reasons_id = "why";

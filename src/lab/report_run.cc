@@ -11,28 +11,31 @@
 namespace some {
 namespace {
 
-struct ComparedMeasure {
-  const char* key;  // in [published]
-  const char* title;
-  int digits;
-};
-// In the order of the table.
-constexpr ComparedMeasure compared[] = {
-    {"train", "training loss", 4},
-    {"val", "validation loss", 4},
-    {"ppl", "perplexity", 2},
-    {"gini", "Gini", 3},
-    {"entropy", "entropy (bits)", 3},
-    {"gini_mass", "Gini by mass", 3},
-    {"entropy_mass", "entropy by mass", 3},
-    {"dead", "deaths", 0},
-    {"temperature", "temperature", 2},
-};
-
-std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
-
 std::string epoch_text(double epoch) {
   return epoch == std::floor(epoch) ? fmt::format("{:.0f}", epoch) : fmt::format("{:.2f}", epoch);
+}
+
+// The settings a reader looks for first, in one line; differences alone do not tell them.
+std::string settings_in_short(const Recipe& recipe) {
+  const ModelConfig& model = recipe.model;
+  std::string out = fmt::format("{} layers of {}, {} heads, rows of {} tokens; ", model.layers, model.d_model,
+                                model.heads, model.seq_len);
+  if (model.ffn == Ffn::some) {
+    out +=
+        fmt::format("{} experts of {}, {} a token, {} initialisation, {} router; alpha {}, beta {}, delta {}; ",
+                    model.experts, model.d_ffn, model.top_k, model.init, model.router == Router::mlp ? "mlp" : "linear",
+                    model.keys.use_alpha ? fmt::to_string(model.keys.alpha) : "off",
+                    model.keys.use_beta ? fmt::to_string(model.keys.beta) : "off",
+                    model.keys.use_delta ? fmt::to_string(model.keys.delta) : "off");
+  } else {
+    out += model.ffn == Ffn::dense ? fmt::format("a dense block of {}; ", model.dense_hidden())
+                                   : std::string("no feed-forward block; ");
+  }
+  out += fmt::format("vocabulary {}, {} stories, {} a step, {} epoch{}, learning rate {}.", recipe.data.vocab,
+                     recipe.data.train_stories > 0 ? fmt::to_string(recipe.data.train_stories) : "all",
+                     recipe.train.batch * recipe.train.accumulate, recipe.train.epochs,
+                     recipe.train.epochs == 1 ? "" : "s", recipe.train.lr);
+  return out;
 }
 
 void add_settings(Document& document, const RunGroup& group) {
@@ -42,6 +45,7 @@ void add_settings(Document& document, const RunGroup& group) {
     return out;
   };
   const Recipe& run = group.first().recipe;
+  document.paragraph(settings_in_short(run));
   if (!group.file) {
     const auto differences = recipe_differences(run, Recipe());
     document.begin_fold(Text(fmt::format("Settings: {} differ from the defaults (in brackets)", differences.size())));
@@ -69,91 +73,14 @@ void add_settings(Document& document, const RunGroup& group) {
   }
 }
 
-void add_size_and_speed(Document& document, const RunGroup& group) {
-  Table table;
-  table.id = group.id() + "-size";
-  table.caption = "Size, time and speed";
-  table.columns = {{"", "", false}, {"published", "", true}, {"here", "", true}};
-  const RunHistory& run = group.first();
-  const auto published = [&](const char* key, int digits) {
-    if (group.published() == nullptr) return std::string("–");
-    const auto value = group.published()->values.find(key);
-    return value == group.published()->values.end() ? std::string("–") : fixed(value->second, digits);
-  };
-  const RunTiming& timing = run.timing;
-  table.rows.push_back({"parameters, million", published("total_parameters_m", 2),
-                        fixed(static_cast<double>(run.parameters.total) / 1e6, 2)});
-  table.rows.push_back({"of these trained, million", published("trainable_parameters_m", 2),
-                        fixed(static_cast<double>(run.parameters.trainable) / 1e6, 2)});
-  table.rows.push_back(
-      {"steps", published("steps", 0), run.last() == nullptr ? "–" : fmt::to_string(run.last()->step)});
-  if (run.last() != nullptr && run.middle < run.last()->layers.size()) {
-    table.rows.push_back({fmt::format("experts chosen in the last epoch, layer {}", run.middle),
-                          published("experts_used", 0),
-                          fmt::format("{:.0f} of {}", run.last()->layers[run.middle].used, run.recipe.model.experts)});
-  }
-  if (timing.steps > 0) {
-    const double steps = static_cast<double>(timing.steps);
-    table.rows.push_back({"time, with evaluations and checkpoints", "–",
-                          duration(timing.seconds) + (run.last() != nullptr && timing.steps < run.last()->step
-                                                          ? fmt::format(" (of {} steps)", timing.steps)
-                                                          : "")});
-    table.rows.push_back({"a step", "–", fmt::format("{:.3g} s", timing.seconds / steps)});
-    table.rows.push_back({"real tokens a second", "–", fmt::format("{:.0f}", timing.tokens / timing.seconds)});
-    if (run.recipe.data.count_pads)
-      table.rows.push_back(
-          {"positions a second, padding with them", "–", fmt::format("{:.0f}", timing.slots / timing.seconds)});
-    table.rows.push_back(
-        {"computation, TFLOP/s", "–", fmt::format("{:.3g}", timing.operations / timing.seconds / 1e12)});
-    table.rows.push_back({"device", "–", timing.device});
-    table.rows.push_back({"working memory, MiB", "–", fmt::format("{:.0f}", timing.memory / 1048576)});
-  }
-  document.table(std::move(table));
-}
-
-void add_published_comparison(Document& document, const RunGroup& group) {
-  const Published* published = group.published();
-  if (published == nullptr || published->epochs.empty()) return;
-  Table table;
-  table.id = group.id() + "-published";
-  table.caption = group.scaled() ? "Published numbers of the full-size run, and this scaled one"
-                                 : "Published against reproduced, epoch by epoch";
-  table.columns = {{"epoch", "", true}};
-  std::vector<const ComparedMeasure*> measures;
-  for (const ComparedMeasure& measure : compared) {
-    const bool reported = std::any_of(published->epochs.begin(), published->epochs.end(),
-                                      [&](const PublishedEpoch& epoch) { return epoch.values.count(measure.key) > 0; });
-    if (!reported) continue;
-    measures.push_back(&measure);
-    table.columns.push_back({"published", measure.title, true});
-    table.columns.push_back({"here", measure.title, true});
-    if (!group.scaled()) table.columns.push_back({"difference", measure.title, true});
-  }
-  for (const PublishedEpoch& epoch : published->epochs) {
-    std::vector<Text> row{fmt::to_string(epoch.epoch)};
-    for (const ComparedMeasure* measure : measures) {
-      const auto told = epoch.values.find(measure->key);
-      const Spread here =
-          spread_of(group, [&](const RunHistory& run) { return run.measured(measure->key, epoch.epoch); });
-      row.push_back(told == epoch.values.end() ? "–" : fixed(told->second, measure->digits));
-      row.push_back(here.text(measure->digits));
-      if (!group.scaled())
-        row.push_back(told == epoch.values.end() || here.count == 0
-                          ? "–"
-                          : fmt::format("{:+.{}f}", here.mean - told->second, measure->digits));
-    }
-    table.rows.push_back(std::move(row));
-  }
-  document.table(std::move(table));
-}
-
 void add_honest_numbers(Document& document, const RunGroup& group) {
   const RunHistory& run = group.first();
   if (run.evaluations.empty()) return;
   Table table;
   table.id = group.id() + "-real";
-  table.caption = "Over real tokens";
   const bool padded = run.recipe.data.count_pads;
+  table.caption = padded ? "Over real tokens (padded loss: over all positions; the published one is a mean of batches)"
+                         : "Over real tokens";
   const bool experts = !run.evaluations.front().layers.empty();
   table.columns = {{"epoch", "", true},
                    {"step", "", true},
@@ -208,7 +135,7 @@ void add_seeds(Document& document, const RunGroup& group) {
   for (const RunHistory& run : group.runs) {
     const EvalPoint* last = run.last();
     table.rows.push_back(
-        {run.found.name, fmt::to_string(run.recipe.seed), name_of(run.found.state),
+        {run.found.name, fmt::to_string(run.recipe.seed), run.found.state_text(),
          last == nullptr ? "–" : fmt::to_string(last->step), last == nullptr ? "–" : fixed(last->loss, 4),
          last == nullptr ? "–" : fixed(last->bits_per_byte, 4), last == nullptr ? "–" : fixed(last->headline, 4)});
   }
@@ -221,6 +148,8 @@ void add_seeds(Document& document, const RunGroup& group) {
 void add_verdict(Document& document, const RunGroup& group) {
   const RunHistory& run = group.first();
   const EvalPoint* last = run.last();
+  if (!run.found.failure.empty() && run.found.state != RunState::finished)
+    document.note("This run failed: " + run.found.failure);
   if (last == nullptr) {
     document.note("This run has not been evaluated yet.");
     return;
@@ -267,8 +196,7 @@ void add_verdict(Document& document, const RunGroup& group) {
         "real tokens the loss is {}, {} bits per byte.",
         100 * last->real_share, spread_of(group, final_loss).text(4), spread_of(group, final_bits).text(4)));
   }
-  const auto best = std::min_element(run.evaluations.begin(), run.evaluations.end(),
-                                     [](const EvalPoint& a, const EvalPoint& b) { return a.headline < b.headline; });
+  const EvalPoint* best = run.best();
   if (last->headline > 1.05 * best->headline) {
     document.paragraph(
         fmt::format("The run was best after epoch {} ({:.4f}) and ended at {:.4f}: it diverged on the way.",
@@ -307,6 +235,18 @@ void add_samples(Document& document, const RunGroup& group, const RunSamples& sa
   document.end_fold();
 }
 
+// Usage and keys; false when no positions were saved.
+bool add_key_charts(Document& document, const RunGroup& group) {
+  const RunHistory& run = group.first();
+  const auto usage = read_last_usage(run.found.folder);
+  if (run.middle >= usage.size()) return false;
+  document.chart(usage_histogram(group, usage[run.middle]));
+  document.chart(usage_ranks(group, usage));
+  const auto snapshots = read_keys(run.found.folder, run.middle, snapshots_of_a_map(run.recipe.model.experts));
+  if (snapshots.size() > 1 && snapshots.back().experts > 2) document.chart(key_map(group, snapshots));
+  return true;
+}
+
 }  // namespace
 
 std::string duration(double seconds) {
@@ -339,21 +279,20 @@ void add_run(Document& document, const RunGroup& group, const RunSamples& sample
   add_honest_numbers(document, group);
   add_seeds(document, group);
   add_size_and_speed(document, group);
-  if (run.evaluations.empty()) return;
+  if (run.evaluations.empty() && run.train.empty()) return;
   document.begin_side_by_side();
   document.chart(loss_chart(group));
-  const auto usage = read_last_usage(run.found.folder);
-  if (!run.evaluations.front().layers.empty()) {
+  bool positions = true;
+  if (!run.evaluations.empty() && !run.evaluations.front().layers.empty()) {
     document.chart(layer_chart(group, false));
     document.chart(layer_chart(group, true));
-    if (run.middle < usage.size()) {
-      document.chart(usage_histogram(group, usage[run.middle]));
-      document.chart(usage_ranks(group, usage));
-    }
-    const auto snapshots = read_keys(run.found.folder, run.middle);
-    if (snapshots.size() > 1 && snapshots.back().experts > 2) document.chart(key_map(group, snapshots));
+    positions = add_key_charts(document, group);
   }
   document.end_side_by_side();
+  if (!positions)
+    document.paragraph(Text("Usage histogram and key map: left out, since no key positions are in the run's folder (")
+                           .code("keys/")
+                           .add("). They are saved at each evaluation; copy them with the run to see them here."));
   add_samples(document, group, samples);
 }
 

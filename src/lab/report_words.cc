@@ -169,9 +169,35 @@ void add_claim(Document& document, const Claim& claim, const std::vector<RunGrou
     if (deviation)
       text.add(std::abs(difference) <= 2 * *deviation ? ", which is within chance" : ", which is more than chance");
     text.add(".");
+  } else {
+    const auto [low, high] = std::minmax_element(runs.begin(), runs.end(), [](const RunGroup* a, const RunGroup* b) {
+      return spread_of(*a, final_loss).mean < spread_of(*b, final_loss).mean;
+    });
+    text.add(fmt::format("The lowest loss is that of {}, {:.4f} nats below the highest, {}.", (*low)->name,
+                         spread_of(**high, final_loss).mean - spread_of(**low, final_loss).mean, (*high)->name));
   }
   document.paragraph(std::move(text));
   document.chart(dots_chart(id + "-dots", "Final loss over real tokens", both));
+}
+
+// "done", or how many of its seeds are.
+std::string state_of(const RunGroup& group) {
+  if (group.runs.size() == 1) return group.first().found.state_text();
+  const auto done = std::count_if(group.runs.begin(), group.runs.end(),
+                                  [](const RunHistory& run) { return run.found.state == RunState::finished; });
+  if (done == static_cast<std::ptrdiff_t>(group.runs.size())) return fmt::format("done, {} seeds", done);
+  return fmt::format("{} of {} seeds done", done, group.runs.size());
+}
+
+// What padding does to the number, in one of these runs.
+std::string padding_example(const std::vector<RunGroup>& groups) {
+  for (const RunGroup& group : groups) {
+    const EvalPoint* last = group.first().last();
+    if (last == nullptr || !last->padded_loss) continue;
+    return fmt::format(": the perplexity of {} is {:.2f} with padding and {:.2f} over text", group.name,
+                       std::exp(*last->padded_loss), last->perplexity);
+  }
+  return "";
 }
 
 }  // namespace
@@ -185,8 +211,9 @@ void add_reading_guide(Document& document, const std::vector<RunGroup>& groups) 
                         .strong("Padded loss is not loss over text. ")
                         .add("Runs up to v4 fill every story with padding to the full length, and predict and count it "
                              "like text. Padding after padding is certain, so the longer the rows, the "
-                             "lower the average: a padded perplexity of 2 is one of about 14 over text. Loss over real "
-                             "tokens, and bits per byte, which do not depend on the tokenizer, can be "
+                             "lower the average" +
+                             padding_example(groups) +
+                             ". Loss over real tokens, and bits per byte, which do not depend on the tokenizer, can be "
                              "compared between runs; padded losses only with their published counterparts."));
   }
   items.push_back(any([](const RunGroup& g) { return g.runs.size() > 1; })
@@ -233,14 +260,13 @@ Table overview_table(const std::string& id, const std::vector<const RunGroup*>& 
   table.columns = {{"run", "", false},
                    {"what", "", false},
                    {"state", "", false},
-                   {"seeds", "", true},
                    {"total", "parameters, M", true},
                    {"trained", "parameters, M", true},
                    {"published", "validation loss as trained", true},
                    {"here", "validation loss as trained", true},
-                   {"difference", "validation loss as trained", true},
-                   {"loss", "over real tokens", true},
-                   {"bits per byte", "over real tokens", true},
+                   {"diff.", "validation loss as trained", true},
+                   {"loss", "real tokens", true},
+                   {"bits/byte", "real tokens", true},
                    {"published", "Gini", true},
                    {"here", "Gini", true},
                    {"time", "", true}};
@@ -261,8 +287,8 @@ Table overview_table(const std::string& id, const std::vector<const RunGroup*>& 
       return value ? fmt::format("{:.{}f}", *value, digits) : std::string("–");
     };
     table.rows.push_back(
-        {Text().link(group->name, group->id()), run.recipe.title, name_of(run.found.state),
-         fmt::to_string(group->runs.size()), fmt::format("{:.2f}", static_cast<double>(run.parameters.total) / 1e6),
+        {Text().link(group->name, group->id()), run.recipe.title, state_of(*group),
+         fmt::format("{:.2f}", static_cast<double>(run.parameters.total) / 1e6),
          fmt::format("{:.2f}", static_cast<double>(run.parameters.trainable) / 1e6), text(told, 4), here.text(4),
          told && here.count > 0 && !group->scaled() ? fmt::format("{:+.4f}", here.mean - *told) : "–",
          spread_of(*group, final_loss).text(4), spread_of(*group, final_bits).text(4), text(told_gini, 3), gini.text(3),
@@ -275,6 +301,14 @@ void add_series(Document& document, const Series& series, const std::vector<cons
   document.heading(2, "series-" + series.name, series.title);
   document.paragraph(series.about);
   document.table(overview_table("overview-" + series.name, groups));
+  std::string missing;
+  for (const std::string& recipe : series.recipes) {
+    if (std::none_of(groups.begin(), groups.end(), [&](const RunGroup* group) { return group->recipe == recipe; }))
+      missing += (missing.empty() ? "" : ", ") + recipe;
+  }
+  if (!missing.empty())
+    document.paragraph(
+        Text("Not run yet: " + missing + ". ").code("some lab run " + series.name).add(" runs the rest."));
   std::vector<const RunGroup*> evaluated;
   for (const RunGroup* group : groups) {
     if (group->first().last() != nullptr) evaluated.push_back(group);
@@ -333,9 +367,10 @@ void add_experiment_index(Document& document, const SeriesIndex& index, const st
       if (!found) table.rows.push_back({series.name, name, recipe.title, loss, perplexity, "–", "–"});
     }
   }
-  document.begin_fold(Text(fmt::format("{} lines", table.rows.size())));
+  document.begin_fold(Text(fmt::format("Every experiment ({} lines)", table.rows.size())));
   document.table(std::move(table));
   document.end_fold();
+  add_published_numbers(document, index, groups);
 }
 
 void add_reasons(Document& document) {

@@ -39,11 +39,11 @@ struct TrainConfig {  // [train]
 // What a published report says of this run: only compared, never used. In the file, [published] holds `source` and
 // `note`, numbers of the whole run (total_parameters_m, trainable_parameters_m in millions as printed, steps;
 // experts_used, best_gini, best_entropy, best_gini_mass, best_entropy_mass of the middle layer of the best checkpoint;
-// gini_peak and entropy_low where only these were told) and one list a measure (train, val, ppl, gini, entropy,
-// gini_mass, entropy_mass, dead, temperature), all of the same length. `epochs = [1, 4]` names the epochs the lists
-// speak of, where only the first and the last were reported; without it they are 1, 2, 3, ... A number that was not
-// reported is `nan` and left out of `values`. [published] and `title` belong to one file: they are not taken over from
-// `base`.
+// gini_peak and entropy_low where only these were told; step_seconds as far as progress bars tell) and one list a
+// measure (train, val, ppl, gini, entropy, gini_mass, entropy_mass, dead, temperature), all of the same length.
+// `epochs = [1, 4]` names the epochs the lists speak of, where only the first and the last were reported; without it
+// they are 1, 2, 3, ... A number that was not reported is `nan` and left out of `values`. [published] and `title`
+// belong to one file: they are not taken over from `base`.
 struct PublishedEpoch {
   int epoch = 0;
   std::map<std::string, double> values;  // train, val, ppl, gini, entropy, gini_mass, entropy_mass, dead, ...

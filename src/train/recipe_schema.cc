@@ -380,8 +380,8 @@ const std::vector<RecipeTable>& recipe_tables() {
 
 const std::vector<std::string>& published_scalars() {
   static const std::vector<std::string> names = {
-      "total_parameters_m", "trainable_parameters_m", "steps",     "experts_used", "best_gini", "best_entropy",
-      "best_gini_mass",     "best_entropy_mass",      "gini_peak", "entropy_low"};
+      "total_parameters_m", "trainable_parameters_m", "steps",     "experts_used", "best_gini",   "best_entropy",
+      "best_gini_mass",     "best_entropy_mass",      "gini_peak", "entropy_low",  "step_seconds"};
   return names;
 }
 

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -84,7 +86,8 @@ class LabReport : public ::testing::Test {
     folder_.write("recipes/told.toml",
                   "# told\nbase = \"plain.toml\"\ntitle = \"A run & its <numbers>\"\n[some]\ntop_k = "
                   "1\n[data]\ncount_pads = true\n[train]\neval_average = \"batches\"\n"
-                  "[published]\nsource = \"a report\"\ntotal_parameters_m = 12.5\ntrain = [2.4, 1.6]\nval = [2.1, "
+                  "[published]\nsource = \"a report\"\ntotal_parameters_m = 12.5\nexperts_used = 7\nbest_gini = "
+                  "0.4321\nentropy_low = 1.5\nstep_seconds = 2.0\ntrain = [2.4, 1.6]\nval = [2.1, "
                   "0.9]\nppl = [8.17, 2.46]\ngini = [0.5, nan]\n");
     folder_.write(
         "recipes/index.toml",
@@ -145,6 +148,17 @@ TEST_F(LabReport, PublishedStandsBesideReproduced) {
   EXPECT_TRUE(holds(report.markdown, "Only 50.0 % of the positions this loss is averaged over are text"));
   EXPECT_TRUE(holds(report.markdown, "| parameters, million | 12.50 | 0.0"));
   EXPECT_TRUE(holds(report.markdown, "| real tokens a second | – | 500 |"));
+  // Numbers of the whole run; the best epoch is the second.
+  EXPECT_TRUE(holds(report.markdown, "| experts ever used, middle layer, best epoch | 7 | 4 |"));
+  EXPECT_TRUE(holds(report.markdown, "| Gini, middle layer, best epoch | 0.4321 | 0.5200 |"));
+  EXPECT_TRUE(holds(report.markdown, "| lowest entropy after an epoch, middle layer | 1.500 | 1.700 |"));
+  EXPECT_TRUE(holds(report.markdown, "| seconds a step | 2.0000 | 0.5000 |"));
+  EXPECT_TRUE(holds(report.markdown, "2 layers of 16, 2 heads, rows of 32 tokens; 8 experts of 16, 1 a token"));
+  EXPECT_TRUE(holds(report.markdown, "the perplexity of told is 2.72 with padding and 7.39 over text"));
+  // Checkpoints and key positions may have been removed: the run is still done, and what is missing is said.
+  EXPECT_TRUE(holds(report.markdown, "| done | 0.0"));
+  EXPECT_FALSE(holds(report.markdown, "This run is not finished"));
+  EXPECT_TRUE(holds(report.markdown, "Usage histogram and key map: left out"));
   EXPECT_TRUE(holds(report.markdown, "`some.top_k = 1 (2)`"));
   EXPECT_TRUE(holds(report.html, "A run &amp; its &lt;numbers&gt;"));
   EXPECT_FALSE(holds(report.html, "<numbers>"));
@@ -158,6 +172,7 @@ TEST_F(LabReport, SeedsGiveMeanAndSpread) {
   EXPECT_TRUE(holds(report.markdown, "| 2 | 1.6000 | 1.5000 ± 0.0200 | -0.1000 | 0.9000 | 1.0000 ± 0.0200 | +0.1000 |"))
       << report.markdown;
   EXPECT_TRUE(holds(report.markdown, "| told-seed2 | 2 |"));
+  EXPECT_TRUE(holds(report.markdown, "| done, 3 seeds |"));
   EXPECT_TRUE(
       holds(report.markdown, "3 seeds here spread by 0.0200, so the difference is more than chance does here."));
 }
@@ -191,11 +206,79 @@ TEST_F(LabReport, NamesThatLeadNowhereAreBadInput) {
 TEST_F(LabReport, ARunThatIsGoingOnIsShownAsFarAsItIs) {
   const std::string whole = metrics(0);
   folder_.write("runs/told/metrics.jsonl", whole.substr(0, whole.size() - 20));  // a line half written
+  fs::remove(folder_ / "runs/told/timing.jsonl");
   Report report = make_report(index_, {}, options_);
   EXPECT_TRUE(holds(report.markdown, "This run is not finished"));
   folder_.write("runs/told/metrics.jsonl", "");
   report = make_report(index_, {}, options_);
   EXPECT_TRUE(holds(report.markdown, "This run has not been evaluated yet."));
+}
+
+TEST_F(LabReport, AFailureIsTold) {
+  write_identity(options_.runs + "/told", {"told", 1, 0, false}, "the loss is not a number");
+  EXPECT_FALSE(holds(make_report(index_, {}, options_).markdown, "This run failed")) << "it has ended all the same";
+  fs::remove(folder_ / "runs/told/timing.jsonl");
+  const Report report = make_report(index_, {}, options_);
+  EXPECT_TRUE(holds(report.markdown, "| failed | 0.0"));
+  EXPECT_TRUE(holds(report.markdown, "This run failed: the loss is not a number"));
+}
+
+TEST_F(LabReport, ARunThatWentAstrayDoesNotHideTheOthers) {
+  told("plain", 0.1, {});
+  told("plain@0.5", 0.1, {});
+  told("told@0.5", 0.2, {});
+  told("told@0.25", 5.0, {});
+  const Report report = make_report(index_, {}, options_);
+  EXPECT_TRUE(holds(report.markdown, "Beyond the drawing: told@0.25 at 12.0000.")) << report.markdown;
+  EXPECT_FALSE(holds(report.markdown, "told@0.5 at"));
+}
+
+TEST_F(LabReport, SamplesOutliveTheirCheckpoint) {
+  options_.samples = true;
+  folder_.write("runs/told/samples.json",
+                R"({"version":1,"step":20,"layer":1,"samples":[{"prompt":"A","how":"drawn","text":"A kept story"}],)"
+                R"("trace":[{"token":"A","experts":[3],"gates":[1.0]}]})");
+  EXPECT_TRUE(holds(make_report(index_, {}, options_).markdown, "A kept story"));
+  fs::remove(folder_ / "runs/told/samples.json");
+  EXPECT_TRUE(holds(make_report(index_, {}, options_).markdown, "Sample text: none, since no checkpoint is in"));
+}
+
+// Every number of every [published] table of the project stands in a line of its run, whether or not it was run.
+TEST_F(LabReport, EveryPublishedNumberHasItsRow) {
+  const SeriesIndex index = load_series_index(std::string(SOME_SOURCE_DIR) + "/recipes/index.toml");
+  const std::string text = make_report(index, {options_.runs + "/told"}, options_).markdown;
+  std::set<std::string> lines;
+  std::istringstream in(text.substr(text.find("Every published number, epoch by epoch")));
+  for (std::string line; std::getline(in, line);) lines.insert(line);
+  const auto row = [&](const std::string& begin) {
+    const auto found = lines.lower_bound(begin);
+    return found != lines.end() && found->starts_with(begin) ? *found : std::string();
+  };
+  int numbers = 0;
+  for (const std::string& name : index.all_recipes()) {
+    const Recipe recipe = load_recipe(index.recipe_path(name), {});
+    if (!recipe.published) continue;
+    for (const PublishedEpoch& epoch : recipe.published->epochs) {
+      const std::string line = row(fmt::format("| {} | {} |", name, epoch.epoch));
+      for (const auto& [measure, value] : epoch.values) {
+        const int digits = measure == "dead"                              ? 0
+                           : measure == "ppl" || measure == "temperature" ? 2
+                           : measure.starts_with("gini")                  ? 3
+                           : measure.starts_with("entropy")               ? 3
+                                                                          : 4;
+        EXPECT_TRUE(holds(line, fmt::format("| {:.{}f} |", value, digits)))
+            << name << " epoch " << epoch.epoch << " " << measure << ": " << line;
+        ++numbers;
+      }
+    }
+    int told = 0;
+    for (auto found = lines.lower_bound("| " + name + " | ");
+         found != lines.end() && found->starts_with("| " + name + " | "); ++found)
+      told += std::isalpha(static_cast<unsigned char>((*found)[name.size() + 5])) != 0 ? 1 : 0;
+    EXPECT_EQ(told, static_cast<int>(recipe.published->values.size())) << name;
+    numbers += told;
+  }
+  EXPECT_GT(numbers, 1000);
 }
 
 TEST_F(LabReport, InABrowser) {

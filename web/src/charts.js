@@ -1,15 +1,16 @@
 // A chart of the report from its spec. Every spec has `kind`, `x.name` and, but for dots, `y.name`.
-//   lines:     series [{name, role, points: [[x, y], ...], shade}], y.log, y.most
+//   lines:     series [{name, role, points: [[x, y], ...], shade}], y.log, y.end (where the axis ends)
 //   histogram: edges [n + 1], series [{name, values [n]}], logarithmic upwards
-//   dots:      categories, series [{name, points: [[category, value], ...]}]
+//   dots:      categories, series [{name, points: [[category, value], ...]}], x.begin, x.end
 //   map:       steps, keys [{expert, share, path: [[x, y], ...]}], the last point of a path is now
 // Roles say what a series is: train, valid, real, seed, published-train, published-valid, middle, layer, category.
 import { BarChart, CustomChart, LineChart, ScatterChart } from 'echarts/charts';
 import { GridComponent, LegendComponent, TooltipComponent } from 'echarts/components';
 import * as echarts from 'echarts/core';
+import { LabelLayout } from 'echarts/features';
 import { SVGRenderer } from 'echarts/renderers';
 
-echarts.use([BarChart, CustomChart, LineChart, ScatterChart, GridComponent, LegendComponent, TooltipComponent, SVGRenderer]);
+echarts.use([BarChart, CustomChart, LineChart, ScatterChart, GridComponent, LegendComponent, TooltipComponent, LabelLayout, SVGRenderer]);
 
 function colours() {
   const style = getComputedStyle(document.documentElement);
@@ -81,21 +82,31 @@ function lines(c, spec) {
   const few = spec.series.every((series) => series.points.length <= 60);
   option.xAxis = axis(c, spec.x.name, { type: 'value', min: spec.y.log ? 1 : 0, max: 'dataMax', splitLine: { show: false }, axisLabel: { ...axis(c).axisLabel, formatter: short } });
   option.yAxis = axis(c, spec.y.name, {
-    type: spec.y.log ? 'log' : 'value', scale: true, nameGap: 44, ...(spec.y.log ? { logBase: 10 } : {}),
+    type: spec.y.log ? 'log' : 'value', scale: true, nameGap: 44, max: spec.y.end, ...(spec.y.log ? { logBase: 10 } : {}),
     axisLabel: { ...axis(c).axisLabel, formatter: (value) => (spec.y.log ? Number(value.toPrecision(3)).toString() : short(value)) },
   });
   option.series = spec.series.map((series, place) => {
     const style = look(c, series, place);
     const dense = series.points.length > 60;
+    const layer = series.role === 'layer' || series.role === 'middle';
     return {
       type: 'line', name: series.name, data: series.points, color: style.color, z: series.role === 'layer' || series.role === 'train' ? 2 : 4,
       lineStyle: { color: style.color, width: style.width, type: style.dash, opacity: style.opacity ?? 1 },
       showSymbol: style.symbol && !dense, symbol: 'circle', symbolSize: 6,
       itemStyle: style.hollow ? { color: c.panel, borderColor: style.color, borderWidth: 1.6 } : { color: style.color },
       emphasis: { focus: 'series' },
+      ...(layer && !spec.y.log ? {
+        endLabel: { show: true, formatter: series.name.replace(/\D+/g, ''), color: style.color, fontSize: 10, distance: 4, fontWeight: series.role === 'middle' ? 700 : 400 },
+        labelLayout: { moveOverlap: 'shiftY' },
+      } : {}),
     };
   });
   option.legend.data = spec.series.filter((series) => series.role !== 'layer').map((series) => series.name);
+  // A few names are all shown, on two lines where they need them; many are paged through.
+  if (option.legend.data.length <= 6) {
+    option.legend.type = 'plain';
+    if (option.legend.data.join('').length > 40) option.grid.top = 58;
+  }
   const layered = spec.series.some((series) => series.role === 'layer');
   option.tooltip.trigger = few && !layered && spec.series.length <= 10 ? 'axis' : 'item';
   option.tooltip.formatter = (what) => {
@@ -131,7 +142,7 @@ function dots(c, spec) {
   option.legend.show = false;
   const longest = Math.max(...spec.categories.map((name) => name.length));
   option.grid = { ...option.grid, top: 10, left: Math.min(190, 20 + 7 * longest) };
-  option.xAxis = axis(c, spec.x.name, { type: 'value', scale: true, boundaryGap: ['12%', '12%'], axisLabel: { ...axis(c).axisLabel, formatter: short } });
+  option.xAxis = axis(c, spec.x.name, { type: 'value', scale: true, min: spec.x.begin, max: spec.x.end, boundaryGap: ['12%', '12%'], axisLabel: { ...axis(c).axisLabel, formatter: short } });
   option.yAxis = axis(c, '', {
     type: 'category', data: spec.categories, inverse: true, axisTick: { show: false }, splitLine: { show: true, lineStyle: { color: c.line, opacity: 0.6 } },
     axisLabel: { ...axis(c).axisLabel, color: c.text, width: 170, overflow: 'truncate', interval: 0 },
