@@ -159,7 +159,8 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
   // Gradient reaches the router through the gates only: keys and choice are not differentiated (spec 3).
   Tensor auxiliary = pass.auxiliary_loss;
   if (config.entropy_low >= 0 || config.entropy_high >= 0) {
-    entropy_band_loss(ctx, tape.routing.gates, pass.taking_part, config.entropy_low, config.entropy_high, config.entropy_coefficient, dgates, auxiliary);
+    entropy_band_loss(ctx, tape.routing.gates, pass.taking_part, config.entropy_low, config.entropy_high,
+                      config.entropy_coefficient * pass.auxiliary_share, dgates, auxiliary);
   }
   Tensor dquery = ctx.scratch(tape.query.shape(), ctx.master);
   Tensor dtemperature;
@@ -173,7 +174,8 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
     multiply_add(ctx, dtemperature, tape.temperature, target);  // d log t = t dt
   }
   if (config.balance_loss > 0) {
-    balance_loss(ctx, tape.query, layer.keys.routing_keys(), tape.temperature, tape.routing.indices, pass.taking_part, config.balance_loss, dquery, auxiliary);
+    balance_loss(ctx, tape.query, layer.keys.routing_keys(), tape.temperature, tape.routing.indices, pass.taking_part,
+                 config.balance_loss * pass.auxiliary_share, dquery, auxiliary);
   }
   if (dquery_above) add_into(ctx, *dquery_above, dquery);
   Tensor draw = ctx.compute == ctx.master ? dquery : ctx.scratch(dquery.shape());  // in place where it can be

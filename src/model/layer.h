@@ -65,6 +65,7 @@ struct Pass {
   const Tensor* tokens = nullptr;     // for random routing
   const Tensor* taking_part = nullptr;  // targets when padding is not counted; null: every position
   Tensor auxiliary_loss;              // [1] master, training only
+  double auxiliary_share = 1;         // this micro-batch's share of the step: a coefficient means the same however the step is cut
 };
 
 SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x, const Tensor* previous_query);

@@ -293,6 +293,7 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
   pass.tokens = &batch.tokens;
   pass.taking_part = options.count_pads ? nullptr : &batch.targets;
   pass.auxiliary_loss = auxiliary_loss_;
+  pass.auxiliary_share = options.loss_scale * static_cast<double>(batch.predicted);
   Tape tape;
   tape.blocks.reserve(layers_.size());
   const Tensor h = forward(batch, pass, tape);

@@ -256,6 +256,10 @@ void Trainer::flush() {
              {"loss", state_.line_loss / static_cast<double>(state_.line_steps)},
              {"lr", pending_[i].lr},
              {"gradient_norm", last_norm_}};
+      // Balance loss and entropy band, where there are any; of this step, as the gradient norm is.
+      if (recipe_.model.ffn == Ffn::some && (recipe_.model.balance_loss > 0 || recipe_.model.entropy_high >= 0)) {
+        line["auxiliary_loss"] = read_vector(model_->auxiliary_loss())[0];
+      }
       // The cheap measures: one read of E numbers a layer.
       for (Layer& layer : model_->layers()) {
         if (recipe_.model.ffn == Ffn::some) line["layers"].push_back(usage_measures(read_vector(layer.keys.usage)));
