@@ -117,6 +117,18 @@ void check_config(const ModelConfig& config) {
     }
   }
   const KeySettings& keys = config.keys;
+  if (keys.beta_anneal.shape == AnnealShape::none && (keys.beta_anneal.start != 1 || keys.beta_anneal.end != 1)) {
+    bad_input(
+        "some.beta_anneal has start = {} and end = {}, but no shape, so they would do nothing: add shape = \"linear\", "
+        "\"cosine\" or \"exponential\"",
+        keys.beta_anneal.start, keys.beta_anneal.end);
+  }
+  if (keys.respawn_threshold > 1 && keys.constraint != Constraint::free) {
+    bad_input(
+        "some.respawn_threshold = {}: some.constraint keeps keys no longer than 1, so that every key would die in every "
+        "update; wants a number below 1",
+        keys.respawn_threshold);
+  }
   if (!keys.beta_layer_scale.empty() && keys.beta_layer_scale.size() != static_cast<std::size_t>(config.layers)) {
     bad_input("some.beta_layer_scale has {} numbers: wants one number for all layers, or a list of model.layers = {}",
               keys.beta_layer_scale.size(), config.layers);

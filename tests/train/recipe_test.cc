@@ -213,6 +213,12 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
        "some.toml:2: unknown key some.beta_anneal.shap; did you mean some.beta_anneal.shape?"},
       {"[some]\nbeta_anneal = {shape = \"exponential\", start = 1, end = 0}",
        "some.toml:2: some.beta_anneal: an exponential shape wants start and end above 0"},
+      {"[some]\nbeta_anneal = {start = 0.5, end = 0}",
+       "some.toml:2: some.beta_anneal has start = 0.5 and end = 0, but no shape, so they would do nothing: add shape = "
+       "\"linear\", \"cosine\" or \"exponential\""},
+      {"[some]\nrespawn_threshold = 1.5",
+       "some.toml:2: some.respawn_threshold = 1.5: some.constraint keeps keys no longer than 1, so that every key would "
+       "die in every update; wants a number below 1"},
       {"[some]\ntraining = \"lora\"\nlora_rank = 600",
        "some.toml:3: some.lora_rank = 600: must not be more than the smaller side of an expert's matrix, 512"},
       {"[some]\ntemperature = \"learned\"\ntrain_temp_end = 1.0",

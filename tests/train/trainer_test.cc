@@ -90,6 +90,36 @@ TEST(Trainer, AStoppedAndResumedRunEndsBitIdentical) {
   }
 }
 
+// Everything that can learn or remember is in a checkpoint, with the moments of what the optimizer moves and of nothing else.
+TEST(Trainer, WhateverLearnsGoesOnBitIdentical) {
+  const std::vector<std::vector<std::string>> settings{
+      {"some.training=lora", "some.lora_rank=3"},
+      {"some.training=full", "some.readout=features"},
+      {"some.temperature=learned", "some.entropy_band=[0.1, 0.3]", "some.balance_loss=0.1", "some.key_ema=0.8"},
+      {"some.usage=cumulative", "some.update_every=2", "some.update_fraction=0.5", "some.ground=0.2", "some.frozen_layers=[1]",
+       "some.beta_anneal={shape=\"cosine\", start=1, end=0.1}", "some.beta_layer_scale=[1, 0.5]"},
+      {"some.usage=flux", "some.routing=random", "some.constraint=free", "some.clip_delta=0.05"}};
+  for (const auto& overrides : settings) {
+    TemporaryFolder folder;
+    const Recipe one = recipe(overrides);
+    start_run(one, folder / "whole", {});
+    int steps = 0;
+    TrainHooks hooks;
+    hooks.step = [&](const TrainProgress&) { ++steps; };
+    hooks.stop_signal = [&] { return steps >= 5 ? SIGTERM : 0; };
+    start_run(one, folder / "stopped", hooks);
+    resume_run(folder / "stopped", {}, {});
+    expect_same_run(folder / "whole", folder / "stopped");
+    const std::string last = list_checkpoints(folder / "whole").back().folder;
+    const SafetensorsFile moments = SafetensorsFile::open(last + "/optimizer.safetensors");
+    std::int64_t remembered = 0;
+    for (const std::string& name : moments.names()) remembered += name.starts_with("first.") ? moments.load(name).elements() : 0;
+    ModelConfig counted = one.model;
+    counted.vocab = 320;
+    EXPECT_EQ(remembered, count_parameters(counted).trainable) << overrides[0];
+  }
+}
+
 TEST(Trainer, AKilledRunGoesBackToItsLastCheckpoint) {
   TemporaryFolder folder;
   start_run(recipe(), folder / "whole", {});
