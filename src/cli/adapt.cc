@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/files.h"
 #include "base/threads.h"
 #include "cli/commands.h"
 
@@ -14,6 +15,7 @@ namespace {
 struct Options {
   ModelFlags model;
   AdaptOptions adapt;
+  std::string svg;
   bool json = false;
 };
 
@@ -88,7 +90,7 @@ void print_report(const nlohmann::json& report) {
                layer["usage_after"]["gini"].get<double>());
   }
   if (report.contains("out"))
-    fmt::print("adapted model: {} (step {})\n", report["out"].get<std::string>(),
+    fmt::print("adapted model: {0} (step {1}); picture of the losses: {0}/adapt.svg\n", report["out"].get<std::string>(),
                report["out_step"].get<std::int64_t>());
 }
 
@@ -104,10 +106,13 @@ void run(Options options) {
     };
   }
   const nlohmann::json report = adapt_run(run, options.adapt);
-  if (options.json)
+  if (!options.svg.empty()) write_file_atomic(options.svg, adapt_picture(report));
+  if (options.json) {
     print_json(report);
-  else
-    print_report(report);
+    return;
+  }
+  print_report(report);
+  if (!options.svg.empty()) fmt::print("picture of the losses: {}\n", options.svg);
 }
 
 }  // namespace
@@ -132,6 +137,7 @@ void add_adapt(CLI::App& app) {
                    "stories of each text to measure before and after; 0: all")
       ->capture_default_str();
   command->add_option("--out", options->adapt.out, "save the adapted model as a new run folder");
+  command->add_option("--svg", options->svg, "also draw the losses over the stream into this file (--out draws OUT/adapt.svg)");
   command->add_flag("--json", options->json, "print the report as one JSON object");
   command->callback([options] { run(*options); });
 }

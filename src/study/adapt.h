@@ -27,4 +27,7 @@ struct AdaptOptions {
 // the attention cache, so that a piece is read on across updates.
 nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options);
 
+// The report's loss over the stream as SVG, and what learning gained against the frozen twin.
+std::string adapt_picture(const nlohmann::json& report);
+
 }  // namespace some

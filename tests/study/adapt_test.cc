@@ -103,12 +103,33 @@ TEST(Adapt, SavesARunThatOpensWithTheNewKeys) {
   }
   EXPECT_EQ(read_vector(adapted.model->parameters().value), read_vector(run.model->parameters().value));
   EXPECT_TRUE(run_is_finished(options.out));
+  const std::string picture = read_file(options.out + "/adapt.svg");
+  EXPECT_EQ(xml_problem(picture), "");
+  EXPECT_EQ(picture, adapt_picture(report));
   EXPECT_GE(list_key_positions(options.out).size(), 2u);
   InspectOptions inspect;
   inspect.out = folder / "pictures";
   inspect.layer = 0;
   EXPECT_GT(inspect_run(adapted, inspect)["layers"][0]["key_moved"]["mean"].get<double>(), 0);
   EXPECT_NE(input_error([&] { adapt_run(run, options); }).find("already"), std::string::npos);
+}
+
+TEST(Adapt, ThePictureShowsBothLossesAndTheGain) {
+  nlohmann::json report{{"run", "runs/<x>"}, {"from_step", 5}, {"data", "a & b"}, {"rules", "alpha"}, {"updates", 400}};
+  for (const int windows : {0, 1, 3, 400}) {
+    for (const char* kind : {"frozen", "active"}) report[kind]["windows"] = nlohmann::json::array();
+    for (int i = 0; i < windows; ++i) {
+      report["frozen"]["windows"].push_back({{"tokens", 10}, {"loss", 3.0}});
+      report["active"]["windows"].push_back({{"tokens", 10}, {"loss", 3.0 - 0.001 * i}});
+    }
+    const std::string both = adapt_picture(report);
+    EXPECT_EQ(xml_problem(both), "") << windows;
+    for (const char* words : {"frozen keys", "learning keys", "tokens read", "gain (nats a token)"}) EXPECT_NE(both.find(words), std::string::npos) << words;
+    nlohmann::json only = report;
+    only.erase("active");
+    EXPECT_EQ(xml_problem(adapt_picture(only)), "");
+    EXPECT_EQ(adapt_picture(only).find("learning keys"), std::string::npos);
+  }
 }
 
 TEST(Adapt, OneLongTextIsReadWhole) {
