@@ -39,6 +39,7 @@ void run(Options options) {
     require_experts(run, "adapt");
     if (options.adapt_window < 1) bad_input("--adapt-window {}: say at least 1", options.adapt_window);
     options.generate.adapt_window = options.adapt_window;
+    choose_rules(run.recipe.model.keys, options.generate.adapt_rules);  // wrong names are told before anything is written
     options.generate.adapt_step = run.step;
     start.emplace(*run.model);
   }

@@ -78,6 +78,10 @@ void print_report(const nlohmann::json& report) {
   fmt::print(
       "p: how often chance does as well, at least 1/(shuffles + 1); for the best expert or set of all it is the chance "
       "of the best of all\n");
+  fmt::print(
+      "by type: a token counts everywhere as the class it has most often, and chance deals the classes out among "
+      "tokens of like frequency; only an expert that\nbrings tokens of one class together is beyond that chance. What is "
+      "said of nouns under each layer is by type, so its shares differ a little from those by position.\n");
   for (const auto& layer : report["layers"]) {
     fmt::print("\nlayer {}{}\n{}", layer["layer"].get<int>(), layer["middle"].get<bool>() ? " (middle)" : "",
                wrapped(layer["summary"].get<std::string>(), 116, "  "));
@@ -139,7 +143,7 @@ void add_guilds(CLI::App& app) {
       "guilds", "which experts fire for which tokens and word classes, and whether that is more than chance");
   add_model_flags(*command, options->model);
   command->add_option("--layer", options->guilds.layer, "only this layer, counted from 0")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 4095));
   command->add_option("--data", options->guilds.data,
                       "file, folder or builtin:DOMAIN (default: the run's validation data)");
   command->add_option("--stories", options->guilds.stories, "only the first N stories; 0: all")->capture_default_str();
@@ -154,7 +158,7 @@ void add_guilds(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--top", options->guilds.shown, "experts and sets to show in each layer")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1000000));
   command->add_flag("--json", options->json, "print the report as one JSON object");
   command->callback([options] { run(*options); });
 }

@@ -54,7 +54,11 @@ void print_table(const Trace& trace, const OpenedRun& run) {
   for (const std::string& word : trace.words) widest = std::max(widest, width_of(visible(word)));
   widest = std::min<std::size_t>(widest, 24);
   std::vector<std::vector<std::string>> cells;
+  const auto title = [&](int layer) {
+    return fmt::format("layer {}{}", layer, layer == run.recipe.model.layers / 2 ? " (middle)" : "");
+  };
   std::size_t cell_width = 8;
+  for (const int layer : trace.layers) cell_width = std::max(cell_width, width_of(title(layer)));
   for (std::size_t t = 0; t < choices.tokens.size(); ++t) {
     auto& row = cells.emplace_back();
     for (const int layer : trace.layers) {
@@ -69,9 +73,8 @@ void print_table(const Trace& trace, const OpenedRun& run) {
   fmt::print("{} at step {}: the experts of each token itself, as expert:gate, the strongest first\n\n",
              run.paths.folder, run.step);
   std::string header = fmt::format("{:>4}  {}", "", padded("token", widest));
-  for (const int layer : trace.layers)
-    header += "  " + padded(fmt::format("layer {}{}", layer, layer == run.recipe.model.layers / 2 ? " (middle)" : ""),
-                            cell_width);
+  for (const int layer : trace.layers) header += "  " + padded(title(layer), cell_width);
+  while (header.back() == ' ') header.pop_back();
   fmt::print("{}\n", header);
   for (std::size_t t = 0; t < cells.size(); ++t) {
     if (trace.prompt_tokens > 0 && t == trace.prompt_tokens) fmt::print("      -- written by the model from here --\n");
@@ -127,7 +130,7 @@ void add_trace(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--seed", options->generate.seed, "with --prompt: the same seed gives the same text")
       ->capture_default_str();
-  command->add_option("--layers", options->layers, "layer numbers with commas between, counted from 0 (default: all)");
+  command->add_option("--layers,--layer", options->layers, "layer numbers with commas between, counted from 0 (default: all)");
   command->add_option("--html", options->html, "also write a page to click through");
   command->add_flag("--json", options->json, "print the trace as one JSON object");
   command->callback([options] { run(*options); });

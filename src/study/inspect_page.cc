@@ -12,8 +12,8 @@ const char* const style =
 @media (prefers-color-scheme:dark){:root{--ink:#e8e8ee;--soft:#a4a4b0;--page:#17171b;--line:#3a3a44;--mark:#3d3519}}
 body{font:15px/1.5 system-ui,'DejaVu Sans',Arial,sans-serif;color:var(--ink);background:var(--page);max-width:1500px;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.5rem}p,li{max-width:46rem}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:14px}
-th,td{padding:.35rem .5rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}th{vertical-align:bottom;font-weight:600}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
+th,td{padding:.35rem .4rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}th{vertical-align:bottom;font-weight:600}
 tr.middle td{background:var(--mark)}td.left,th.left{text-align:left}
 img{max-width:100%;height:auto;border:1px solid var(--line);border-radius:6px;margin:.5rem 0}.soft{color:var(--soft)})";
 
@@ -25,7 +25,7 @@ std::string number(const nlohmann::json& value, int digits) {
 
 std::string cliques_text(const nlohmann::json& layer) {
   std::string out;
-  for (std::size_t i = 0; i < std::min<std::size_t>(3, layer["cliques"].size()); ++i) {
+  for (std::size_t i = 0; i < std::min<std::size_t>(5, layer["cliques"].size()); ++i) {
     const auto& clique = layer["cliques"][i];
     std::string members;
     for (const auto& expert : clique["experts"])
@@ -39,7 +39,7 @@ std::string cliques_text(const nlohmann::json& layer) {
 
 std::string inspect_page(const nlohmann::json& report) {
   const int middle = report["middle_layer"];
-  std::string rows;
+  std::string rows, sets;
   for (const auto& layer : report["layers"]) {
     const auto& count = layer["count"];
     const auto& mass = layer["mass"];
@@ -66,7 +66,10 @@ std::string inspect_page(const nlohmann::json& report) {
                                                                {layer["distinct_sets"], 0}}) {
       rows += fmt::format("<td>{}</td>", number(value, digits));
     }
-    rows += fmt::format("<td class=\"left\">{}</td></tr>\n", cliques_text(layer));
+    rows += "</tr>\n";
+    sets += fmt::format("<tr{}><td>{}{}</td><td class=\"left\">{}</td></tr>\n",
+                        layer["layer"] == middle ? " class=\"middle\"" : "", layer["layer"].get<int>(),
+                        layer["layer"] == middle ? " (middle)" : "", cliques_text(layer));
   }
   std::string pictures;
   for (const auto& layer : report["layers"]) {
@@ -95,12 +98,14 @@ std::string inspect_page(const nlohmann::json& report) {
 <h1>{title}</h1>
 <p>{experts} experts a layer, {top_k} chosen by each token. Loss {loss:.4f} nats a token ({bits:.4f} bits a byte) over {stories} stories of {data}. Layers count from 0.</p>
 <div class="scroll"><table><thead>
-<tr><th rowspan="2">layer</th><th colspan="2">Gini by</th><th colspan="2">entropy (bits) by</th><th colspan="2">experts in effect by</th><th rowspan="2">busiest over<br>fair share</th><th rowspan="2">used in the<br>last epoch</th><th rowspan="2">gate entropy<br>(nats)</th><th colspan="3">key length</th><th colspan="2">key moved</th><th rowspan="2">births</th><th rowspan="2">deaths</th><th rowspan="2">different<br>sets</th><th rowspan="2" class="left">most frequent sets, share of tokens</th></tr>
+<tr><th rowspan="2">layer</th><th colspan="2">Gini by</th><th colspan="2">entropy (bits) by</th><th colspan="2">experts in effect by</th><th rowspan="2">busiest over<br>fair share</th><th rowspan="2">used in the<br>last epoch</th><th rowspan="2">gate entropy<br>(nats)</th><th colspan="3">key length</th><th colspan="2">key moved</th><th rowspan="2">births</th><th rowspan="2">deaths</th><th rowspan="2">different<br>sets</th></tr>
 <tr><th>count</th><th>mass</th><th>count</th><th>mass</th><th>count</th><th>mass</th><th>min</th><th>mean</th><th>max</th><th>mean</th><th>max</th></tr></thead><tbody>
 {rows}</tbody></table></div>
 <p class="soft">Usage is the running mean the key update keeps: by count (how often an expert was chosen) and by mass (the sum of its gates). Gini 0: all experts are used alike, 1: one has everything.
 Experts in effect: 2 to the power of the entropy. Movement is the distance of a key from where it was {since}. Gate entropy and sets are measured on {sampled} positions of the stories above;
 a set is the {top_k} experts that one token chose together.{remarks}</p>
+<div class="scroll"><table><thead><tr><th>layer</th><th class="left">most frequent sets of experts, and the share of tokens that chose them</th></tr></thead><tbody>
+{sets}</tbody></table></div>
 {pictures}<p class="soft">Everything on this page as data: <a href="inspect.json">inspect.json</a></p>
 </body></html>
 )",
@@ -110,7 +115,7 @@ a set is the {top_k} experts that one token chose together.{remarks}</p>
       fmt::arg("top_k", report["top_k"].get<int>()), fmt::arg("loss", evaluation["loss"].get<double>()),
       fmt::arg("bits", evaluation["bits_per_byte"].get<double>()),
       fmt::arg("stories", evaluation["stories"].get<std::int64_t>()),
-      fmt::arg("data", xml_escape(evaluation["data"].get<std::string>())), fmt::arg("rows", rows),
+      fmt::arg("data", xml_escape(evaluation["data"].get<std::string>())), fmt::arg("rows", rows), fmt::arg("sets", sets),
       fmt::arg("pictures", pictures), fmt::arg("remarks", remarks),
       fmt::arg("since", report.contains("moved_since_step")
                             ? fmt::format("at step {}", report["moved_since_step"].get<std::int64_t>())

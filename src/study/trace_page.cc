@@ -77,9 +77,10 @@ function strength(t) {
   if (t === pick.value) return 1;
   return at(pick.value).experts.reduce((sum, expert) => sum + Math.min(gateOf(t, expert), gateOf(pick.value, expert)), 0);
 }
-const expertButton = expert => {
-  const button = el('button', {onclick: () => { list = 'expert'; choose('expert', expert); }}, String(expert));
-  button.setAttribute('aria-pressed', String(!!pick && pick.kind === 'expert' && pick.value === expert));
+// An expert of another layer is shown in its own.
+const expertButton = (expert, l = layer) => {
+  const button = el('button', {onclick: () => { list = 'expert'; if (l !== layer) { layer = l; pick = null; } choose('expert', expert); }}, String(expert));
+  button.setAttribute('aria-pressed', String(l === layer && !!pick && pick.kind === 'expert' && pick.value === expert));
   return button;
 };
 const setButton = set => {
@@ -112,10 +113,10 @@ function drawSeen() {
   const hits = tokens.map((_, t) => [t, strength(t)]).filter(([t, s]) => s > 0);
   const around = t => { const line = el('span', {}); for (let i = Math.max(0, t - 4); i <= Math.min(tokens.length - 1, t + 3); ++i) line.append(i === t ? el('mark', {}, tokens[i].text) : tokens[i].text, data.tokens_hold_blanks ? '' : ' '); return line; };
   if (pick.kind === 'token') {
-    const t = pick.value, table = el('table', {}, el('tr', {}, el('th', {}, 'layer'), el('th', {}, 'experts, with their gates')));
+    const t = pick.value, table = el('table', {}, el('tr', {}, el('th', {}, 'layer'), el('th', {}, 'experts, with their gates; click one to see where else it fires')));
     data.layers.forEach((number, l) => {
       const cell = el('td', {});
-      at(t, l).experts.forEach((expert, i) => cell.append(el('span', {class: 'pair'}, l === layer ? expertButton(expert) : `expert ${expert}`, ` ${at(t, l).gates[i].toFixed(3)}`)));
+      at(t, l).experts.forEach((expert, i) => cell.append(el('span', {class: 'pair'}, expertButton(expert, l), ` ${at(t, l).gates[i].toFixed(3)}`)));
       table.append(row(String(number), cell));
     });
     const surprise = tokens[t].surprise_nats === undefined ? '' : ` The model expected it with probability ${Math.exp(-tokens[t].surprise_nats).toPrecision(2)}.`;
