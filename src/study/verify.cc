@@ -1,9 +1,11 @@
 #include "study/verify.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <numbers>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -13,6 +15,7 @@
 #include "ops/elementwise.h"
 #include "ops/optimizer.h"
 #include "train/evaluate.h"
+#include "train/schedule.h"
 
 namespace some {
 namespace fs = std::filesystem;
@@ -65,6 +68,13 @@ Tolerances tolerances(const VerifyOptions& options) {
   else out = {2e-5, 2e-3, true, false};
   if (options.tolerance > 0) out.values = out.stepped = options.tolerance;
   return out;
+}
+
+constexpr std::array<std::string_view, 4> anneal_shapes = {"none", "linear", "cosine", "exponential"};  // as in AnnealShape
+
+// How far a fixture's steps have come, as training counts it.
+double progress_of(std::int64_t step, std::int64_t steps) {
+  return steps > 1 ? static_cast<double>(step) / static_cast<double>(steps - 1) : 0.0;
 }
 
 class Case {
@@ -167,6 +177,21 @@ ModelConfig Case::model_config() const {
   k.beta_inertia = static_cast<BetaInertia>(choose("beta_inertia", "min", {"min", "max"}));
   k.frozen_layers = get("frozen_layers", std::vector<int>());
   k.beta_layer_scale = get("beta_layer_scale", std::vector<double>());
+  k.update_every = get("update_every", k.update_every);
+  if (const Json anneal = get("beta_anneal", Json::object()); !anneal.empty()) {
+    const std::string shape = anneal.value("shape", "none");
+    const auto& shapes = anneal_shapes;
+    const auto found = std::find(shapes.begin(), shapes.end(), shape);
+    if (found == shapes.end()) bad_input("{}: beta_anneal has the unknown shape '{}'", report_.file, shape);
+    k.beta_anneal = {static_cast<AnnealShape>(found - shapes.begin()), anneal.value("start", 1.0), anneal.value("end", 1.0)};
+  }
+  c.topk_warmup = get("topk_warmup", 0.0);
+  c.balance_loss = get("balance_loss", 0.0);
+  if (const auto band = get("entropy_band", std::vector<double>()); band.size() == 2) {
+    c.entropy_low = band[0];
+    c.entropy_high = band[1];
+    c.entropy_coefficient = get("entropy_coefficient", c.entropy_coefficient);
+  }
   return c;
 }
 
@@ -261,7 +286,7 @@ void Case::keys() {
     clear_key_sums(ctx, sums);
     add_key_sums(ctx, input(step + "queries", ctx.master), routing, nullptr, SumOptions{}, sums);
     UpdateOptions options;
-    options.beta = config.keys.beta;
+    options.beta = config.keys.beta * config.keys.beta_anneal.at(progress_of(i, steps));
     update_keys(ctx, state, sums, config.keys, options);
     compare(fmt::format("{}.keys", i), state.keys, tolerances_.values);
     compare(fmt::format("{}.usage", i), state.usage, tolerances_.values);
@@ -375,6 +400,7 @@ void Case::model() {
     pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
     pass.count_pads = count_pads;
     pass.step = step;
+    pass.top_k = scheduled_top_k(config, step, steps);
     double sum = 0;
     for (const double nll : read_vector(model.train_pass(device_batch, pass))) sum += nll;
     losses.push_back(sum / static_cast<double>(batch.predicted));
@@ -397,7 +423,7 @@ void Case::model() {
     adam.clip = get("clip", 1.0);
     adam.step = step + 1;
     adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
-    model.update_key_stores(step, 0);
+    if (step % config.keys.update_every == 0) model.update_key_stores(step, progress_of(step, steps));
   }
   compare("loss", losses, tolerances_.values);
   compare("grad_norm", norms, tolerances_.losses_only ? 5 * tolerances_.values : tolerances_.values);
