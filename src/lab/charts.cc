@@ -117,7 +117,9 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
     for (const auto& [step, value] : values) series["points"].push_back(point(static_cast<double>(step), value));
     spec["series"].push_back(std::move(series));
   }
-  add_series(spec, "published, middle layer", "published-valid", published_points(group, entropy ? "entropy" : "gini"));
+  if (!group.scaled())
+    add_series(spec, "published, middle layer", "published-valid",
+               published_points(group, entropy ? "entropy" : "gini"));
   const std::string meaning =
       entropy ? fmt::format("All experts used alike would be {:.2f} bits.", std::log2(run.recipe.model.experts))
               : "0: all experts used alike. 1: one expert does all.";

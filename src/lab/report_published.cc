@@ -34,6 +34,7 @@ struct RunNumber {
   int digits;
   bool always;  // shown whether or not it was published
 };
+constexpr int three_digits = -1;  // wherever the point is
 constexpr RunNumber run_numbers[] = {
     {"total_parameters_m", "parameters, million", 2, true},
     {"trainable_parameters_m", "of these trained, million", 2, true},
@@ -45,8 +46,12 @@ constexpr RunNumber run_numbers[] = {
     {"best_entropy_mass", "entropy by mass, middle layer, best epoch", 4, false},
     {"gini_peak", "highest Gini after an epoch, middle layer", 3, false},
     {"entropy_low", "lowest entropy after an epoch, middle layer", 3, false},
-    {"step_seconds", "seconds a step", 4, true},
+    {"step_seconds", "seconds a step", three_digits, true},
 };
+
+std::string written(double value, const RunNumber& number) {
+  return number.digits == three_digits ? fmt::format("{:.3g}", value) : fixed(value, number.digits);
+}
 
 std::optional<double> published_number(const Published* published, const std::string& key) {
   if (published == nullptr) return std::nullopt;
@@ -100,7 +105,7 @@ void add_numbers(Table& table, const std::string& name, const Recipe& recipe, co
     else if (group != nullptr)
       here = group->first().measured_once(number.key);
     table.rows.push_back(
-        {run_cell(name, group), number.title, fixed(*told, number.digits), here ? fixed(*here, number.digits) : "–"});
+        {run_cell(name, group), number.title, written(*told, number), here ? written(*here, number) : "–"});
   }
 }
 
@@ -117,8 +122,7 @@ void add_size_and_speed(Document& document, const RunGroup& group) {
     const auto told = published_number(group.published(), number.key);
     const auto here = run.measured_once(number.key);
     if (!told && !(number.always && here)) continue;
-    table.rows.push_back(
-        {number.title, told ? fixed(*told, number.digits) : "–", here ? fixed(*here, number.digits) : "–"});
+    table.rows.push_back({number.title, told ? written(*told, number) : "–", here ? written(*here, number) : "–"});
     if (number.key == std::string("trainable_parameters_m"))
       table.rows.push_back({"share that is trained",
                             trained_share(published_number(group.published(), "total_parameters_m"), told),

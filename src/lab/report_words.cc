@@ -27,7 +27,7 @@ const std::vector<Claim>& claims() {
        "trained size or equal cost.",
        1,
        {"a4-warm"},
-       {"control-no-ffn", "control-dense-trainable", "control-dense-active", "control-dense-4x"}},
+       {"control-no-ffn", "control-dense-trainable", "control-dense-active", "control-dense-step", "control-dense-4x"}},
       {"readout",
        "(not claimed) A trained readout lets the model use what frozen experts say.",
        "With a readout the loss must fall clearly below that without a feed-forward block.",

@@ -45,10 +45,7 @@ void scale_width(ModelConfig& model, double factor) {
 }
 
 // To three digits, so that the resolved recipe stays readable.
-double rounded(double value) {
-  const double unit = std::pow(10.0, std::floor(std::log10(value)) - 2);
-  return std::round(value / unit) * unit;
-}
+double rounded(double value) { return std::stod(fmt::format("{:.3g}", value)); }
 
 }  // namespace
 

@@ -38,6 +38,7 @@ TEST(Scale, EveryRecipeStaysPossibleAndGetsNoLarger) {
       EXPECT_GE(small.data.train_stories, 2 * small.train.batch * small.train.accumulate);
       EXPECT_EQ(small.model.vocab, small.data.vocab);
       EXPECT_EQ(small.train.epochs, full.train.epochs);
+      EXPECT_EQ(small.train.lr, std::stod(fmt::format("{:.3g}", small.train.lr))) << "readable in a resolved recipe";
       EXPECT_EQ(write_recipe(small), write_recipe(scale_recipe(full, factor)));
     }
     ++count;

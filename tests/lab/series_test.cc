@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "model/operations.h"
 #include "train/recipe.h"
 #include "train/recipe_schema.h"
 
@@ -128,6 +129,10 @@ TEST(Recipes, ControlsAreOfTheSizeTheySay) {
   const ModelConfig active = load_recipe(recipes_folder + "/control-dense-active.toml", {}).model;
   const std::int64_t d = a4.d_model;
   EXPECT_EQ(2 * d * active.dense_hidden(), 2 * d * a4.router_hidden() + a4.experts * d + a4.top_k * 2 * d * a4.d_ffn);
+  const auto operations = [](const ModelConfig& model) { return count_operations(model, 1000, 5000); };
+  EXPECT_EQ(operations(active).forward, operations(a4).forward);
+  const ModelConfig step = load_recipe(recipes_folder + "/control-dense-step.toml", {}).model;
+  EXPECT_EQ(operations(step).total(), operations(a4).total());
   const ModelConfig a6 = load_recipe(recipes_folder + "/a6.toml", {}).model;
   EXPECT_EQ(count_parameters(load_recipe(recipes_folder + "/a6-dense.toml", {}).model).trainable,
             count_parameters(a6).trainable);

@@ -68,7 +68,7 @@ function look(c, series, place) {
     case 'train': return { color: c.muted, width: 1.2, opacity: 0.75, symbol: false };
     case 'valid': return { color: first, width: 2.4, symbol: true };
     case 'real': return { color: third, width: 2.4, symbol: true };
-    case 'seed': return { color: first, width: 1, opacity: 0.6, symbol: false };
+    case 'seed': return { color: c.palette[6], width: 1.2, symbol: false };
     case 'published-train': return { color: second, width: 1.2, dash: [2, 4], symbol: true, hollow: true };
     case 'published-valid': return { color: second, width: 1.6, dash: [6, 4], symbol: true, hollow: true };
     case 'layer': return { color: mix(c.low, c.high, series.shade ?? 0), width: 1.2, symbol: false };
@@ -124,7 +124,7 @@ function histogram(c, spec) {
   option.grid.top = 16;
   const label = (i) => `${short(spec.edges[i])} to ${short(spec.edges[i + 1])}`;
   option.xAxis = axis(c, spec.x.name, {
-    type: 'category', data: series.values.map((_, i) => short((spec.edges[i] + spec.edges[i + 1]) / 2)), splitLine: { show: false },
+    type: 'category', data: series.values.map((_, i) => String(Number(((spec.edges[i] + spec.edges[i + 1]) / 2).toPrecision(2)))), splitLine: { show: false },
     axisTick: { show: false },
   });
   // One expert must be seen: the axis begins below 1.
