@@ -46,7 +46,8 @@ struct CudaState {
   void* workspace = nullptr;
   std::size_t workspace_bytes = std::size_t{32} << 20;
   int multiprocessors = 0;
-  int major = 0, minor = 0;  // compute capability
+  // Compute capability; 8.0 on a Hopper GPU whose own instructions the program was built without.
+  int major = 0, minor = 0;
   std::map<MatmulKey, cublasLtMatmulAlgo_t> algorithms;
 
   CudaState() = default;

@@ -68,6 +68,31 @@ const Probe& gpu() {
   return probe;
 }
 
+// Whether the code that this GPU runs was compiled with Hopper's own instructions: a program that was built for older
+// GPUs alone is translated when it starts and has none, on whatever GPU.
+__global__ void hopper_code_kernel(int* answer) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  *answer = 1;
+#else
+  *answer = 0;
+#endif
+}
+
+bool has_hopper_code() {
+  static const bool has = [] {
+    int* answer = nullptr;
+    int found = 0;
+    SOME_CUDA_CHECK(cudaMalloc(&answer, sizeof *answer));
+    hopper_code_kernel<<<1, 1, 0, program_stream()>>>(answer);
+    SOME_CUDA_LAUNCHED();
+    SOME_CUDA_CHECK(cudaMemcpyAsync(&found, answer, sizeof found, cudaMemcpyDeviceToHost, program_stream()));
+    SOME_CUDA_CHECK(cudaStreamSynchronize(program_stream()));
+    SOME_CUDA_CHECK(cudaFree(answer));
+    return found == 1;
+  }();
+  return has;
+}
+
 const Probe& usable_gpu() {
   if (!gpu().usable) failed("{}", gpu().why);
   return gpu();
@@ -214,6 +239,10 @@ std::shared_ptr<CudaState> make_state() {
   state->multiprocessors = gpu().properties.multiProcessorCount;
   state->major = gpu().properties.major;
   state->minor = gpu().properties.minor;
+  if (state->major == 9 && !has_hopper_code()) {
+    state->major = 8;
+    state->minor = 0;
+  }
   return state;
 }
 
