@@ -32,6 +32,7 @@ Tensor Arena::allocate(Shape shape, DType type) {
     // which doubling would waste a GPU's memory.
     const std::size_t size = std::max({needed, total == 0 ? peak_ : std::min(total, largest_spare), smallest_block});
     blocks_.push_back({static_cast<char*>(device_allocate(device_, size)), size, 0});
+    ++generation_;
   }
   current_ = index;
   Block& block = blocks_[index];
@@ -47,6 +48,7 @@ void Arena::reset() {
     // The next allocation takes one block of the peak size; until then the memory is free for others.
     for (const Block& block : blocks_) device_release(device_, block.data);
     blocks_.clear();
+    ++generation_;
   } else if (!blocks_.empty()) {
     blocks_[0].used = 0;
   }

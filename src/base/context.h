@@ -25,6 +25,8 @@ class Arena {
   Tensor allocate(Shape shape, DType type);  // contents undefined
   void reset();                              // everything given back; blocks are merged into one of the peak size
   std::size_t peak_bytes() const { return peak_; }
+  // Goes up whenever memory is taken or given back: while it stays, equal allocations give equal addresses.
+  std::int64_t generation() const { return generation_; }
 
  private:
   friend class ArenaScope;
@@ -38,6 +40,7 @@ class Arena {
   std::size_t current_ = 0;
   std::size_t in_use_ = 0;
   std::size_t peak_ = 0;
+  std::int64_t generation_ = 0;
 };
 
 class ArenaScope {

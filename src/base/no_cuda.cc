@@ -2,6 +2,7 @@
 #include "base/context.h"
 #include "base/device.h"
 #include "base/error.h"
+#include "base/graph.h"
 
 namespace some::cuda {
 
@@ -34,5 +35,10 @@ void Event::record() { refuse(); }
 bool Event::passed() const { refuse(); }
 void Event::wait() const { refuse(); }
 double Event::milliseconds_since(const Event&) const { refuse(); }
+Graph::~Graph() = default;
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+void Graph::record(const std::function<void()>&) { refuse(); }
+void Graph::launch() { refuse(); }
 
 }  // namespace some::cuda

@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/staging.h"
@@ -27,6 +28,11 @@ DeviceBatch upload(Context& ctx, const Batch& batch) {
   out.sequences.longest = batch.longest;
   out.sequences.tokens = batch.size();
   out.predicted = batch.predicted;
+  if (!batch.tokens.empty()) {
+    const auto [smallest, largest] = std::minmax_element(batch.tokens.begin(), batch.tokens.end());
+    out.smallest_id = *smallest;
+    out.largest_id = std::max(*largest, *std::max_element(batch.targets.begin(), batch.targets.end()));
+  }
   return out;
 }
 
@@ -284,7 +290,14 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
   embed_backward(ctx, batch.tokens, dy, embed_);
 }
 
+void Model::check_ids(const DeviceBatch& batch) const {
+  if (batch.smallest_id < 0 || batch.largest_id >= config_.vocab) {
+    failed("a batch holds token ids from {} to {}; the model's vocabulary has 0 to {}", batch.smallest_id, batch.largest_id, config_.vocab - 1);
+  }
+}
+
 Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
+  check_ids(batch);
   Context& ctx = *ctx_;
   Pass pass;
   pass.training = true;
@@ -314,6 +327,7 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
 
 // Evaluation keeps only one layer's intermediate results at a time.
 Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
+  check_ids(batch);
   Context& ctx = *ctx_;
   const bool post = config_.norm == Norm::post;
   const Shape shape{batch.sequences.tokens, config_.d_model};
@@ -387,6 +401,10 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
   const bool post = config_.norm == Norm::post;
   const auto n = static_cast<std::int64_t>(tokens.size());
   const Shape shape{n, config_.d_model};
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= config_.vocab) failed("token {} is outside of the vocabulary of {}", tokens[i], config_.vocab);
+    if (positions[i] < 0 || positions[i] >= cache.capacity) failed("position {} is outside of a cache of {}", positions[i], cache.capacity);
+  }
   const Tensor token_ids = to_device(ctx, tokens), slot_ids = to_device(ctx, slots), places = to_device(ctx, positions);
   Pass pass;
   pass.top_k = config_.top_k;
@@ -453,6 +471,23 @@ void Model::update_key_stores(std::int64_t step, double progress) {
   }
   add_counts(*ctx_, counts, epoch_counts_);
   update_keys(*ctx_, updates, settings);
+}
+
+bool Model::steps_repeat() const {
+  const KeySettings& keys = config_.keys;
+  return config_.ffn != Ffn::some || (keys.update_fraction >= 1 && keys.respawn_threshold <= 0 && keys.beta_anneal.shape == AnnealShape::none);
+}
+
+int Model::decays_due() const {
+  int due = 0;
+  for (const Layer& layer : layers_) {
+    due += layer_learns(layer.index) && config_.keys.use_delta && layer.keys.steps + 1 > config_.keys.decay_warmup;
+  }
+  return due;
+}
+
+void Model::count_key_update() {
+  for (Layer& layer : layers_) layer.keys.steps += layer_learns(layer.index);
 }
 
 }  // namespace some

@@ -19,6 +19,7 @@ struct DeviceBatch {
   Tensor tokens, targets, positions;  // i32 [T]
   Sequences sequences;
   std::int64_t predicted = 0;
+  std::int32_t smallest_id = 0, largest_id = -1;  // of the tokens; largest_id of the targets too
 };
 DeviceBatch upload(Context& ctx, const Batch& batch);
 
@@ -46,6 +47,9 @@ class Model {
   // experts' weights empty, for callers that bring their own (fixtures).
   Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool training, bool make_library = true);
 
+  // Refuses a batch with ids outside of the vocabulary: on a GPU nothing looks at them again before memory is read there. The passes below call it; so does
+  // who plays a recorded pass again.
+  void check_ids(const DeviceBatch& batch) const;
   // Forward and backward over one micro-batch: adds to the gradients and the key sums. Returns nll [T] (master, on the device, until the
   // arena is reset).
   Tensor train_pass(const DeviceBatch& batch, const TrainPass& pass);
@@ -67,6 +71,11 @@ class Model {
   void clear_key_sums();
   // The update of spec 4 for every layer that is not frozen. progress in [0, 1] drives the annealing.
   void update_key_stores(std::int64_t step, double progress);
+  // For a step that is recorded once and played again (base/graph.h). Whether two steps of equal shape differ in nothing but what lies in memory: not where
+  // positions are drawn at random or beta is annealed.
+  bool steps_repeat() const;
+  int decays_due() const;   // layers whose unused keys the next update lets decay
+  void count_key_update();  // the host's part of update_key_stores
   void set_key_settings(const KeySettings& settings) { config_.keys = settings; }  // adaptation chooses its own rules
 
   Context& context() { return *ctx_; }

@@ -1,6 +1,9 @@
 // AdamW over the flat parameter buffers (spec 5).
 #pragma once
 
+#include <array>
+#include <cmath>
+
 #include "ops/op.h"
 
 namespace some {
@@ -14,7 +17,17 @@ struct AdamSettings {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   double clip = 1.0;      // gradients are scaled by min(1, clip / (norm + 1e-6)); 0: never
   std::int64_t step = 1;  // counted from 1, for the bias corrections
+  // Master [3], filled with adam_rates before: a step that is recorded once and played many times (base/graph.h) carries
+  // nothing by value that changes. Empty: lr and step are used.
+  Tensor rates;
 };
+
+// What changes from step to step: 1 - lr*weight_decay, lr / (1 - beta1^step), 1 / sqrt(1 - beta2^step).
+inline std::array<double, 3> adam_rates(const AdamSettings& s) {
+  const double step = static_cast<double>(s.step);
+  return {1.0 - s.lr * s.weight_decay, s.lr / (1.0 - std::pow(s.beta1, step)),
+          1.0 / std::sqrt(1.0 - std::pow(s.beta2, step))};
+}
 
 // value *= 1 - lr*weight_decay; then the bias-corrected Adam step. All flat [P], master; compute is written anew from value
 // (skipped when it shares value's memory).

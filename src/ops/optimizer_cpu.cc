@@ -36,15 +36,17 @@ template <typename T>
 struct AdamConstants {
   AdamConstants(const AdamSettings& s, double norm)
       : shrink(static_cast<T>(s.clip > 0 ? std::min(1.0, s.clip / (norm + 1e-6)) : 1.0)),
-        keep(static_cast<T>(1.0 - s.lr * s.weight_decay)),
         beta1(static_cast<T>(s.beta1)),
         beta2(static_cast<T>(s.beta2)),
         rest1(static_cast<T>(1.0 - s.beta1)),
         rest2(static_cast<T>(1.0 - s.beta2)),
-        rate(static_cast<T>(s.lr / (1.0 - std::pow(s.beta1, static_cast<double>(s.step))))),
-        root(static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(s.beta2, static_cast<double>(s.step))))),
-        epsilon(static_cast<T>(s.eps)) {}
-  T shrink, keep, beta1, beta2, rest1, rest2, rate, root, epsilon;
+        epsilon(static_cast<T>(s.eps)) {
+    const std::array<double, 3> rates = adam_rates(s);
+    keep = s.rates ? s.rates.data<T>()[0] : static_cast<T>(rates[0]);
+    rate = s.rates ? s.rates.data<T>()[1] : static_cast<T>(rates[1]);
+    root = s.rates ? s.rates.data<T>()[2] : static_cast<T>(rates[2]);
+  }
+  T shrink, beta1, beta2, rest1, rest2, epsilon, keep, rate, root;
 };
 
 // Written out because the compiler does not vectorise a square root that may report an error.

@@ -1,7 +1,6 @@
 // AdamW over the flat buffers: 16 bytes of each read and 12 written a parameter, 2 more for the bf16 copy, in one
 // launch.
 #include <algorithm>
-#include <cmath>
 
 #include "ops/cuda_kernels.h"
 #include "ops/optimizer.h"
@@ -39,12 +38,11 @@ __global__ void __launch_bounds__(1024) length_kernel(const double* partials, in
 }
 
 struct Factors {
-  float keep;          // 1 - lr * weight_decay
-  float beta1, beta2;  // of the running means
-  float new1, new2;    // 1 - beta, rounded once from double
-  float step_size;     // lr / (1 - beta1^step)
-  float root_scale;    // 1 / sqrt(1 - beta2^step)
+  float keep, step_size, root_scale;  // adam_rates
+  float beta1, beta2;                 // of the running means
+  float new1, new2;                   // 1 - beta, rounded once from double
   float eps, clip;
+  const float* rates;  // where the first three stand instead; null: here
 };
 
 __device__ __forceinline__ void adam(const Factors& f, float scale, float g, float& value, float& first,
@@ -61,6 +59,11 @@ __global__ void __launch_bounds__(threads)
                  std::int64_t vectors, Factors factors) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= vectors) return;
+  if (factors.rates != nullptr) {
+    factors.keep = factors.rates[0];
+    factors.step_size = factors.rates[1];
+    factors.root_scale = factors.rates[2];
+  }
   float scale = 1.0f;
   if (factors.clip > 0.0f) scale = fminf(1.0f, factors.clip / (norm[0] + 1e-6f));
   float v[WIDTH], g[WIDTH], m[WIDTH], s[WIDTH];
@@ -93,15 +96,16 @@ void adamw_step(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad
                 const Tensor& norm, const AdamSettings& settings) {
   const std::int64_t count = value.elements();
   if (count == 0) return;
-  const double step = static_cast<double>(settings.step);
+  const std::array<double, 3> rates = adam_rates(settings);
   Factors factors;
-  factors.keep = static_cast<float>(1.0 - settings.lr * settings.weight_decay);
+  factors.rates = settings.rates ? floats(settings.rates) : nullptr;
+  factors.keep = static_cast<float>(rates[0]);
+  factors.step_size = static_cast<float>(rates[1]);
+  factors.root_scale = static_cast<float>(rates[2]);
   factors.beta1 = static_cast<float>(settings.beta1);
   factors.beta2 = static_cast<float>(settings.beta2);
   factors.new1 = static_cast<float>(1.0 - settings.beta1);
   factors.new2 = static_cast<float>(1.0 - settings.beta2);
-  factors.step_size = static_cast<float>(settings.lr / (1.0 - std::pow(settings.beta1, step)));
-  factors.root_scale = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(settings.beta2, step)));
   factors.eps = static_cast<float>(settings.eps);
   factors.clip = static_cast<float>(settings.clip);
   const float* lengths = norm ? floats(norm) : nullptr;

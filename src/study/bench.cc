@@ -10,12 +10,10 @@
 #include "base/random.h"
 #include "model/model.h"
 #include "model/operations.h"
-#include "ops/elementwise.h"
 #include "ops/gemm_cpu.h"
-#include "ops/optimizer.h"
 #include "train/matrix_rate.h"
 #include "train/run.h"
-#include "train/schedule.h"
+#include "train/step.h"
 
 namespace some {
 namespace {
@@ -87,22 +85,13 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options, const
     slots += static_cast<double>(batches.back().slots) / distinct;
     tokens = std::max(tokens, static_cast<double>(batches.back().size()));
   }
-  ParameterStore& p = model.parameters();
-  Tensor norm = Tensor::zeros({1}, ctx.master, ctx.device);
+  TrainStep trained(model, train, recipe.data.count_pads);
   const auto step = [&](int i) {
-    const Batch& batch = batches[static_cast<std::size_t>(i % distinct)];
-    ctx.arena->reset();
-    model.clear_gradients();
-    model.clear_key_sums();
-    TrainPass pass;
-    pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
-    pass.count_pads = recipe.data.count_pads;
-    pass.step = i;
-    model.train_pass(upload(ctx, batch), pass);
-    gradient_norm(ctx, p.grad, norm);
-    const AdamSettings adam{train.lr, train.beta1, train.beta2, train.eps, train.weight_decay, train.clip, i + 1};
-    adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
-    model.update_key_stores(i, 0.5);
+    StepPlan plan;
+    plan.step = i;
+    plan.lr = train.lr;
+    plan.progress = 0.5;
+    trained.run(std::span(&batches[static_cast<std::size_t>(i % distinct)], 1), plan);
   };
   const int all = options.warmup + options.steps;
   std::vector<double> seconds;

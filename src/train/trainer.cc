@@ -12,12 +12,11 @@
 #include "base/safetensors.h"
 #include "data/outlook.h"
 #include "model/operations.h"
-#include "ops/elementwise.h"
-#include "ops/optimizer.h"
 #include "train/checkpoint.h"
 #include "train/event_file.h"
 #include "train/matrix_rate.h"
 #include "train/schedule.h"
+#include "train/step.h"
 
 namespace some {
 namespace fs = std::filesystem;
@@ -95,6 +94,7 @@ class Trainer {
     evaluate_options_.average_batches = train.eval_average == "batches";
     data_hash_ = corpora_.train.hash();
     model_ = std::make_unique<Model>(ctx_, recipe_.model, true);
+    step_ = std::make_unique<TrainStep>(*model_, train, recipe_.data.count_pads);
     if (recipe_.model.ffn == Ffn::some) {
       for (Layer& layer : model_->layers()) start_keys_.push_back(layer.keys.keys.to(Device::cpu).clone());
     }
@@ -156,6 +156,7 @@ class Trainer {
   const TrainHooks& hooks_;
   std::shared_ptr<Context> ctx_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<TrainStep> step_;
   BatchOptions batch_options_;
   EvaluateOptions evaluate_options_;
   std::int64_t steps_per_epoch_ = 0, total_ = 0;
@@ -185,47 +186,22 @@ class Trainer {
 
 void Trainer::one_step(BatchLoader& loader) {
   const TrainConfig& train = recipe_.train;
-  Context& ctx = *ctx_;
   const std::int64_t step = state_.step;
   std::vector<Batch> batches;
-  std::int64_t predicted = 0;
   for (int i = 0; i < train.accumulate; ++i) {
-    batches.push_back(loader.next());
-    predicted += batches.back().predicted;
-  }
-  const bool keys_due = recipe_.model.ffn == Ffn::some && step % recipe_.model.keys.update_every == 0;
-  model_->clear_gradients();
-  if (keys_due) model_->clear_key_sums();
-  TrainPass pass;
-  pass.top_k = scheduled_top_k(recipe_.model, step, total_);
-  pass.temperature = scheduled_temperature(recipe_.model, epoch_of(step), train.epochs);
-  pass.loss_scale = predicted > 0 ? 1.0 / static_cast<double>(predicted) : 0.0;
-  pass.count_pads = recipe_.data.count_pads;
-  pass.collect_keys = keys_due;
-  pass.step = step;
-  const std::int64_t slot = static_cast<std::int64_t>(pending_.size());
-  Tensor loss = loss_slots_.view(2 * slot, {1});
-  Tensor norm = loss_slots_.view(2 * slot + 1, {1});
-  fill(ctx, 0, loss);
-  for (const Batch& batch : batches) {
-    ctx.arena->reset();
-    const DeviceBatch device_batch = upload(ctx, batch);
-    const Tensor nll = model_->train_pass(device_batch, pass);
-    Tensor sum = ctx.scratch({1}, ctx.master), scale = ctx.scratch({1}, ctx.master);
-    sum_all(ctx, nll, sum);
-    fill(ctx, pass.loss_scale, scale);
-    multiply_add(ctx, sum, scale, loss);
-    pass.first_position += batch.size();
+    const Batch& batch = batches.emplace_back(loader.next());
     tokens_ += static_cast<double>(batch.real_tokens);
     slots_ += static_cast<double>(batch.slots);
     operations_ += count_operations(recipe_.model, batch).total();
   }
-  ParameterStore& p = model_->parameters();
-  gradient_norm(ctx, p.grad, norm);
-  AdamSettings adam{learning_rate(train, step, total_), train.beta1, train.beta2, train.eps, train.weight_decay, train.clip, step + 1};
-  adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
-  if (keys_due) model_->update_key_stores(step, total_ > 1 ? static_cast<double>(step) / static_cast<double>(total_ - 1) : 0.0);
-  pending_.push_back({step, adam.lr});
+  StepPlan plan;
+  plan.step = step;
+  plan.lr = learning_rate(train, step, total_);
+  plan.top_k = scheduled_top_k(recipe_.model, step, total_);
+  plan.temperature = scheduled_temperature(recipe_.model, epoch_of(step), train.epochs);
+  plan.progress = total_ > 1 ? static_cast<double>(step) / static_cast<double>(total_ - 1) : 0.0;
+  loss_slots_.view(2 * static_cast<std::int64_t>(pending_.size()), {2}).copy_from(step_->run(batches, plan));
+  pending_.push_back({step, plan.lr});
   state_.step = step + 1;
   // Measures of a line are those of its own step, so losses are read back there too.
   if (static_cast<std::int64_t>(pending_.size()) == flush_steps() || state_.step % train.measure_every == 0) flush();

@@ -1,0 +1,49 @@
+#include "base/graph.h"
+
+#include <utility>
+
+#include "base/cuda_state.h"
+
+namespace some::cuda {
+
+Graph::~Graph() {
+  if (executable_ != nullptr && cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_)) != cudaSuccess)
+    cudaGetLastError();  // a destructor has no one to tell
+}
+
+Graph::Graph(Graph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
+
+Graph& Graph::operator=(Graph&& other) noexcept {
+  std::swap(executable_, other.executable_);
+  return *this;
+}
+
+void Graph::record(const std::function<void()>& work) {
+  const cudaStream_t stream = program_stream();
+  cudaGraph_t recording = nullptr;
+  SOME_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  try {
+    work();
+  } catch (...) {
+    // The stream must be usable again; the error that matters is the one under way.
+    cudaStreamEndCapture(stream, &recording);
+    if (recording != nullptr) cudaGraphDestroy(recording);
+    cudaGetLastError();
+    throw;
+  }
+  SOME_CUDA_CHECK(cudaStreamEndCapture(stream, &recording));
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, recording, 0);
+  cudaGraphDestroy(recording);
+  SOME_CUDA_CHECK(status);
+  Graph made;
+  made.executable_ = executable;
+  *this = std::move(made);
+}
+
+void Graph::launch() {
+  if (executable_ == nullptr) failed("a graph that was not recorded cannot be launched");
+  SOME_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), program_stream()));
+}
+
+}  // namespace some::cuda

@@ -1,0 +1,247 @@
+// Training on the GPU: steps that are recorded and played again, and runs that change the device on the way.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "base/device.h"
+#include "base/files.h"
+#include "temporary_folder.h"
+#include "train/checkpoint.h"
+#include "train/step.h"
+#include "train/trainer.h"
+
+namespace some {
+namespace {
+
+#define NEEDS_GPU() \
+  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable()
+
+ModelConfig step_config() {
+  ModelConfig c;
+  c.seed = 4;
+  c.vocab = 61;
+  c.d_model = 64;
+  c.layers = 3;
+  c.heads = 4;
+  c.seq_len = 32;
+  c.experts = 8;
+  c.d_ffn = 96;
+  c.top_k = 2;
+  c.keys.decay_warmup = 9;  // begins in the middle
+  return c;
+}
+
+Batch step_batch(const ModelConfig& config, int rows, int number) {
+  Batch batch;
+  batch.offsets.push_back(0);
+  for (int r = 0; r < rows; ++r) {
+    for (int p = 0; p < config.seq_len; ++p) {
+      batch.tokens.push_back((3 + p * p * 7 + p * number + 5 * r) % config.vocab);
+      batch.positions.push_back(p);
+    }
+    for (int p = 0; p < config.seq_len; ++p) {
+      const std::size_t at = static_cast<std::size_t>(r * config.seq_len + p);
+      batch.targets.push_back(p + 1 < config.seq_len ? batch.tokens[at + 1] : -1);
+      batch.predicted += p + 1 < config.seq_len;
+    }
+    batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+  }
+  batch.longest = config.seq_len;
+  batch.slots = batch.real_tokens = batch.size();
+  return batch;
+}
+
+std::string bytes_of(const Tensor& tensor) {
+  const Tensor host = tensor.to(Device::cpu);
+  return {static_cast<const char*>(host.raw()), host.bytes()};
+}
+
+struct Trained {
+  std::string outcomes, value, compute, first, second, keys;
+  std::vector<std::int64_t> key_steps;
+  std::int64_t replayed = 0;
+};
+
+// Steps whose rates change all the time, with a change of the choice, of the temperature and of the batch's size, and an evaluation that takes more memory than
+// a step does, in between.
+Trained train(const ModelConfig& config, const std::string& precision, bool graphs) {
+  std::shared_ptr<Context> ctx = make_context(Device::cuda, precision);
+  Model model(ctx, config, true);
+  TrainStep step(model, TrainConfig(), true, graphs);
+  Trained out;
+  for (int i = 0; i < 30; ++i) {
+    StepPlan plan;
+    plan.step = i;
+    plan.lr = 1e-3 * (1 + i % 7);
+    plan.top_k = i < 6 ? 1 : config.top_k;
+    plan.temperature = i < 20 ? 0.8 : 0.6;
+    plan.progress = i / 29.0;
+    const std::vector<Batch> batches(i == 17 ? 2 : 1, step_batch(config, i == 13 ? 3 : 8, i));
+    out.outcomes += bytes_of(step.run(batches, plan));
+    if (i == 24) {
+      ctx->arena->reset();
+      model.evaluate(upload(*ctx, step_batch(config, 400, i)), {});
+    }
+  }
+  ParameterStore& p = model.parameters();
+  out.value = bytes_of(p.value);
+  out.compute = bytes_of(p.compute);
+  out.first = bytes_of(p.first);
+  out.second = bytes_of(p.second);
+  if (config.ffn == Ffn::some) {
+    for (Layer& layer : model.layers()) {
+      out.keys += bytes_of(layer.keys.keys) + bytes_of(layer.keys.usage) + bytes_of(layer.keys.mass) + bytes_of(layer.keys.counts);
+      out.key_steps.push_back(layer.keys.steps);
+    }
+    for (const Tensor& counts : model.epoch_counts()) out.keys += bytes_of(counts);
+  }
+  out.replayed = step.replayed();
+  return out;
+}
+
+struct Variant {
+  const char* name;
+  void (*change)(ModelConfig&);
+  bool repeats;  // steps can be recorded
+};
+
+class RecordedStep : public testing::TestWithParam<Variant> {};
+
+TEST_P(RecordedStep, GivesTheBitsOfThePlainOne) {
+  NEEDS_GPU();
+  ModelConfig config = step_config();
+  GetParam().change(config);
+  for (const char* precision : {"bf16", "fp32"}) {
+    SCOPED_TRACE(precision);
+    const Trained plain = train(config, precision, false), recorded = train(config, precision, true);
+    EXPECT_EQ(plain.replayed, 0);
+    EXPECT_TRUE(GetParam().repeats ? recorded.replayed >= 10 : recorded.replayed == 0) << recorded.replayed;
+    EXPECT_TRUE(plain.outcomes == recorded.outcomes) << "losses or gradient norms";
+    EXPECT_TRUE(plain.value == recorded.value) << "parameters";
+    EXPECT_TRUE(plain.compute == recorded.compute) << "their copy";
+    EXPECT_TRUE(plain.first == recorded.first && plain.second == recorded.second) << "moments";
+    EXPECT_TRUE(plain.keys == recorded.keys) << "keys";
+    EXPECT_EQ(plain.key_steps, recorded.key_steps);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, RecordedStep,
+    testing::Values(Variant{"published", [](ModelConfig&) {}, true}, Variant{"pre_rope", [](ModelConfig& c) { c.norm = Norm::pre, c.position = Position::rope; }, true},
+                    Variant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }, true}, Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora; }, true},
+                    Variant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }, true},
+                    Variant{"every_second", [](ModelConfig& c) { c.keys.update_every = 2; }, true},
+                    Variant{"frozen_layer", [](ModelConfig& c) { c.keys.frozen_layers = {1}, c.keys.key_ema = 0.9; }, true},
+                    Variant{"losses",
+                            [](ModelConfig& c) {
+                              c.balance_loss = 0.1, c.entropy_low = 0.1, c.entropy_high = 0.2, c.temperature = Temperature::learned, c.ground = 0.2;
+                              c.readout = Readout::linear;
+                            },
+                            true},
+                    Variant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }, true},
+                    Variant{"rebirth", [](ModelConfig& c) { c.keys.respawn_threshold = 0.9, c.keys.constraint = Constraint::clamp; }, false},
+                    Variant{"fraction", [](ModelConfig& c) { c.keys.update_fraction = 0.5; }, false},
+                    Variant{"annealed", [](ModelConfig& c) { c.keys.beta_anneal = {AnnealShape::linear, 1.0, 0.2}; }, false}),
+    [](const auto& info) { return info.param.name; });
+
+const char* const recipe_text = R"(
+seed = 5
+[model]
+d_model = 32
+layers = 2
+heads = 2
+seq_len = 48
+[some]
+experts = 6
+d_ffn = 32
+top_k = 2
+decay_warmup = 8
+[data]
+train = "builtin:stories"
+train_stories = 48
+valid_stories = 8
+vocab = 320
+[train]
+epochs = 3
+batch = 4
+lr = 0.003
+measure_every = 1
+eval_every = 7
+checkpoint_every = 5
+)";
+
+Recipe recipe(const std::vector<std::string>& overrides) { return parse_recipe(recipe_text, "test recipe", overrides); }
+
+TrainHooks stop_after(int steps) {
+  TrainHooks hooks;
+  hooks.stop_signal = [done = 0, steps]() mutable { return ++done >= steps ? SIGTERM : 0; };
+  return hooks;
+}
+
+struct Line {
+  std::string kind;
+  std::int64_t step;
+  double loss;
+};
+
+std::vector<Line> lines_of(const std::string& run) {
+  std::vector<Line> out;
+  std::ifstream in(run + "/metrics.jsonl");
+  for (std::string text; std::getline(in, text);) {
+    const auto line = nlohmann::json::parse(text);
+    out.push_back({line.at("kind"), line.at("step"), line.value("loss", line.value("train_loss", 0.0))});
+  }
+  return out;
+}
+
+TEST(TrainerOnGpu, ARunGoesOnOnTheOtherDevice) {
+  NEEDS_GPU();
+  for (const char* pads : {"data.count_pads=true", "data.count_pads=false"}) {
+    TemporaryFolder folder;
+    const auto on = [&](const char* device) {
+      return recipe({fmt::format("train.device=\"{}\"", device), "train.precision=\"fp32\"", pads});
+    };
+    start_run(on("cpu"), folder / "cpu", {});
+    EXPECT_EQ(start_run(on("cpu"), folder / "to-cuda", stop_after(13)).steps, 13);
+    resume_run(folder / "to-cuda", {"train.device=\"cuda\""}, {});
+    EXPECT_EQ(start_run(on("cuda"), folder / "to-cpu", stop_after(13)).steps, 13);
+    resume_run(folder / "to-cpu", {"train.device=\"cpu\""}, {});
+    const std::vector<Line> expected = lines_of(folder / "cpu");
+    for (const char* run : {"to-cuda", "to-cpu"}) {
+      SCOPED_TRACE(fmt::format("{} {}", run, pads));
+      EXPECT_TRUE(run_is_finished(folder / run));
+      const std::vector<Line> actual = lines_of(folder / run);
+      ASSERT_EQ(actual.size(), expected.size());
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_EQ(actual[i].kind, expected[i].kind);
+        EXPECT_EQ(actual[i].step, expected[i].step);
+        // Other data, or moments that were lost, would be off by far more.
+        EXPECT_NEAR(actual[i].loss, expected[i].loss, 2e-3 * expected[i].loss) << expected[i].kind << " " << expected[i].step;
+      }
+    }
+  }
+}
+
+TEST(TrainerOnGpu, AStoppedAndResumedRunEndsBitIdentical) {
+  NEEDS_GPU();
+  for (const char* pads : {"data.count_pads=true", "data.count_pads=false"}) {
+    SCOPED_TRACE(pads);
+    TemporaryFolder folder;
+    const Recipe same = recipe({"train.device=\"cuda\"", pads});
+    start_run(same, folder / "whole", {});
+    for (const int stop : {1, 11, 19}) {
+      const std::string run = folder / fmt::format("stopped-{}", stop);
+      EXPECT_EQ(start_run(same, run, stop_after(stop)).steps, stop);
+      resume_run(run, {}, {});
+      EXPECT_EQ(read_file(run + "/metrics.jsonl"), read_file(folder / "whole/metrics.jsonl")) << stop;
+      const std::string last = list_checkpoints(run).back().folder, other = list_checkpoints(folder / "whole").back().folder;
+      EXPECT_TRUE(read_file(last + "/model.safetensors") == read_file(other + "/model.safetensors")) << stop;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace some
