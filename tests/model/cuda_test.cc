@@ -1,0 +1,195 @@
+// The whole model on the GPU against the CPU: losses, gradients, keys, and steps of training, for the settings that take other ways through it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/device.h"
+#include "model/model.h"
+#include "model/sample.h"
+#include "ops/optimizer.h"
+
+namespace some {
+namespace {
+
+ModelConfig medium_config() {
+  ModelConfig c;
+  c.seed = 4;
+  c.vocab = 61;
+  c.d_model = 64;
+  c.layers = 3;
+  c.heads = 4;
+  c.seq_len = 40;
+  c.experts = 8;
+  c.d_ffn = 96;
+  c.top_k = 2;
+  return c;
+}
+
+std::vector<std::vector<std::int32_t>> medium_rows() {
+  std::vector<std::vector<std::int32_t>> rows;
+  for (int r = 0; r < 12; ++r) {
+    std::vector<std::int32_t> row;
+    for (int p = 0; p < 5 + 3 * r; ++p) row.push_back(3 + (p * p * 7 + p + 5 * r) % 58);
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+struct Outcome {
+  std::vector<double> losses;     // of each step
+  std::vector<double> nll;        // of the first step's tokens
+  std::vector<double> evaluated;  // after the last step
+  std::vector<std::pair<std::string, std::vector<double>>> gradients, keys;  // of the first step
+  std::vector<std::vector<double>> first_keys;                               // before it
+};
+
+Outcome train(Device device, const std::string& precision, const ModelConfig& config, bool padded) {
+  std::shared_ptr<Context> ctx = make_context(device, precision);
+  Model model(ctx, config, true);
+  const Batch batch = rows_batch(medium_rows(), config.seq_len, padded);
+  ParameterStore& p = model.parameters();
+  Tensor norm = Tensor::zeros({1}, ctx->master, device);
+  Outcome out;
+  for (Layer& layer : model.layers()) {
+    if (config.ffn == Ffn::some) out.first_keys.push_back(read_vector(layer.keys.keys));
+  }
+  for (int step = 0; step < 4; ++step) {
+    ctx->arena->reset();
+    model.clear_gradients();
+    model.clear_key_sums();
+    TrainPass pass;
+    pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
+    pass.step = step;
+    const std::vector<double> nll = read_vector(model.train_pass(upload(*ctx, batch), pass));
+    double loss = 0;
+    for (const double one : nll) loss += one * pass.loss_scale;
+    out.losses.push_back(loss);
+    if (step == 0) {
+      out.nll = nll;
+      for (const auto& entry : p.entries()) out.gradients.emplace_back(entry.name, read_vector(p.view(p.grad, entry)));
+    }
+    gradient_norm(*ctx, p.grad, norm);
+    AdamSettings adam;
+    adam.lr = 3e-3;
+    adam.step = step + 1;
+    adamw_step(*ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
+    model.update_key_stores(step, 0);
+    if (step > 0 || config.ffn != Ffn::some) continue;
+    for (Layer& layer : model.layers()) out.keys.emplace_back(fmt::format("keys {}", layer.index), read_vector(layer.keys.keys));
+  }
+  ctx->arena->reset();
+  out.evaluated = read_vector(model.evaluate(upload(*ctx, batch), {}));
+  return out;
+}
+
+double length(const std::vector<double>& x) {
+  double sum = 0;
+  for (const double v : x) sum += v * v;
+  return std::sqrt(sum);
+}
+
+// Length of the difference over the length of what is expected.
+double distance(const std::vector<double>& expected, const std::vector<double>& actual) {
+  if (expected.size() != actual.size()) return INFINITY;
+  std::vector<double> difference(expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) difference[i] = actual[i] - expected[i];
+  return length(difference) / std::max(length(expected), 1e-12);
+}
+
+struct Variant {
+  const char* name;
+  void (*change)(ModelConfig&);
+};
+
+class ModelOnGpu : public testing::TestWithParam<Variant> {
+ protected:
+  void compare(const std::string& precision, double loss_tolerance, double gradient_tolerance, double key_tolerance, double later_tolerance) {
+    if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+    ModelConfig config = medium_config();
+    GetParam().change(config);
+    for (const bool padded : {false, true}) {
+      SCOPED_TRACE(padded ? "padded" : "packed");
+      const Outcome expected = train(Device::cpu, "fp32", config, padded), actual = train(Device::cuda, precision, config, padded);
+      EXPECT_LE(distance(expected.nll, actual.nll), loss_tolerance);
+      EXPECT_NEAR(actual.losses[0], expected.losses[0], loss_tolerance * expected.losses[0]);
+      // The largest parts of the gradient one by one, and all of it: a small part of a large sum may be mostly rounding.
+      double all = 0, difference = 0;
+      for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
+        const double size = length(expected.gradients[i].second), apart = distance(expected.gradients[i].second, actual.gradients[i].second) * size;
+        all += size * size;
+        difference += apart * apart;
+      }
+      EXPECT_LE(std::sqrt(difference / all), gradient_tolerance);
+      for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
+        const auto& [name, gradient] = expected.gradients[i];
+        if (length(gradient) < 0.02 * std::sqrt(all)) continue;
+        EXPECT_LE(distance(gradient, actual.gradients[i].second), 2 * gradient_tolerance) << name;
+      }
+      for (std::size_t i = 0; i < expected.keys.size(); ++i) {
+        EXPECT_LE(distance(expected.keys[i].second, actual.keys[i].second), key_tolerance) << expected.keys[i].first;
+        EXPECT_GE(distance(expected.first_keys[i], expected.keys[i].second), 3 * key_tolerance) << "the update is too small to be seen";
+      }
+      for (std::size_t step = 1; step < expected.losses.size(); ++step) {
+        EXPECT_NEAR(actual.losses[step], expected.losses[step], later_tolerance * expected.losses[step]) << "step " << step;
+      }
+      EXPECT_LT(actual.losses.back(), actual.losses.front());
+      EXPECT_LE(distance(expected.evaluated, actual.evaluated), 3 * later_tolerance);
+    }
+  }
+};
+
+// One token that chooses another expert, because two scores are the same but for rounding, moves a key by the tolerance of keys.
+TEST_P(ModelOnGpu, Float) { compare("fp32", 1e-5, 1e-3, 2e-3, 1e-3); }
+TEST_P(ModelOnGpu, Bfloat16) { compare("bf16", 2e-2, 1e-1, 3e-2, 2e-2); }
+
+TEST_P(ModelOnGpu, RepeatsToTheBit) {
+  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  ModelConfig config = medium_config();
+  GetParam().change(config);
+  const Outcome first = train(Device::cuda, "bf16", config, false), second = train(Device::cuda, "bf16", config, false);
+  EXPECT_EQ(first.nll, second.nll);
+  EXPECT_EQ(first.losses, second.losses);
+  EXPECT_EQ(first.gradients, second.gradients);
+  EXPECT_EQ(first.keys, second.keys);
+  EXPECT_EQ(first.evaluated, second.evaluated);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, ModelOnGpu,
+    testing::Values(Variant{"published", [](ModelConfig&) {}}, Variant{"pre_norm", [](ModelConfig& c) { c.norm = Norm::pre; }},
+                    Variant{"rope", [](ModelConfig& c) { c.position = Position::rope; }}, Variant{"not_causal", [](ModelConfig& c) { c.causal = false; }},
+                    Variant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }}, Variant{"none", [](ModelConfig& c) { c.ffn = Ffn::none; }},
+                    Variant{"none_pre", [](ModelConfig& c) { c.ffn = Ffn::none, c.norm = Norm::pre; }},
+                    Variant{"linear_router", [](ModelConfig& c) { c.router = Router::linear; }}, Variant{"grounded", [](ModelConfig& c) { c.ground = 0.3; }},
+                    Variant{"readout", [](ModelConfig& c) { c.readout = Readout::linear; }}, Variant{"features", [](ModelConfig& c) { c.readout = Readout::features; }},
+                    Variant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
+                    Variant{"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
+                    Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 8; }},
+                    Variant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},
+                    Variant{"odd_sizes", [](ModelConfig& c) { c.d_model = 60, c.heads = 3, c.d_ffn = 50, c.experts = 5, c.vocab = 63; }}),
+    [](const auto& info) { return info.param.name; });
+
+// Both devices: an id that is not in the vocabulary is refused before anything reads memory by it.
+TEST(ModelIds, OutsideOfTheVocabularyAreRefused) {
+  const ModelConfig config = small_config();
+  for (const Device device : {Device::cpu, Device::cuda}) {
+    if (device == Device::cuda && !cuda::available()) continue;
+    std::shared_ptr<Context> ctx = make_context(device, "fp32");
+    Model model(ctx, config, true);
+    for (const std::int32_t id : {-1, config.vocab, 1 << 30}) {
+      const Batch wrong_token = rows_batch({{3, id, 4}}, config.seq_len, false);
+      EXPECT_THROW(model.train_pass(upload(*ctx, wrong_token), {}), Error) << id;
+      EXPECT_THROW(model.evaluate(upload(*ctx, wrong_token), {}), Error) << id;
+      Model::Cache cache = model.make_cache(1, config.seq_len);
+      EXPECT_THROW(model.decode(cache, {id}, {0}, {0}, {0}, {}), Error) << id;
+    }
+    Batch wrong_target = rows_batch({{3, 4, 5}}, config.seq_len, false);
+    wrong_target.targets[0] = config.vocab;
+    EXPECT_THROW(model.train_pass(upload(*ctx, wrong_target), {}), Error);
+    Model::Cache cache = model.make_cache(1, 4);
+    EXPECT_THROW(model.decode(cache, {3}, {0}, {4}, {0}, {}), Error);
+  }
+}
+
+}  // namespace
+}  // namespace some

@@ -1,0 +1,47 @@
+// A small model and batches of written-out rows, for the tests of the model.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "data/batch.h"
+#include "model/config.h"
+
+namespace some {
+
+inline ModelConfig small_config() {
+  ModelConfig c;
+  c.seed = 3;
+  c.vocab = 19;
+  c.d_model = 8;
+  c.layers = 2;
+  c.heads = 2;
+  c.seq_len = 7;
+  c.experts = 5;
+  c.d_ffn = 6;
+  c.top_k = 2;
+  return c;
+}
+
+// Rows of real tokens; `padded`: laid out to seq_len with padding that has no target.
+inline Batch rows_batch(const std::vector<std::vector<std::int32_t>>& rows, int seq_len, bool padded) {
+  Batch batch;
+  batch.offsets.push_back(0);
+  for (const auto& row : rows) {
+    const std::size_t laid = padded ? static_cast<std::size_t>(seq_len) : row.size();
+    for (std::size_t p = 0; p < laid; ++p) {
+      batch.tokens.push_back(p < row.size() ? row[p] : 1);
+      batch.positions.push_back(static_cast<std::int32_t>(p));
+      batch.targets.push_back(p + 1 < row.size() ? row[p + 1] : -1);
+      batch.predicted += batch.targets.back() >= 0;
+    }
+    batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+    batch.longest = std::max<std::int64_t>(batch.longest, static_cast<std::int64_t>(laid));
+  }
+  return batch;
+}
+
+inline const std::vector<std::vector<std::int32_t>> sample_rows = {{3, 4, 5, 6, 7, 8, 2}, {9, 10, 2}, {11, 12, 13, 14, 2}};
+
+}  // namespace some
