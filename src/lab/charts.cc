@@ -123,9 +123,10 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
   const std::string meaning =
       entropy ? fmt::format("All experts used alike would be {:.2f} bits.", std::log2(run.recipe.model.experts))
               : "0: all experts used alike. 1: one expert does all.";
-  return {group.id() + (entropy ? "-entropy" : "-gini"),
-          entropy ? "Entropy of usage by layer" : "Gini of usage by layer",
-          meaning + " Numbers at the right are layers; pale lines are the first, dark ones the last.", spec};
+  return {
+      group.id() + (entropy ? "-entropy" : "-gini"), entropy ? "Entropy of usage by layer" : "Gini of usage by layer",
+      meaning + " Numbers at the right are layers, where there is room; pale lines are the first, dark ones the last.",
+      spec};
 }
 
 Chart usage_histogram(const RunGroup& group, const std::vector<double>& usage) {

@@ -22,7 +22,11 @@ struct RunGroup {
 
   const RunHistory& first() const { return runs.front(); }
   std::string id() const;  // in the document
-  const Published* published() const { return first().recipe.published ? &*first().recipe.published : nullptr; }
+  // As the recipe file tells it now: a number or note that was corrected since the run was trained is right here too.
+  const Published* published() const {
+    const Recipe& recipe = file ? *file : first().recipe;
+    return recipe.published ? &*recipe.published : nullptr;
+  }
   bool scaled() const { return scale != 1; }
 };
 

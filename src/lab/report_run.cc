@@ -144,6 +144,26 @@ void add_seeds(Document& document, const RunGroup& group) {
   document.table(std::move(table));
 }
 
+// The epoch in which this run was farthest from the published one, where that is not the last and tells something else.
+std::string farthest_epoch(const RunGroup& group, double last_difference) {
+  const PublishedEpoch* farthest = nullptr;
+  double most = 0;
+  for (const PublishedEpoch& epoch : group.published()->epochs) {
+    const auto told = epoch.values.find("val");
+    const Spread here = spread_of(group, [&](const RunHistory& one) { return one.measured("val", epoch.epoch); });
+    if (told == epoch.values.end() || here.count == 0) continue;
+    if (const double difference = here.mean - told->second; std::abs(difference) > std::abs(most)) {
+      farthest = &epoch;
+      most = difference;
+    }
+  }
+  if (farthest == nullptr || std::abs(most) < 2 * std::abs(last_difference) ||
+      std::abs(most) < 0.05 * farthest->values.at("val"))
+    return "";
+  return fmt::format("Farthest off it was after epoch {}: {:.4f} {}. ", farthest->epoch, std::abs(most),
+                     most > 0 ? "above" : "below");
+}
+
 // What the comparison with the published numbers comes to.
 void add_verdict(Document& document, const RunGroup& group) {
   const RunHistory& run = group.first();
@@ -178,6 +198,7 @@ void add_verdict(Document& document, const RunGroup& group) {
                       ? std::string("the same")
                       : fmt::format("{:.4f} {}", std::abs(difference), difference > 0 ? "above" : "below"));
       text.add(fmt::format(" ({:+.1f} %). ", 100 * difference / told->second));
+      text.add(farthest_epoch(group, difference));
       if (here.count > 1) {
         const bool inside = std::abs(difference) <= 2 * here.deviation;
         text.add(fmt::format("{} seeds here spread by {:.4f}, so the difference is {}. ", here.count, here.deviation,

@@ -215,6 +215,15 @@ TEST_F(LabReport, ARunThatIsGoingOnIsShownAsFarAsItIs) {
   EXPECT_TRUE(holds(report.markdown, "This run has not been evaluated yet."));
 }
 
+TEST_F(LabReport, PublishedNumbersAreThoseOfTheRecipeAsItStands) {
+  const std::string recipe = read_file(folder_ / "recipes/told.toml");
+  // The first epoch is 0.9 off, the last 0.1.
+  folder_.write("recipes/told.toml", std::string(recipe).replace(recipe.find("2.1, 0.9"), 8, "1.1, 0.9"));
+  const std::string text = make_report(index_, {}, options_).markdown;
+  EXPECT_TRUE(holds(text, "| 1.1000 | 2.0000 | +0.9000 |")) << text;
+  EXPECT_TRUE(holds(text, "Farthest off it was after epoch 1: 0.9000 above."));
+}
+
 TEST_F(LabReport, AFailureIsTold) {
   write_identity(options_.runs + "/told", {"told", 1, 0, false}, "the loss is not a number");
   EXPECT_FALSE(holds(make_report(index_, {}, options_).markdown, "This run failed")) << "it has ended all the same";

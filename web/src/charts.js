@@ -97,7 +97,7 @@ function lines(c, spec) {
       emphasis: { focus: 'series' },
       ...(layer && !spec.y.log ? {
         endLabel: { show: true, formatter: series.name.replace(/\D+/g, ''), color: style.color, fontSize: 10, distance: 4, fontWeight: series.role === 'middle' ? 700 : 400 },
-        labelLayout: { moveOverlap: 'shiftY' },
+        labelLayout: { hideOverlap: true },
       } : {}),
     };
   });
