@@ -7,8 +7,8 @@
 
 #include "base/random.h"
 #include "base/threads.h"
-#include "model/sample.h"
 #include "model/operations.h"
+#include "model/sample.h"
 #include "ops/elementwise.h"
 
 namespace some {
@@ -198,6 +198,75 @@ TEST(ModelAccumulation, MicroBatchesChangeGradientsAndKeysOnlyByRounding) {
   for (Layer& layer : model.layers()) {
     for (const double k : read_vector(layer.keys.keys)) ASSERT_NEAR(k, together.keys[at++], 1e-12);
   }
+}
+
+// Neither loss is a mean over tokens, so that cutting a step may change it; but where the parts are alike, they are like the whole.
+TEST(ModelAccumulation, ACoefficientMeansTheSameHoweverTheStepIsCut) {
+  ModelConfig config = small_config();
+  config.balance_loss = 0.5;
+  config.entropy_low = 0.1, config.entropy_high = 0.2, config.entropy_coefficient = 3;
+  std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+  std::vector<std::vector<std::int32_t>> twice = sample_rows;
+  twice.insert(twice.end(), sample_rows.begin(), sample_rows.end());
+  Model model(ctx, config, true);
+  const auto outcome = [&](const std::vector<Batch>& parts) {
+    model.clear_gradients();
+    model.clear_key_sums();
+    TrainPass pass;
+    std::int64_t predicted = 0;
+    for (const Batch& part : parts) predicted += part.predicted;
+    pass.loss_scale = 1.0 / static_cast<double>(predicted);
+    for (const Batch& part : parts) {
+      ctx->arena->reset();
+      model.train_pass(upload(*ctx, part), pass);
+      pass.first_position += part.size();
+    }
+    std::vector<double> out = read_vector(model.parameters().grad);
+    out.push_back(read_vector(model.auxiliary_loss())[0]);
+    return out;
+  };
+  const Batch half = rows_batch(sample_rows, config.seq_len, false);
+  const std::vector<double> together = outcome({rows_batch(twice, config.seq_len, false)}), apart = outcome({half, half});
+  EXPECT_GT(together.back(), 0);
+  for (std::size_t i = 0; i < together.size(); ++i) ASSERT_NEAR(together[i], apart[i], 1e-12) << i;
+}
+
+// spec 4.4: beta of a layer at a time of the run; spec 4: a random subset of the positions.
+TEST(ModelKeys, BetaIsScaledByLayerAndTime) {
+  ModelConfig config = small_config();
+  config.layers = 2;
+  config.keys.beta = 0.1;
+  const auto keys_after = [&](const ModelConfig& changed, double progress) {
+    std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+    Model model(ctx, changed, true);
+    const Batch batch = rows_batch(sample_rows, changed.seq_len, false);
+    TrainPass pass;
+    pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
+    model.clear_gradients();
+    model.clear_key_sums();
+    model.train_pass(upload(*ctx, batch), pass);
+    model.update_key_stores(0, progress);
+    std::vector<std::vector<double>> out;
+    for (Layer& layer : model.layers()) out.push_back(read_vector(layer.keys.keys));
+    return out;
+  };
+  const auto with_beta = [&](double beta) {
+    ModelConfig plain = config;
+    plain.keys.beta = beta;
+    return keys_after(plain, 0);
+  };
+  const auto full = with_beta(0.1), none = with_beta(0), third = with_beta(0.1 * 0.3 * 0.5);
+  ASSERT_NE(full[0], none[0]);
+  ModelConfig scaled = config;
+  scaled.keys.beta_layer_scale = {0.0, 0.3};
+  scaled.keys.beta_anneal = {AnnealShape::linear, 1.0, 0.0};
+  EXPECT_EQ(keys_after(scaled, 0)[0], none[0]);
+  EXPECT_EQ(keys_after(scaled, 1)[1], none[1]);
+  const auto half_way = keys_after(scaled, 0.5);
+  for (std::size_t i = 0; i < third[1].size(); ++i) EXPECT_NEAR(half_way[1][i], third[1][i], 1e-14);
+  ModelConfig fraction = config;
+  fraction.keys.update_fraction = 0.4;
+  EXPECT_NE(keys_after(fraction, 0)[0], full[0]);
 }
 
 TEST(ModelDecode, AgreesWithTheWholePass) {
