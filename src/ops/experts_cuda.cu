@@ -131,16 +131,6 @@ __global__ void __launch_bounds__(256)
   result[index] = from_float<T>(gates[order[index / columns]] * gelu_for<T>(as_float(pre[index])).value);
 }
 
-// target[j] = source[order[j] / choices], 16 bytes a thread.
-__global__ void __launch_bounds__(256)
-    gather_kernel(const uint4* __restrict__ source, const std::int32_t* __restrict__ order, unsigned rows, int choices,
-                  unsigned pieces, uint4* __restrict__ target) {
-  const unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
-  if (index >= rows * pieces) return;
-  const std::int64_t row = order[index / pieces] / choices;
-  target[index] = source[row * pieces + index % pieces];
-}
-
 template <typename Run>
 void by_type(DType type, Run&& run) {
   if (type == DType::bf16) {
@@ -160,22 +150,6 @@ GroupedProduct product_of(const Context& ctx, const DispatchPlan& plan, const Te
   return product;
 }
 
-// Hopper's kernel is fastest when the copy engine can fetch whole tiles, by more than writing the gathered rows once
-// costs (2*T*k*d bytes, into memory that the product's outputs take over afterwards). The others gather while loading.
-void take_rows(Context& ctx, const Tensor& source, int choices, Tensor& room, GroupedProduct& product) {
-  product.a = source.raw();
-  product.gather = choices;
-  if (choose_kernel(ctx, product) != Kernel::warpgroup) return;
-  const std::int64_t pieces = product.depth / 8;
-  if (product.rows * pieces >= std::int64_t{1} << 32) return;
-  gather_kernel<<<blocks_for(product.rows * pieces, 256), 256, 0, ctx.cuda->stream>>>(
-      static_cast<const uint4*>(source.raw()), product.order, static_cast<unsigned>(product.rows), choices,
-      static_cast<unsigned>(pieces), static_cast<uint4*>(room.raw()));
-  SOME_CUDA_LAUNCHED();
-  product.a = room.raw();
-  product.gather = 0;
-}
-
 }  // namespace
 
 void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
@@ -188,8 +162,8 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   first.columns = weights.down.dim(1);
   first.depth = weights.down.dim(2);
   first.result = pre.raw();
-  Tensor narrow = ctx.scratch({first.rows, first.depth});  // gathered inputs, then outputs
-  take_rows(ctx, x, choices, narrow, first);
+  first.a = x.raw();
+  first.gather = choices;
   if (!weights.up) {
     grouped_product(ctx, first);
     return combine<true, false>(ctx, pre, plan, gates.data<float>(), choices, y);
@@ -203,9 +177,10 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   second.b = weights.up.raw();
   second.columns = weights.up.dim(1);
   second.depth = weights.up.dim(2);
-  second.result = narrow.raw();
+  Tensor outputs = ctx.scratch({second.rows, second.columns});
+  second.result = outputs.raw();
   grouped_product(ctx, second);
-  combine<false, false>(ctx, narrow, plan, gates.data<float>(), choices, y);
+  combine<false, false>(ctx, outputs, plan, gates.data<float>(), choices, y);
 }
 
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
@@ -222,7 +197,6 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   outer.order = order;
   outer.offsets = plan.offsets.data<std::int32_t>();
   outer.groups = plan.experts;
-  Tensor narrow = ctx.scratch({rows, model});  // gathered gradients, then those of the inputs
 
   if (weights.up) {
     if (grads != nullptr && grads->up) {  // while pre still holds what went into the GELU
@@ -252,7 +226,8 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     first.finish = Finish::gelu_backward;
     first.result = pre.raw();
     first.gates = gates.data<float>();
-    take_rows(ctx, dy, choices, narrow, first);
+    first.a = dy.raw();
+    first.gather = choices;
     const int slots = row_sum_slots(ctx, first);
     Tensor parts = ctx.scratch({rows, slots}, DType::f32);
     first.row_sums = parts.data<float>();
@@ -276,9 +251,10 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   second.b_transposed = true;
   second.columns = model;
   second.depth = width;
-  second.result = narrow.raw();
+  Tensor row_gradients = ctx.scratch({rows, model});
+  second.result = row_gradients.raw();
   grouped_product(ctx, second);
-  combine<false, true>(ctx, narrow, plan, nullptr, choices, dx);
+  combine<false, true>(ctx, row_gradients, plan, nullptr, choices, dx);
 
   if (grads != nullptr && grads->down) {
     GroupedOuter down = outer;

@@ -1,11 +1,12 @@
 // The grouped product on Hopper: a persistent kernel in which one warpgroup loads and two multiply (wgmma), each its
 // own 128x128 tile: one finishes a tile (GELU, stores) while the other multiplies.
 //
-// b comes by the tensor copy engine, and so does a; when rows are gathered, a comes by 16-byte asynchronous copies from
-// where the choices point. Tried and dropped: one box of the copy engine for each gathered row (63 TFLOP/s), and
-// announcing gathered stages from the loading threads after a proxy fence (320 TFLOP/s: the fence waits for every copy
-// still under way); the fence is now in the multiplying warps. Tiles run through the columns first, then the rows of a
-// group, so that a group's matrix stays in L2.
+// b comes by the tensor copy engine, and so does a. Gathered rows have a kernel of their own
+// (grouped_gemm_resident.cu) unless they are too deep for it; then a comes by 16-byte asynchronous copies from where
+// the choices point. Tried and dropped: one box of the copy engine for each gathered row (63 TFLOP/s), and announcing
+// gathered stages from the loading threads after a proxy fence (320 TFLOP/s: the fence waits for every copy still under
+// way); the fence is now in the multiplying warps. Tiles run through the columns first, then the rows of a group, so
+// that a group's matrix stays in L2.
 //
 // Measured on one H200, bf16, 98304 rows in 64 groups (scripts/cuda_kernels_bench.sh): 625 TFLOP/s for 512 -> 1024 and
 // 667 for 1024 -> 512, where cuBLAS reaches 551 and 613 on dense products of the same size, and 796 on 8192^3; tensor
@@ -14,25 +15,17 @@
 // shared memory with a polynomial of degree 7, 326 woven with one of degree 2; GELU' 535, then 504 (its matrix cannot
 // be woven). Finishing in a loop of four equal parts, to spare the instruction cache, brought nothing.
 #include "ops/grouped_gemm_hopper_finish.cuh"
+#include "ops/grouped_gemm_hopper_load.cuh"
 
 namespace some::cuda {
 namespace {
 
-constexpr int block_columns = 128;
-constexpr int block_depth = 64;  // 128 bytes of bf16: one row of the 128-byte permutation
-constexpr int a_bytes = tile_rows * block_depth * 2;
-constexpr int b_bytes = block_columns * block_depth * 2;
 constexpr int stage_bytes = a_bytes + b_bytes;
 constexpr int stages = 6;
 constexpr int threads = 384;
 constexpr int shared_bytes = 1024 + stages * stage_bytes + 8 * 2 * staging_bytes + 2 * 8 * stages;
 
 enum class Load { rows, copies };
-
-// How b's matrices lie, and how their columns are taken: those of one matrix product in the order in which they lie,
-// or woven: the product gives lane q of a row's four columns 2q and 2q+1 of every eight, and is given columns 8q+2t and
-// 8q+2t+1 there in the t-th eight, so that a lane's are neighbours.
-enum class Columns { rows, woven, transposed };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -47,33 +40,6 @@ __device__ __forceinline__ void advance(int& stage, int& parity) {
   if (++stage == stages) {
     stage = 0;
     parity ^= 1;
-  }
-}
-
-template <Columns kColumns>
-__device__ __forceinline__ void load_matrix(const CUtensorMap* map_b, std::uint32_t target, std::uint32_t barrier,
-                                            int start, int first_column, int group, int columns) {
-  if constexpr (kColumns == Columns::woven) {
-    copy_box(target, map_b, barrier, start, 0, 0, 0, (group * columns + first_column) / 32);
-  } else if constexpr (kColumns == Columns::transposed) {
-    copy_box(target, map_b, barrier, first_column, start, group);
-    copy_box(target + b_bytes / 2, map_b, barrier, first_column + 64, start, group);
-  } else {
-    copy_box(target, map_b, barrier, start, first_column, group);
-  }
-}
-
-// What a backward finish will read, on its way from memory while the product is being made: each thread kRows rows.
-template <int kRows, int kStride>
-__device__ __forceinline__ void prefetch_result(const ProductArguments& arguments, const Tile& tile, int first_column,
-                                                int thread) {
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    const int j = min(tile.begin + thread + kStride * i, tile.end - 1);
-    const bf16* const row =
-        static_cast<const bf16*>(arguments.result) + static_cast<std::int64_t>(j) * arguments.columns;
-    prefetch_l2(row + first_column);
-    if (first_column + 64 < arguments.columns) prefetch_l2(row + first_column + 64);
   }
 }
 
@@ -188,7 +154,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
     }
     const Tile tile = row_tile(arguments, index / arguments.column_tiles);
     const int column_tile = index % arguments.column_tiles;
-    WarpTile<kFinish, kColumns == Columns::woven> share{
+    WarpTile<kFinish, kColumns == Columns::woven, 2> share{
         arguments, tile.begin + warp * 16, tile.end, column_tile * block_columns, column_tile, staging, lane};
     share.start();
     float sums[2][64];
@@ -244,63 +210,6 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
-// The driver's function that describes a tensor to the copy engine, found at run time so that nothing links to the
-// driver.
-using EncodeFunction = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                                    const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                                    CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-EncodeFunction encode_function() {
-  static const EncodeFunction function = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    SOME_CUDA_CHECK(
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found));
-    if (found != cudaDriverEntryPointSuccess)
-      failed("the GPU's driver has no cuTensorMapEncodeTiled: a newer driver is needed");
-    return reinterpret_cast<EncodeFunction>(entry);
-  }();
-  return function;
-}
-
-template <int kDims>
-CUtensorMap encode(const void* data, const cuuint64_t (&dims)[kDims], const cuuint64_t (&strides)[kDims - 1],
-                   const cuuint32_t (&box)[kDims]) {
-  CUtensorMap map;
-  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
-  const CUresult status =
-      encode_function()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, kDims, const_cast<void*>(data), dims, strides, box,
-                        steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS) failed("cuTensorMapEncodeTiled failed with status {}", static_cast<int>(status));
-  return map;
-}
-
-// A bf16 tensor [outer, rows, inner] read in boxes of box_rows x 64; outside it reads as zeros.
-CUtensorMap describe(const void* data, std::int64_t inner, std::int64_t rows, std::int64_t outer, int box_rows) {
-  const cuuint64_t x = static_cast<cuuint64_t>(inner), y = static_cast<cuuint64_t>(rows);
-  return encode<3>(data, {x, y, static_cast<cuuint64_t>(outer)}, {x * 2, x * y * 2},
-                   {64, static_cast<cuuint32_t>(box_rows), 1});
-}
-
-// A bf16 tensor [rows, inner] read in boxes of 128 rows x 64, row 32g + 8q + 2t + p of it as row 32g + 8t + 2q + p.
-CUtensorMap describe_woven(const void* data, std::int64_t inner, std::int64_t rows) {
-  const cuuint64_t x = static_cast<cuuint64_t>(inner);
-  return encode<5>(data, {x, 2, 4, 4, static_cast<cuuint64_t>(rows / 32)}, {x * 2, 8 * x * 2, 2 * x * 2, 32 * x * 2},
-                   {64, 2, 4, 4, 4});
-}
-
-template <Columns kColumns>
-CUtensorMap describe_matrices(const GroupedProduct& product) {
-  if constexpr (kColumns == Columns::woven) {
-    return describe_woven(product.b, product.depth, product.columns * product.groups);
-  } else if constexpr (kColumns == Columns::transposed) {
-    return describe(product.b, product.columns, product.depth, product.groups, 64);
-  } else {
-    return describe(product.b, product.depth, product.columns, product.groups, block_columns);
-  }
-}
-
 template <Load kLoad, Columns kColumns, Finish kFinish>
 void launch(Context& ctx, const GroupedProduct& product) {
   const ProductArguments arguments = arguments_of(product, block_columns, block_columns);
@@ -341,6 +250,7 @@ void launch_load(Context& ctx, const GroupedProduct& product) {
 }  // namespace
 
 void launch_warpgroup(Context& ctx, const GroupedProduct& product) {
+  if (product.gather != 0 && launch_resident(ctx, product)) return;
   return product.gather == 0 ? launch_load<Load::rows>(ctx, product) : launch_load<Load::copies>(ctx, product);
 }
 

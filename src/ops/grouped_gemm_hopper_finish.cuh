@@ -50,29 +50,59 @@ __device__ __forceinline__ void store_rows(const WarpRows& rows, std::uint32_t s
   }
 }
 
-__device__ __forceinline__ void load_rows(const WarpRows& rows, const void* source, uint4 (&pieces)[4]) {
-  const bf16* const place = static_cast<const bf16*>(source) + rows.place();
-  const int left = rows.left();
+// What a backward finish works on at a time: 16 rows of 32 columns, in shared memory rows of 64 bytes, 16-byte pieces
+// permuted by row. One pass covers eight rows, four lanes each.
+struct BackwardPart {
+  int left;  // rows from this lane's first on that are the group's
+  int columns, lane;
+  bf16* place;
+  std::uint32_t staging;
+
+  __device__ __forceinline__ BackwardPart(void* result, int first, int end, int column, int all_columns, int this_lane,
+                                          std::uint32_t this_staging)
+      : columns(all_columns), lane(this_lane), staging(this_staging) {
+    const int row = first + (lane >> 2), at = column + (lane & 3) * 8;
+    left = at < columns ? end - row : 0;
+    place = static_cast<bf16*>(result) + static_cast<std::int64_t>(row) * columns + at;
+  }
+  __device__ __forceinline__ std::uint32_t at(int row, int piece) const {
+    return staging + row * 64 + ((piece ^ ((row >> 1) & 3)) << 4);
+  }
+  __device__ __forceinline__ std::uint32_t piece(int pass) const { return at(pass * 8 + (lane >> 2), lane & 3); }
+  // Where this lane's row of the matrices of column tiles 2*pair and 2*pair+1 lies.
+  __device__ __forceinline__ std::uint32_t matrix_row(int pair) const {
+    const int matrix = lane >> 3;
+    return at((matrix & 1) * 8 + (lane & 7), 2 * pair + (matrix >> 1));
+  }
+  // Not waited for; rows that are not the group's become zeros.
+  __device__ __forceinline__ void fetch() const {
 #pragma unroll
-  for (int pass = 0; pass < 4; ++pass) {
-    pieces[pass] = make_uint4(0, 0, 0, 0);
-    if (4 * pass < left) {
-      pieces[pass] = *reinterpret_cast<const uint4*>(place + static_cast<std::int64_t>(4 * pass) * rows.columns);
+    for (int pass = 0; pass < 2; ++pass) {
+      const bool valid = 8 * pass < left;
+      copy_async(piece(pass), valid ? place + static_cast<std::int64_t>(8 * pass) * columns : place, valid);
     }
   }
-}
+  __device__ __forceinline__ void store() const {
+    const uint4 pieces[2] = {load_shared(piece(0)), load_shared(piece(1))};
+#pragma unroll
+    for (int pass = 0; pass < 2; ++pass) {
+      if (8 * pass < left) {
+        *reinterpret_cast<uint4*>(place + static_cast<std::int64_t>(8 * pass) * columns) = pieces[pass];
+      }
+    }
+  }
+};
 
-// A warp's share of a tile: 16 rows of each of two blocks of 64, 128 columns. kWoven: the matrix's columns were loaded
-// in an order that leaves each lane with eight neighbours of a row, so that it can store them as they are; otherwise
-// the tile goes through shared memory in parts of 16 rows and 64 columns.
-template <Finish kFinish, bool kWoven>
+// A warp's share of a tile: 16 rows of each of kBlocks blocks of 64, 128 columns. kWoven: the matrix's columns were
+// loaded in an order that leaves each lane with eight neighbours of a row, so that it can store them as they are;
+// otherwise the tile goes through shared memory in parts of 16 rows and 64 columns.
+template <Finish kFinish, bool kWoven, int kBlocks>
 struct WarpTile {
   const ProductArguments& arguments;
   int first, end, column, slot;
-  std::uint32_t staging;  // this warp's, two pieces of staging_bytes
+  std::uint32_t staging;  // this warp's staging_bytes; Finish::gelu unless woven: twice as many
   int lane;
-  uint4 pieces[4];  // for a backward finish: what the next part reads
-  float gates[4];   // and the gates of this lane's rows
+  float gates[2 * kBlocks];  // for a backward finish: those of this lane's rows
 
   __device__ __forceinline__ WarpRows rows_of(int part) const {
     return {first + (part >> 1) * 64, end, column + (part & 1) * 64, arguments.columns, lane};
@@ -81,30 +111,33 @@ struct WarpTile {
   // What needs memory, asked for before the product is made.
   __device__ __forceinline__ void start() {
     if constexpr (kFinish == Finish::gelu_backward) {
-      load_rows(rows_of(0), arguments.result, pieces);
+      if (first < end) {  // two parts on their way while the product is made
+        fetch_part(0);
+        fetch_part(1);
+      }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < 2 * kBlocks; ++i) {
         const int j = first + (i >> 1) * 64 + (i & 1) * 8 + (lane >> 2);
         gates[i] = arguments.gates != nullptr && j < end ? arguments.gates[arguments.order[j]] : 1.f;
       }
     }
   }
 
-  __device__ __forceinline__ void finish(const float (&sums)[2][64]) {
+  __device__ __forceinline__ void finish(const float (&sums)[kBlocks][64]) {
     if constexpr (kWoven) {
 #pragma unroll
-      for (int block = 0; block < 2; ++block) {
+      for (int block = 0; block < kBlocks; ++block) {
         if (first + block * 64 < end) finish_woven(sums[block], first + block * 64 + (lane >> 2));
       }
     } else {
-      float totals[2] = {};
 #pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        if (first + (part >> 1) * 64 >= end) break;
+      for (int block = 0; block < kBlocks; ++block) {
+        if (first + block * 64 >= end) break;
         if constexpr (kFinish == Finish::gelu_backward) {
-          finish_backward(sums[part >> 1] + (part & 1) * 32, part, totals);
+          finish_backward(sums[block], block);
         } else {
-          finish_forward(sums[part >> 1] + (part & 1) * 32, part);
+          finish_forward(sums[block], 2 * block);
+          finish_forward(sums[block] + 32, 2 * block + 1);
         }
       }
     }
@@ -114,39 +147,31 @@ struct WarpTile {
   __device__ __forceinline__ void finish_woven(const float (&sums)[64], int row) {
     const int columns = arguments.columns;
     const std::int64_t place = static_cast<std::int64_t>(row) * columns + column + (lane & 3) * 8;
-    const auto store = [&](void* target, int group, const float(&x)[16]) {
-      bf16* const at = static_cast<bf16*>(target) + place + group * 32;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        std::uint32_t packed[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) packed[i] = pack(x[4 * i + 2 * half], x[4 * i + 2 * half + 1]);
-        if (row + 8 * half < end) {
-          *reinterpret_cast<uint4*>(at + half * 8 * static_cast<std::int64_t>(columns)) =
-              make_uint4(packed[0], packed[1], packed[2], packed[3]);
-        }
-      }
+    const auto store = [&](void* target, int group, int half, const float(&x)[8]) {
+      if (row + 8 * half >= end) return;
+      *reinterpret_cast<uint4*>(static_cast<bf16*>(target) + place + group * 32 +
+                                half * 8 * static_cast<std::int64_t>(columns)) =
+          make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
     };
 #pragma unroll
     for (int group = 0; group < 4; ++group) {
       if (column + group * 32 >= columns) break;
-      float x[16];
 #pragma unroll
-      for (int i = 0; i < 16; ++i) x[i] = sums[group * 16 + i];
-      if (kFinish == Finish::gelu && arguments.bias != nullptr) {
-        const float* const bias = arguments.bias + column + group * 32 + (lane & 3) * 8;
+      for (int half = 0; half < 2; ++half) {
+        float x[8];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const float added = __ldg(bias + i);
-          x[(i >> 1) * 4 + (i & 1)] += added;
-          x[(i >> 1) * 4 + (i & 1) + 2] += added;
+        for (int i = 0; i < 8; ++i) x[i] = sums[group * 16 + (i >> 1) * 4 + half * 2 + (i & 1)];
+        if (kFinish == Finish::gelu && arguments.bias != nullptr) {
+          const float* const bias = arguments.bias + column + group * 32 + (lane & 3) * 8;
+#pragma unroll
+          for (int i = 0; i < 8; ++i) x[i] += __ldg(bias + i);
         }
-      }
-      store(arguments.result, group, x);
-      if constexpr (kFinish == Finish::gelu) {
-        float value[16], unused[16];
-        gelu_short(x, value, unused);
-        store(arguments.activated, group, value);
+        store(arguments.result, group, half, x);
+        if constexpr (kFinish == Finish::gelu) {
+          float value[8], unused[8];
+          gelu_short(x, value, unused);
+          store(arguments.activated, group, half, value);
+        }
       }
     }
   }
@@ -183,21 +208,32 @@ struct WarpTile {
     __syncwarp();
   }
 
-  __device__ __forceinline__ void finish_backward(const float* sums, int part, float (&totals)[2]) {
-    const WarpRows rows = rows_of(part);
-    const bool lower = part >= 2;
-    const float part_gates[2] = {lower ? gates[2] : gates[0], lower ? gates[3] : gates[1]};
+  __device__ __forceinline__ BackwardPart backward_part(int part) const {
+    return {arguments.result,
+            first + (part >> 2) * 64,
+            end,
+            column + (part & 3) * 32,
+            arguments.columns,
+            lane,
+            staging + (part & 1) * (staging_bytes / 2)};
+  }
+  __device__ __forceinline__ void fetch_part(int part) const {
+    if (part < 4 * kBlocks && first + (part >> 2) * 64 < end) backward_part(part).fetch();
+    copy_async_commit();
+  }
+
+  __device__ __forceinline__ void finish_backward(const float (&sums)[64], int block) {
+    float totals[2] = {};
 #pragma unroll
-    for (int pass = 0; pass < 4; ++pass) store_shared(rows.piece_place(staging, pass), pieces[pass]);
-    __syncwarp();
-    if (part < 3 && first + ((part + 1) >> 1) * 64 < end) load_rows(rows_of(part + 1), arguments.result, pieces);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float* const products = sums + half * 16;
+    for (int index = 0; index < 4; ++index) {
+      const int number = 4 * block + index;
+      const BackwardPart part = backward_part(number);
+      copy_async_wait<1>();
+      __syncwarp();
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
         std::uint32_t packed[4];
-        load_matrices(packed, rows.matrix_row(staging, 2 * half + pair));
+        load_matrices(packed, part.matrix_row(pair));
         float x[8], value[8], derivative[8];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -205,27 +241,28 @@ struct WarpTile {
           x[2 * i + 1] = high_half(packed[i]);
         }
         gelu_short(x, value, derivative);
+        const float* const products = sums + index * 16 + pair * 8;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {  // matrices 0 and 2 hold the upper eight rows, 1 and 3 the lower
-          const float low = products[8 * pair + 2 * i], high = products[8 * pair + 2 * i + 1], gate = part_gates[i & 1];
+          const float low = products[2 * i], high = products[2 * i + 1], gate = gates[2 * block + (i & 1)];
           totals[i & 1] = fmaf(low, value[2 * i], fmaf(high, value[2 * i + 1], totals[i & 1]));
           packed[i] = pack(gate * low * derivative[2 * i], gate * high * derivative[2 * i + 1]);
         }
-        store_matrices(rows.matrix_row(staging + staging_bytes, 2 * half + pair), packed);
+        store_matrices(part.matrix_row(pair), packed);  // where they were read
       }
+      __syncwarp();
+      part.store();
+      __syncwarp();
+      fetch_part(number + 2);
     }
-    __syncwarp();
-    store_rows(rows, staging + staging_bytes, arguments.result);
-    __syncwarp();
-    if ((part & 1) == 0 || arguments.row_sums == nullptr) return;
+    if (arguments.row_sums == nullptr) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {  // one part of a row's sum a tile; added up in a fixed order later
       float total = totals[half];
       total += __shfl_xor_sync(0xffffffffu, total, 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
-      const int j = rows.first + 8 * half + (lane >> 2);
+      const int j = first + block * 64 + 8 * half + (lane >> 2);
       if ((lane & 3) == 0 && j < end) arguments.row_sums[static_cast<std::int64_t>(j) * arguments.slots + slot] = total;
-      totals[half] = 0.f;
     }
   }
 

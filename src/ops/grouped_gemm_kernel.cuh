@@ -145,5 +145,7 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
 void launch_plain(Context& ctx, const GroupedProduct& product);
 void launch_warp(Context& ctx, const GroupedProduct& product);
 void launch_warpgroup(Context& ctx, const GroupedProduct& product);
+// Returns false where its kernels cannot make the product.
+bool launch_resident(Context& ctx, const GroupedProduct& product);
 
 }  // namespace some::cuda

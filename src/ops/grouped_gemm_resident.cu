@@ -1,0 +1,331 @@
+// The grouped product on Hopper where a row is at most 512 deep: the experts' first product forward and backward, whose
+// rows are gathered while they are loaded.
+//
+// A tile of 128 rows stays in shared memory, whole rows of it, while its columns pass by: rows are fetched once and not
+// once for every 128 columns, by 16-byte copies from where the choices point, and only the matrices stream (by the
+// copy engine). That matters beyond the gathering: a product of 128x128x64 keeps the tensor cores busy for 512 cycles,
+// in which they read 48 KiB of shared memory and loading both operands would write 32 KiB more, at 128 bytes a cycle:
+// 640 cycles. With the rows resident it is 16 KiB.
+//
+// One warp streams matrices, two gather rows, one tells of their arrival, and two pairs of warpgroups multiply (wgmma),
+// each warpgroup 64 rows: one pair finishes its tile (GELU, stores) while the other multiplies. Blocks take whole rows
+// of tiles in turn as long as there is one for each, so that those at work at the same time share an expert's matrix in
+// L2; the rest is cut into equal runs of tiles.
+//
+// Measured on one H200, 98304 rows in 64 groups, 512 -> 1024: 230 us with GELU and 286 to 307 with its derivative,
+// where gathering first and loading by the copy engine took 214 and 321 and the gathering besides. Of a pair's 420
+// thousand cycles forward, a pair finishes for 180, waits for rows 4 to 28, for matrices 32 and for its turn 20 to 48.
+// The finish is arithmetic first: without the GELU it takes half as long, without its stores two thirds; backward, 40
+// and 95 parts of a hundred. A branch between the copies of gathered rows made a pair wait 68 thousand cycles for rows.
+#include "ops/grouped_gemm_hopper_finish.cuh"
+#include "ops/grouped_gemm_hopper_load.cuh"
+
+namespace some::cuda {
+namespace {
+
+constexpr int most_steps = 8;
+constexpr int threads = 640;
+constexpr int pair_threads = 256, pair_warps = pair_threads / 32;
+
+// Stages of a matrix's stream, and each multiplying warp's staging, where the finish needs one.
+template <Finish kFinish>
+inline constexpr int stages_of = kFinish == Finish::gelu_backward ? 4 : 6;
+template <Finish kFinish>
+inline constexpr int staging_of = kFinish == Finish::gelu_backward ? staging_bytes : 0;
+template <Finish kFinish>
+inline constexpr int shared_of = 1024 + most_steps* a_bytes + stages_of<kFinish>* b_bytes +
+                                 2 * pair_warps* staging_of<kFinish> + 8 * (3 * most_steps + 2 * stages_of<kFinish>);
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+constexpr int gathering_warps = 2;
+
+// Where things lie in shared memory. Rows are `copied` when they have arrived; rows and stages are `full` when the
+// tensor cores can read them and `empty` when they have been used. No more stages than steps are used: then a tile's
+// last product cannot be made before the one of the tile before it, on the same rows, is done.
+template <Finish kFinish>
+struct Places {
+  static constexpr int stages = stages_of<kFinish>;
+  std::uint32_t base;
+  int steps, used;
+  __device__ std::uint32_t rows(int step) const { return base + step * a_bytes; }
+  __device__ std::uint32_t matrix(int stage) const { return rows(most_steps) + stage * b_bytes; }
+  __device__ std::uint32_t staging(int warp) const { return matrix(stages) + warp * staging_of<kFinish>; }
+  __device__ std::uint32_t rows_full(int step) const { return staging(2 * pair_warps) + 8 * step; }
+  __device__ std::uint32_t rows_empty(int step) const { return rows_full(most_steps + step); }
+  __device__ std::uint32_t rows_copied(int step) const { return rows_full(2 * most_steps + step); }
+  __device__ std::uint32_t full(int stage) const { return rows_full(3 * most_steps + stage); }
+  __device__ std::uint32_t empty(int stage) const { return full(stages + stage); }
+  __device__ void advance(int& stage, int& parity) const {
+    if (++stage == used) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// A walk through this block's tiles; those of a row of tiles come one after another.
+struct Walk {
+  int column_tiles, whole, first, left;  // `whole` tiles in whole rows, the others from number `first` on
+  int done = 0, row, column;
+  __device__ Walk(int row_tiles, int columns) : column_tiles(columns) {
+    const int grid = gridDim.x, block = blockIdx.x, rounds = row_tiles / grid;
+    const int rest = (row_tiles - rounds * grid) * columns, begin = rest * block / grid;
+    whole = rounds * columns;
+    first = rounds * grid * columns + begin;
+    left = whole + rest * (block + 1) / grid - begin;
+    row = whole > 0 ? block : first / columns;
+    column = whole > 0 ? 0 : first % columns;
+  }
+  __device__ void advance() {
+    --left;
+    if (++done == whole) {
+      row = first / column_tiles;
+      column = first % column_tiles;
+    } else if (++column == column_tiles) {
+      column = 0;
+      row += done < whole ? gridDim.x : 1;
+    }
+  }
+  __device__ bool last_of_row() const {
+    Walk next = *this;
+    next.advance();
+    return next.left == 0 || next.row != row;
+  }
+  __device__ void next_row() {
+    const int here = row;
+    while (left > 0 && row == here) advance();
+  }
+};
+
+template <Columns kColumns, Finish kFinish>
+__device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const ProductArguments& arguments,
+                                                const Places<kFinish>& places, Walk walk) {
+  const int lane = threadIdx.x & 31;
+  int stage = 0, parity = 1, row = -1;
+  Tile tile;
+  for (; walk.left > 0; walk.advance()) {
+    if (walk.row != row) tile = row_tile(arguments, row = walk.row);
+    const int first_column = walk.column * block_columns;
+    if constexpr (kFinish == Finish::gelu_backward) prefetch_result<4, 32>(arguments, tile, first_column, lane);
+    for (int step = 0; step < places.steps; ++step) {
+      barrier_wait(places.empty(stage), parity);
+      if (lane == 0) {
+        barrier_expect(places.full(stage), b_bytes);
+        load_matrix<kColumns>(map_b, places.matrix(stage), places.full(stage), step * block_depth, first_column,
+                              tile.group, arguments.columns);
+      }
+      __syncwarp();
+      places.advance(stage, parity);
+    }
+  }
+}
+
+// Each warp every other group of four rows, eight lanes a row.
+template <Finish kFinish>
+__device__ __forceinline__ void gather_rows(const ProductArguments& arguments, const Places<kFinish>& places,
+                                            Walk walk) {
+  const int warp = threadIdx.x / 32 - 2 * pair_warps - 2, lane = threadIdx.x & 31, piece = lane & 7;
+  const int first = 4 * warp + (lane >> 3);  // this lane's rows: every eighth from here on
+  int parity = 1;
+  for (; walk.left > 0; walk.next_row()) {
+    const Tile tile = row_tile(arguments, walk.row);
+    const int rows = tile.end - tile.begin;
+    int sources[2];  // lane l: those of its warp's rows l and l + 32
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = 64 * i + 8 * (lane >> 2) + 4 * warp + (lane & 3);
+      sources[i] = source_row(arguments, tile.begin + min(row, rows - 1));
+    }
+    for (int step = 0; step < places.steps; ++step) {
+      barrier_wait(places.rows_empty(step), parity);
+      const int start = step * block_depth + piece * 8;
+      const bool valid = start < arguments.depth;
+      const bf16* const base = static_cast<const bf16*>(arguments.a) + (valid ? start : 0);
+      const std::uint32_t target = places.rows(step) + first * 128 + ((piece ^ (first & 7)) << 4);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {  // a tile's missing rows are its last one again: no branch between copies
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const int source = __shfl_sync(0xffffffffu, sources[half], 4 * i + (lane >> 3));
+          copy_async(target + half * 64 * 128 + i * 8 * 128, base + static_cast<std::int64_t>(source) * arguments.depth,
+                     valid);
+        }
+      }
+      barrier_arrive_after_copies(places.rows_copied(step));
+    }
+    parity ^= 1;
+  }
+  copy_async_commit();
+  copy_async_wait<0>();
+}
+
+// What threads have written becomes the tensor cores' to read by a fence, which waits for all that its thread has under
+// way: this thread has nothing, those that copy and those that multiply have.
+template <Finish kFinish>
+__device__ __forceinline__ void announce_rows(const Places<kFinish>& places, Walk walk) {
+  int parity = 0;
+  for (; walk.left > 0; walk.next_row()) {
+    for (int step = 0; step < places.steps; ++step) {
+      barrier_wait(places.rows_copied(step), parity);
+      publish_shared();
+      barrier_arrive(places.rows_full(step));
+    }
+    parity ^= 1;
+  }
+}
+
+// This warpgroup's 64 rows of a tile. fresh: the rows came since this warpgroup's last tile; last: no other tile of
+// this block needs them.
+template <Columns kColumns, Finish kFinish>
+__device__ __forceinline__ void multiply(float (&sums)[64], const Places<kFinish>& places, int half, int& stage,
+                                         int& parity, int rows_parity, bool fresh, bool last, int lane) {
+  constexpr int kTransposed = kColumns == Columns::transposed;
+  int previous = 0;
+  for (int step = 0; step < places.steps; ++step) {
+    if (fresh) barrier_wait(places.rows_full(step), rows_parity);
+    barrier_wait(places.full(stage), parity);
+    const std::uint64_t a_place = matrix_place(places.rows(step) + half * (a_bytes / 2), 1024, 16);
+    const std::uint64_t b_place = matrix_place(places.matrix(stage), 1024, kTransposed ? b_bytes / 2 : 16);
+    products_fence();
+#pragma unroll
+    for (int part = 0; part < block_depth / 16; ++part) {
+      multiply_128<kTransposed>(sums, a_place + part * (32 >> 4),
+                                b_place + (kTransposed ? part * (16 * 128 >> 4) : part * (32 >> 4)),
+                                step > 0 || part > 0);
+    }
+    products_commit();
+    products_wait<1>();  // the step before has been read: its stage can be filled again
+    if (step > 0 && lane == 0) {
+      barrier_arrive(places.empty(previous));
+      if (last) barrier_arrive(places.rows_empty(step - 1));
+    }
+    previous = stage;
+    places.advance(stage, parity);
+  }
+}
+
+// A tile in which this warpgroup has no rows: its stages are let go as they come.
+template <Finish kFinish>
+__device__ __forceinline__ void pass_by(const Places<kFinish>& places, int& stage, int& parity, bool last, int lane) {
+  for (int step = 0; step < places.steps; ++step) {
+    barrier_wait(places.full(stage), parity);
+    if (lane == 0) {
+      barrier_arrive(places.empty(stage));
+      if (last) barrier_arrive(places.rows_empty(step));
+    }
+    places.advance(stage, parity);
+  }
+}
+
+template <Columns kColumns, Finish kFinish>
+__device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments, const Places<kFinish>& places,
+                                               Walk walk) {
+  const int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
+  const int pair = threadIdx.x / pair_threads, half = threadIdx.x / 128 & 1;
+  int stage = 0, parity = 0, fills = 0, seen = 0;
+  if (pair == 1 && walk.left > 0) named_arrive(1, 2 * pair_threads);
+  for (; walk.left > 0; walk.advance()) {
+    const bool last = walk.last_of_row();
+    if ((walk.done & 1) != pair) {  // the other pair's tile: its stages pass by
+      for (stage += places.steps; stage >= places.used; stage -= places.used) parity ^= 1;
+    } else {
+      const Tile tile = row_tile(arguments, walk.row);
+      WarpTile<kFinish, kColumns == Columns::woven, 1> warp_tile{
+          arguments,   tile.begin + half * 64 + warp * 16, tile.end, walk.column * block_columns,
+          walk.column, places.staging(threadIdx.x >> 5),   lane};
+      warp_tile.start();
+      float sums[1][64];
+      named_sync(1 + pair, 2 * pair_threads);
+      if (tile.begin + half * 64 < tile.end) {
+        multiply<kColumns, kFinish>(sums[0], places, half, stage, parity, fills & 1, seen <= fills, last, lane);
+        seen = fills + 1;
+        if (walk.left > 1) named_arrive(1 + (pair ^ 1), 2 * pair_threads);
+        products_wait<0>();
+        if (lane == 0) {
+          barrier_arrive(places.empty(stage == 0 ? places.used - 1 : stage - 1));
+          if (last) barrier_arrive(places.rows_empty(places.steps - 1));
+        }
+        warp_tile.finish(sums);
+      } else {
+        pass_by(places, stage, parity, last, lane);
+        if (walk.left > 1) named_arrive(1 + (pair ^ 1), 2 * pair_threads);
+      }
+    }
+    fills += last ? 1 : 0;
+  }
+}
+
+#endif
+
+template <Columns kColumns, Finish kFinish>
+__global__ void __launch_bounds__(threads, 1)
+    resident_kernel(const __grid_constant__ CUtensorMap map_b, const __grid_constant__ ProductArguments arguments) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ unsigned char memory[];
+  Places<kFinish> places;
+  places.base = (shared_address(memory) + 1023) & ~1023u;
+  places.steps = (arguments.depth + block_depth - 1) / block_depth;
+  places.used = min(stages_of<kFinish>, places.steps);
+  if (threadIdx.x == 0) {
+    for (int step = 0; step < places.steps; ++step) {
+      barrier_start(places.rows_copied(step), 32 * gathering_warps);
+      barrier_start(places.rows_full(step), 1);
+      barrier_start(places.rows_empty(step), pair_warps);
+    }
+    for (int stage = 0; stage < places.used; ++stage) {
+      barrier_start(places.full(stage), 1);
+      barrier_start(places.empty(stage), pair_warps);
+    }
+    barriers_visible();
+    prefetch_map(&map_b);
+  }
+  __syncthreads();
+  const Walk walk(row_tile_count(arguments), arguments.column_tiles);
+  if (threadIdx.x >= 2 * pair_threads) {
+    fewer_registers<32>();
+    if (threadIdx.x < 2 * pair_threads + 32) {
+      stream_matrices<kColumns, kFinish>(&map_b, arguments, places, walk);
+    } else if (threadIdx.x >= 2 * pair_threads + 64) {
+      gather_rows(arguments, places, walk);
+    } else if (threadIdx.x == 2 * pair_threads + 32) {
+      announce_rows(places, walk);
+    }
+  } else {
+    more_registers<112>();
+    multiply_tiles<kColumns, kFinish>(arguments, places, walk);
+  }
+#endif
+}
+
+template <Columns kColumns, Finish kFinish>
+void launch(Context& ctx, const GroupedProduct& product) {
+  const ProductArguments arguments = arguments_of(product, block_columns, block_columns);
+  const CUtensorMap map_b = describe_matrices<kColumns>(product);
+  const auto kernel = resident_kernel<kColumns, kFinish>;
+  SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_of<kFinish>));
+  const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * arguments.column_tiles;
+  const unsigned grid = static_cast<unsigned>(std::min<std::int64_t>(ctx.cuda->multiprocessors, most));
+  kernel<<<grid, threads, shared_of<kFinish>, ctx.cuda->stream>>>(map_b, arguments);
+  SOME_CUDA_LAUNCHED();
+}
+
+}  // namespace
+
+bool launch_resident(Context& ctx, const GroupedProduct& product) {
+  if (product.depth > most_steps * block_depth) return false;
+  if (product.finish == Finish::gelu_backward) {
+    if (!product.b_transposed) return false;
+    launch<Columns::transposed, Finish::gelu_backward>(ctx, product);
+    return true;
+  }
+  if (product.b_transposed || product.columns % 32 != 0) return false;
+  if (product.finish == Finish::gelu) {
+    launch<Columns::woven, Finish::gelu>(ctx, product);
+  } else {
+    launch<Columns::woven, Finish::store>(ctx, product);
+  }
+  return true;
+}
+
+}  // namespace some::cuda
