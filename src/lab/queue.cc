@@ -1,7 +1,13 @@
 #include "lab/queue.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <new>
 
@@ -80,6 +86,42 @@ void check_same_settings(const PlannedRun& run) {
   }
 }
 
+// Held while a run is trained, so that a second queue neither resumes nor restarts what the first is at. The system
+// lets go of it when the process ends, however it ends.
+class RunLock {
+ public:
+  explicit RunLock(const std::string& folder) {
+    fs::create_directories(folder);
+    file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file_ < 0) failed("cannot open {}: {}", folder, std::strerror(errno));
+    if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+      const bool taken = errno == EWOULDBLOCK;
+      ::close(file_);
+      // Some network file systems know no locks; there the user has to see to it.
+      file_ = -1;
+      if (taken) bad_input("another process is training {}; wait for it, or choose another folder with --runs", folder);
+    }
+  }
+  ~RunLock() {
+    if (file_ >= 0) ::close(file_);
+  }
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
+
+// Files that were being written when a process was killed; nobody else writes here while the lock is held.
+void remove_half_written(const std::string& folder) {
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.is_regular_file() && entry.path().filename().string().find(".tmp-") != std::string::npos)
+      leftovers.push_back(entry.path());
+  }
+  for (const fs::path& one : leftovers) fs::remove(one);
+}
+
 QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& hooks) {
   QueueEntry entry;
   entry.name = run.name;
@@ -96,6 +138,8 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
     }
     const bool resumed = state == RunState::interrupted;
     if (const std::string missing = missing_text(run.recipe); !missing.empty()) bad_input("{}", missing);
+    const RunLock lock(run.folder);
+    remove_half_written(run.folder);
     if (hooks.begin) hooks.begin(run, place, resumed);
     begun = true;
     TrainHooks train = hooks.train;

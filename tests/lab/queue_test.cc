@@ -125,6 +125,24 @@ TEST_F(Queue, GoesOnWhenOneFails) {
   EXPECT_EQ(wild->failure, entries[1].message);
 }
 
+TEST_F(Queue, ARunIsTrainedByOneProcessAtATime) {
+  // A second queue that comes while the first is at a run, and a file the first left half written when it was killed.
+  Lines second;
+  QueueHooks hooks;
+  hooks.train.step = [&](const TrainProgress& progress) {
+    if (progress.step != 3) return;
+    const auto entries = run_queue(plan({"one"}), {});
+    second = outcomes(entries);
+    EXPECT_NE(entries[0].message.find("another process is training"), std::string::npos) << entries[0].message;
+  };
+  fs::create_directories(folder_of("one"));
+  std::ofstream(folder_of("one") + "/best.tmp-1-2") << "3";
+  EXPECT_EQ(outcomes(run_queue(plan({"one"}), hooks)), (Lines{"one: done"}));
+  EXPECT_EQ(second, (Lines{"one: failed"}));
+  EXPECT_FALSE(fs::exists(folder_of("one") + "/best.tmp-1-2"));
+  EXPECT_EQ(find_run(folder_of("one"))->failure, "");
+}
+
 TEST_F(Queue, OtherSettingsInTheSameFolderAreAnError) {
   options_.overrides = {"train.max_steps=2"};
   run_queue(plan({"one"}), {});
