@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -66,11 +67,19 @@ void run(Options options) {
     print_json(out);
     return;
   }
-  if (streamed) {
-    fmt::print("\n");
-    return;
+  if (streamed) fmt::print("\n");
+  for (std::size_t i = 0; !streamed && i < generated.size(); ++i) fmt::print("{}{}\n", i > 0 ? "\n---\n" : "", generated[i].text);
+  if (!start) return;
+  // Beside the text, not in it.
+  double mean = 0, most = 0;
+  for (int layer = 0; layer < run.recipe.model.layers; ++layer) {
+    const KeySnapshot::Distance moved = start->distance(*run.model, layer);
+    mean += moved.mean / run.recipe.model.layers;
+    most = std::max(most, moved.most);
   }
-  for (std::size_t i = 0; i < generated.size(); ++i) fmt::print("{}{}\n", i > 0 ? "\n---\n" : "", generated[i].text);
+  std::fflush(stdout);
+  fmt::print(stderr, "(keys learnt by {}, an update every {} tokens: they moved {:.4f} on average, {:.4f} at most; the run itself is unchanged)\n",
+             rules_text(choose_rules(run.recipe.model.keys, options.generate.adapt_rules)), options.adapt_window, mean, most);
 }
 
 }  // namespace
