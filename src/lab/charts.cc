@@ -109,8 +109,10 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
                 {"role", middle ? "middle" : "layer"},
                 {"shade", layers > 1 ? number(static_cast<double>(layer) / static_cast<double>(layers - 1)) : json(0)}};
     std::map<std::int64_t, double> values;
-    for (std::size_t i = 0; i < between.size(); i += stride)
-      values[between[i]->step] = entropy ? between[i]->entropy[layer] : between[i]->gini[layer];
+    for (std::size_t i = 0; i < between.size(); i += stride) {
+      const double value = entropy ? between[i]->entropy[layer] : between[i]->gini[layer];
+      if (!std::isnan(value)) values[between[i]->step] = value;
+    }
     for (const EvalPoint& e : run.evaluations)
       values[e.step] = entropy ? e.layers.at(layer).entropy : e.layers.at(layer).gini;
     series["points"] = json::array();

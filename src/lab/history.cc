@@ -35,13 +35,17 @@ void each_line(const std::string& path, const Use& use) {
 
 LayerPoint layer_point(const nlohmann::json& line) {
   LayerPoint point;
-  point.gini = line.at("count").at("gini");
-  point.entropy = line.at("count").at("entropy");
-  point.effective = line.at("count").at("effective_experts");
-  point.gini_mass = line.at("mass").at("gini");
-  point.entropy_mass = line.at("mass").at("entropy");
+  // A layer whose keys never learn counts no usage (study D2): what the validation stories chose stands in for it.
+  const bool counted = line.at("count").at("experts_used").get<double>() > 0 || !line.contains("validation");
+  const nlohmann::json& count = line.at(counted ? "count" : "validation");
+  const nlohmann::json& mass = line.at(counted ? "mass" : "validation_mass");
+  point.gini = count.at("gini");
+  point.entropy = count.at("entropy");
+  point.effective = count.at("effective_experts");
+  point.gini_mass = mass.at("gini");
+  point.entropy_mass = mass.at("entropy");
   point.used = line.at("experts_used_this_epoch");
-  point.ever_used = line.at("count").at("experts_used");
+  point.ever_used = count.at("experts_used");
   point.gate_entropy = line.value("gate_entropy", 0.0);
   if (line.contains("key_moved")) {
     point.moved_mean = line["key_moved"].at("mean");
@@ -55,8 +59,10 @@ LayerPoint layer_point(const nlohmann::json& line) {
 TrainPoint train_point(const nlohmann::json& line) {
   TrainPoint point{line.at("step"), line.at("epoch"), line.at("loss"), line.at("lr"), {}, {}};
   for (const auto& layer : line.value("layers", nlohmann::json::array())) {
-    point.gini.push_back(layer.at("gini"));
-    point.entropy.push_back(layer.at("entropy"));
+    // Nothing is counted for a layer whose keys never learn: nothing to draw between its evaluations.
+    const bool counted = layer.value("experts_used", 1.0) > 0;
+    point.gini.push_back(counted ? layer.at("gini").get<double>() : NAN);
+    point.entropy.push_back(counted ? layer.at("entropy").get<double>() : NAN);
   }
   return point;
 }

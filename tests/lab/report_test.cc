@@ -12,7 +12,9 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "lab/assets.h"
+#include "lab/history.h"
 #include "lab/queue.h"
+#include "lab/runs.h"
 #include "temporary_folder.h"
 
 namespace some {
@@ -186,6 +188,26 @@ TEST_F(LabReport, ScaledRunsAreNoReplay) {
   EXPECT_FALSE(holds(report.markdown, "+0.1000"));
   EXPECT_FALSE(holds(report.html, "published, middle layer")) << "usage of another number of experts";
   EXPECT_TRUE(holds(report.markdown, "`model.d_model = 8 (16)`"));
+}
+
+TEST_F(LabReport, ALayerThatCountsNothingShowsWhatTheValidationStoriesChose) {
+  std::istringstream lines(metrics(0));
+  std::string changed;
+  for (std::string text; std::getline(lines, text);) {
+    json line = json::parse(text);
+    if (line["kind"] == "eval") {
+      json& middle = line["layers"][1];
+      middle["validation"] = middle["validation_mass"] = usage(0.875, 1.25);
+      middle["count"] = middle["mass"] = usage(0, 0);
+      middle["count"]["experts_used"] = middle["mass"]["experts_used"] = 0;
+    }
+    changed += line.dump() + "\n";
+  }
+  folder_.write("runs/told/metrics.jsonl", changed);
+  const RunHistory history = read_history(*find_run(folder_ / "runs/told"));
+  EXPECT_EQ(history.evaluations.at(1).layers.at(1).gini, 0.875);
+  EXPECT_EQ(history.evaluations.at(1).layers.at(1).entropy_mass, 1.25);
+  EXPECT_EQ(history.evaluations.at(1).layers.at(0).gini, 0.3);
 }
 
 TEST_F(LabReport, NamesThatLeadNowhereAreBadInput) {
