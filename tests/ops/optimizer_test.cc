@@ -30,9 +30,15 @@ OpCase adam_case(std::int64_t count, double clip, double weight_decay, double gr
       const Tensor grad = lab.master(in.at(fmt::format("grad{}", step)));
       gradient_norm(lab.context(), grad, norm);
       results[fmt::format("norm{}", step)] = read(norm);
-      // The second step works without a copy of its own, as in a context of one precision.
+      AdamSettings settings = settings_of(step);
+      // The second step has its rates in memory, and works without a copy of its own, as in a context of one precision.
+      if (step == 2) {
+        const std::array<double, 3> rates = adam_rates(settings);
+        settings.rates = lab.master({{3}, {rates.begin(), rates.end()}});
+        settings.lr = 1e3;
+      }
       adamw_step(lab.context(), value, step == 2 && lab.context().compute == lab.context().master ? value : compute,
-                 grad, first, second, norm, settings_of(step));
+                 grad, first, second, norm, settings);
       if (step == 1) results["compute"] = read(compute);
     }
     results["value"] = read(value);
