@@ -296,7 +296,8 @@ void Case::keys() {
     const auto found = file_.metadata().find(name);
     if (found == file_.metadata().end()) return;
     const double expected = std::stod(found->second);
-    report_.comparisons.push_back({name, std::abs(got - expected) / std::max(1e-300, std::abs(expected)), tolerances_.values});
+    // Both measures are numbers of about 1. Gini is a difference of usages, so that near 0 an error relative to itself would be one of rounding.
+    report_.comparisons.push_back({name, std::abs(got - expected) / std::max(1.0, std::abs(expected)), tolerances_.values});
   };
   measure("gini", gini(read_vector(state.usage)));
   measure("entropy", entropy_bits(read_vector(state.usage)));
