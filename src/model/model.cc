@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/head_loss.h"
+#include "ops/held_sums.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 
@@ -253,6 +254,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
   Context& ctx = *ctx_;
   const bool post = config_.norm == Norm::post;
   const Shape shape = dy.shape();
+  hold_sums(ctx);
   Tensor dsum2 = ctx.scratch(shape);             // of what the norm behind the feed-forward block reads
   Tensor dafter_attention = ctx.scratch(shape);  // of what the feed-forward block reads
   Tensor dsum1 = ctx.scratch(shape);             // of what the norm behind the attention reads
@@ -287,6 +289,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
     norm_backward(ctx, dy, tape.embedded, tape.first_norm.mean, tape.first_norm.rstd, layers_[0].norm1_weight, layers_[0].norm1_bias, &dresidual, dsum2);
     dy = dsum2;
   }
+  finish_sums(ctx);
   embed_backward(ctx, batch.tokens, dy, embed_);
 }
 

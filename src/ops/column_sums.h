@@ -5,8 +5,13 @@
 
 namespace some::cuda {
 
+// Room for `count` partial sums that add_partials will be given before anyone asks for room again: from the context's
+// arena or, while sums are held (ops/held_sums.h), where they can stay until they are added up.
+float* partial_room(Context& ctx, std::int64_t count);
+
 // target[c] += sum over the chunks of partials[chunk, c], in the order of the chunks' numbers modulo 8; columns from
-// `split` on go to second[c - split]. Letting the last block of the kernel before do this instead,
+// `split` on go to second[c - split]. While sums are held and partials came from partial_room, this may happen later.
+// Letting the last block of the kernel before do this instead,
 // to spare a launch, was measured slower (a norm's backward pass of 6,144 rows of 512: 14.9 us against 10.9); whether
 // the wait for the other blocks or the registers it takes is to blame was not looked into.
 void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t columns, float* target,

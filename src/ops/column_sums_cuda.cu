@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "ops/column_sums.h"
+#include "ops/held_sums.h"
 
 namespace some::cuda {
 namespace {
@@ -116,11 +117,30 @@ __global__ void __launch_bounds__(threads) column_sums_kernel(Source source, std
   }
 }
 
-__global__ void __launch_bounds__(threads) add_partials_kernel(const float* partials, int chunks, std::int64_t columns,
-                                                               float* target, std::int64_t split, float* second) {
+// The second stage of one sum: `blocks` blocks of 32 columns.
+struct Sum {
+  const float* partials;
+  float *target, *second;
+  int chunks, columns, split, blocks;
+};
+template <int kMost>
+struct Sums {
+  Sum sums[kMost];
+};
+
+template <int kMost>
+__global__ void __launch_bounds__(threads) add_partials_kernel(const __grid_constant__ Sums<kMost> all) {
+  int block = blockIdx.x, index = 0;
+  if constexpr (kMost > 1) {
+    while (block >= all.sums[index].blocks) block -= all.sums[index++].blocks;
+  }
+  const Sum& own = all.sums[index];
+  const float* const partials = own.partials;
+  const int chunks = own.chunks;
+  const std::int64_t columns = own.columns;
   __shared__ float shared[warps][warp_size];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * warp_size + lane;
+  const std::int64_t column = static_cast<std::int64_t>(block) * warp_size + lane;
   float sum = 0.0f;
   if (column < columns) {
     constexpr int ahead = 16;  // loads under way together
@@ -143,10 +163,10 @@ __global__ void __launch_bounds__(threads) add_partials_kernel(const float* part
   float total = 0.0f;
 #pragma unroll
   for (int w = 0; w < warps; ++w) total += shared[w][lane];
-  if (column < split) {
-    if (target != nullptr) target[column] += total;
-  } else if (second != nullptr) {
-    second[column - split] += total;
+  if (column < own.split) {
+    if (own.target != nullptr) own.target[column] += total;
+  } else if (own.second != nullptr) {
+    own.second[column - own.split] += total;
   }
 }
 
@@ -160,14 +180,93 @@ __global__ void __launch_bounds__(threads)
   store_elements<WIDTH>(y + i * WIDTH, values);
 }
 
+// Sums whose second stage waits. The room is small enough to stay in L2; when it is full, what waits is launched. There
+// is one stream, and so one of these.
+struct HeldSums {
+  static constexpr int most = 64;
+  static constexpr std::int64_t room_floats = std::int64_t{4} << 20;
+  bool holding = false;
+  float* room = nullptr;
+  std::int64_t used = 0;
+  Sums<most> waiting;
+  int count = 0, blocks = 0;
+
+  bool owns(const float* partials) const {
+    return room != nullptr && partials >= room && partials < room + room_floats;
+  }
+  bool adds_to(const float* target) const {
+    if (target == nullptr) return false;
+    for (int i = 0; i < count; ++i) {
+      if (waiting.sums[i].target == target || waiting.sums[i].second == target) return true;
+    }
+    return false;
+  }
+  void forget() { used = count = blocks = 0; }
+  void launch(Context& ctx) {
+    if (count > 0) {
+      add_partials_kernel<most><<<blocks, threads, 0, ctx.cuda->stream>>>(waiting);
+      SOME_CUDA_LAUNCHED();
+    }
+    forget();
+  }
+};
+
+HeldSums& held() {
+  static HeldSums sums;
+  return sums;
+}
+
 }  // namespace
+
+float* partial_room(Context& ctx, std::int64_t count) {
+  HeldSums& sums = held();
+  const std::int64_t padded = (count + 3) / 4 * 4;
+  if (!sums.holding || padded > HeldSums::room_floats) return floats(ctx.scratch({count}, DType::f32));
+  if (sums.used + padded > HeldSums::room_floats) sums.launch(ctx);
+  float* const room = sums.room + sums.used;
+  sums.used += padded;
+  return room;
+}
 
 void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t columns, float* target,
                   std::int64_t split, float* second) {
   if (columns == 0) return;
-  add_partials_kernel<<<grid_for(columns, warp_size), threads, 0, ctx.cuda->stream>>>(
-      partials, chunks, columns, target, split < 0 ? columns : split, second);
-  SOME_CUDA_LAUNCHED();
+  const Sum sum{partials,
+                target,
+                second,
+                chunks,
+                static_cast<int>(columns),
+                static_cast<int>(split < 0 ? columns : split),
+                grid_for(columns, warp_size)};
+  HeldSums& sums = held();
+  if (!sums.owns(partials)) {
+    add_partials_kernel<1><<<sum.blocks, threads, 0, ctx.cuda->stream>>>(Sums<1>{{sum}});
+    SOME_CUDA_LAUNCHED();
+    return;
+  }
+  // Two sums into one place cannot be made side by side.
+  const bool twice = sums.adds_to(target) || sums.adds_to(second);
+  if (twice) sums.launch(ctx);
+  sums.waiting.sums[sums.count++] = sum;
+  sums.blocks += sum.blocks;
+  if (twice || sums.count == HeldSums::most) sums.launch(ctx);
+}
+
+void hold_sums(Context& ctx) {
+  HeldSums& sums = held();
+  sums.forget();
+  if (sums.room == nullptr) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    SOME_CUDA_CHECK(cudaStreamIsCapturing(ctx.cuda->stream, &status));
+    if (status != cudaStreamCaptureStatusNone) return;  // memory cannot be had now: nothing is held
+    SOME_CUDA_CHECK(cudaMalloc(&sums.room, HeldSums::room_floats * sizeof(float)));
+  }
+  sums.holding = true;
+}
+
+void finish_sums(Context& ctx) {
+  held().launch(ctx);
+  held().holding = false;
 }
 
 namespace {
@@ -181,7 +280,7 @@ void launch_sums(Context& ctx, const Source& source, std::int64_t rows, std::int
   const std::int64_t rows_per_chunk = (rows + chunks - 1) / chunks;
   const int used = grid_for(rows, rows_per_chunk);
   const ArenaScope scope(*ctx.arena);
-  float* partials = target != nullptr ? floats(ctx.scratch({used, columns}, DType::f32)) : nullptr;
+  float* partials = target != nullptr ? partial_room(ctx, used * columns) : nullptr;
   column_sums_kernel<<<dim3(column_blocks, used), threads, 0, ctx.cuda->stream>>>(source, rows, columns, rows_per_chunk,
                                                                                   partials);
   SOME_CUDA_LAUNCHED();

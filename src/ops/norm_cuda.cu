@@ -299,7 +299,7 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
     const bool vectors = d % width == 0 && d <= 1024 && all_aligned16(grad, input, more, scale, out, twin);
     if (vectors) {
       const int blocks = static_cast<int>(std::clamp<std::int64_t>((rows + 4 * warps - 1) / (4 * warps), 1, 264));
-      float* partials = with_parameters ? floats(ctx.scratch({blocks, 2, d}, DType::f32)) : nullptr;
+      float* partials = with_parameters ? partial_room(ctx, blocks * 2 * d) : nullptr;
       const auto launch = [&](auto kernel) {
         kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(grad, input, floats(mean), floats(rstd), scale, more, out,
                                                          twin, partials, rows, d);
@@ -320,7 +320,7 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
     if (with_parameters) {
       const int rows_per_chunk = static_cast<int>(std::max<std::int64_t>(64, (rows + 255) / 256));
       const int chunks = grid_for(rows, rows_per_chunk);
-      float* partials = floats(ctx.scratch({chunks, 2, d}, DType::f32));
+      float* partials = partial_room(ctx, chunks * 2 * d);
       norm_parameters_any_kernel<T><<<dim3(grid_for(d, threads), chunks), threads, 0, ctx.cuda->stream>>>(
           grad, input, floats(mean), floats(rstd), partials, rows, d, rows_per_chunk);
       SOME_CUDA_LAUNCHED();

@@ -1,0 +1,9 @@
+// The CPU finishes every sum where it is made.
+#include "ops/held_sums.h"
+
+namespace some::cpu {
+
+void hold_sums(Context&) {}
+void finish_sums(Context&) {}
+
+}  // namespace some::cpu
