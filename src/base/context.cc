@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/device.h"
-#include "base/staging.h"
 #include "base/error.h"
+#include "base/staging.h"
 
 namespace some {
 namespace {

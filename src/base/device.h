@@ -16,8 +16,8 @@ void device_zero(Device device, void* data, std::size_t bytes);
 void device_copy(Device to, void* target, Device from, const void* source, std::size_t bytes);
 
 namespace cuda {
-bool available();                  // true when this build has CUDA and a GPU answers
-std::string why_unavailable();     // one line for the user
+bool available();               // true when this build has CUDA and a GPU answers
+std::string why_unavailable();  // one line for the user
 std::string device_name();
 int multiprocessors();
 void* allocate(std::size_t bytes);
@@ -31,8 +31,8 @@ void download_async(const void* source, void* pinned, std::size_t bytes);
 void* allocate_pinned(std::size_t bytes);
 void release_pinned(void* data);
 void synchronize();
-std::size_t memory_used();         // bytes of GPU memory this program holds now
-std::size_t memory_peak();         // and at most so far
+std::size_t memory_used();  // bytes of GPU memory this program holds now
+std::size_t memory_peak();  // and at most so far
 
 // A mark in the program's stream: to wait for what was put there before it, and to time what lies between two marks.
 class Event {

@@ -2,11 +2,11 @@
 // command line turns it into one line and an exit code.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace some {
 

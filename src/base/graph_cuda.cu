@@ -1,8 +1,7 @@
-#include "base/graph.h"
-
 #include <utility>
 
 #include "base/cuda_state.h"
+#include "base/graph.h"
 
 namespace some::cuda {
 

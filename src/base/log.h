@@ -1,11 +1,11 @@
 // Messages from inside the library go to a sink that the program sets; without one they are dropped.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace some {
 

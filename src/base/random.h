@@ -105,10 +105,22 @@ SOME_HD inline void exact_sincos_turn(double t, double* sine, double* cosine) {
   c = fma(c, z, -0.5);
   c = fma(c, z, 1.0);
   switch (q & 3) {
-    case 0: *sine = s; *cosine = c; break;
-    case 1: *sine = c; *cosine = -s; break;
-    case 2: *sine = -s; *cosine = -c; break;
-    default: *sine = -c; *cosine = s; break;
+    case 0:
+      *sine = s;
+      *cosine = c;
+      break;
+    case 1:
+      *sine = c;
+      *cosine = -s;
+      break;
+    case 2:
+      *sine = -s;
+      *cosine = -c;
+      break;
+    default:
+      *sine = -c;
+      *cosine = s;
+      break;
   }
 }
 

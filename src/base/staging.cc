@@ -25,8 +25,10 @@ std::vector<Tensor> Staging::upload(Context& ctx, const std::vector<const std::v
   Slot* slot = nullptr;
   if (ctx.device == Device::cuda) {
     slot = &slots_[next_++ % slots_.size()];
-    if (slot->copied) slot->copied->wait();
-    else slot->copied = std::make_unique<cuda::Event>();
+    if (slot->copied)
+      slot->copied->wait();
+    else
+      slot->copied = std::make_unique<cuda::Event>();
     if (slot->size < all.bytes()) {
       if (slot->pinned != nullptr) cuda::release_pinned(slot->pinned);
       slot->size = all.bytes() + all.bytes() / 2;

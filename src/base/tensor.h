@@ -30,10 +30,14 @@ float to_float(BFloat16 value);
 
 template <typename T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return DType::f32;
-  else if constexpr (std::is_same_v<T, double>) return DType::f64;
-  else if constexpr (std::is_same_v<T, BFloat16>) return DType::bf16;
-  else if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
+  if constexpr (std::is_same_v<T, float>)
+    return DType::f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::f64;
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return DType::bf16;
+  else if constexpr (std::is_same_v<T, std::int32_t>)
+    return DType::i32;
   else {
     static_assert(std::is_same_v<T, std::int64_t>, "no such tensor element type");
     return DType::i64;
@@ -80,14 +84,14 @@ class Tensor {
     return static_cast<T*>(data_);
   }
 
-  Tensor reshape(Shape shape) const;                                  // same elements, other shape
-  Tensor rows(std::int64_t begin, std::int64_t end) const;            // slice of the first axis
-  Tensor view(std::int64_t first_element, Shape shape) const;         // any contiguous part
+  Tensor reshape(Shape shape) const;                           // same elements, other shape
+  Tensor rows(std::int64_t begin, std::int64_t end) const;     // slice of the first axis
+  Tensor view(std::int64_t first_element, Shape shape) const;  // any contiguous part
   Tensor clone() const;
-  Tensor to(Device device) const;                                     // a copy on that device
-  Tensor to(DType type) const;                                        // a converted copy (through the CPU if need be)
+  Tensor to(Device device) const;  // a copy on that device
+  Tensor to(DType type) const;     // a converted copy (through the CPU if need be)
   void zero();
-  void copy_from(const Tensor& source);                               // same shape and type, any devices
+  void copy_from(const Tensor& source);  // same shape and type, any devices
 
  private:
   [[noreturn]] void type_mismatch(DType wanted) const;

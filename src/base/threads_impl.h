@@ -1,9 +1,9 @@
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <exception>
-
-#include <omp.h>
 
 namespace some {
 

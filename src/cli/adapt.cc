@@ -90,8 +90,8 @@ void print_report(const nlohmann::json& report) {
                layer["usage_after"]["gini"].get<double>());
   }
   if (report.contains("out"))
-    fmt::print("adapted model: {0} (step {1}); picture of the losses: {0}/adapt.svg\n", report["out"].get<std::string>(),
-               report["out_step"].get<std::int64_t>());
+    fmt::print("adapted model: {0} (step {1}); picture of the losses: {0}/adapt.svg\n",
+               report["out"].get<std::string>(), report["out_step"].get<std::int64_t>());
 }
 
 void run(Options options) {
@@ -137,7 +137,8 @@ void add_adapt(CLI::App& app) {
                    "stories of each text to measure before and after; 0: all")
       ->capture_default_str();
   command->add_option("--out", options->adapt.out, "save the adapted model as a new run folder");
-  command->add_option("--svg", options->svg, "also draw the losses over the stream into this file (--out draws OUT/adapt.svg)");
+  command->add_option("--svg", options->svg,
+                      "also draw the losses over the stream into this file (--out draws OUT/adapt.svg)");
   command->add_flag("--json", options->json, "print the report as one JSON object");
   command->callback([options] { run(*options); });
 }

@@ -1,10 +1,11 @@
-#include <cstdio>
+#include "study/bench.h"
 
 #include <fmt/format.h>
 
+#include <cstdio>
+
 #include "base/error.h"
 #include "cli/commands.h"
-#include "study/bench.h"
 
 namespace some::cli {
 namespace {
@@ -47,10 +48,13 @@ void run_train(const Options& options) {
   }
   fmt::print("{} on {} ({})\n", options.recipe, r.device, r.matrix_library);
   fmt::print("step            {:.2f} ms (spread {:.0f}%)\n", r.step_seconds * 1e3, r.step_spread * 100);
-  fmt::print("real tokens/s   {}   ({:.0f}% of the slots are real)\n", human_count(r.real_tokens_per_second), r.real_share * 100);
+  fmt::print("real tokens/s   {}   ({:.0f}% of the slots are real)\n", human_count(r.real_tokens_per_second),
+             r.real_share * 100);
   fmt::print("padded slots/s  {}\n", human_count(r.slots_per_second));
-  fmt::print("operations      {:.3f} TFLOP a step, {:.3f} TFLOP/s\n", r.operations_per_step / 1e12, r.operations_per_second / 1e12);
-  fmt::print("share           {:.1f}% of this machine's own matrix rate of {:.3f} TFLOP/s, measured in this run\n", r.share_of_matrix_rate * 100, r.matrix_rate / 1e12);
+  fmt::print("operations      {:.3f} TFLOP a step, {:.3f} TFLOP/s\n", r.operations_per_step / 1e12,
+             r.operations_per_second / 1e12);
+  fmt::print("share           {:.1f}% of this machine's own matrix rate of {:.3f} TFLOP/s, measured in this run\n",
+             r.share_of_matrix_rate * 100, r.matrix_rate / 1e12);
   fmt::print("memory          {} (predicted {})\n", human_bytes(r.memory_bytes), human_bytes(r.predicted_bytes));
 }
 
@@ -60,7 +64,8 @@ void add_bench(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("bench", "measure speed");
   command->require_subcommand(1);
-  CLI::App* train = command->add_subcommand("train", "training steps of a recipe, as a share of the machine's own matrix rate");
+  CLI::App* train =
+      command->add_subcommand("train", "training steps of a recipe, as a share of the machine's own matrix rate");
   train->add_option("RECIPE", options->recipe, "recipe file")->required();
   train->add_option("OVERRIDES", options->overrides, "key=value");
   train->add_option("--steps", options->bench.steps, "timed steps")->capture_default_str();

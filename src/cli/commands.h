@@ -1,11 +1,10 @@
 // The command line: one file a subcommand. Only here is anything printed or the process ended.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 namespace some::cli {
 
@@ -27,8 +26,9 @@ void add_lab(CLI::App& app);
 // The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
 extern int exit_code;
 
-// SIGINT and SIGTERM are taken by a thread of their own, from this call on (before other threads begin). No handler ever interrupts a computing
-// thread: generated matrix kernels do not keep to the rules a handler's stack frame relies on. A second signal ends the program at once.
+// SIGINT and SIGTERM are taken by a thread of their own, from this call on (before other threads begin). No handler
+// ever interrupts a computing thread: generated matrix kernels do not keep to the rules a handler's stack frame relies
+// on. A second signal ends the program at once.
 void watch_signals();
 int received_signal();  // 0: none
 
@@ -42,8 +42,8 @@ struct ModelFlags {  // shared by the commands that open a run
 };
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 
-std::string human_count(double value);     // 701.50 M
-std::string human_bytes(double value);     // 2.6 GiB
-std::string human_seconds(double value);   // 3m 05s
+std::string human_count(double value);    // 701.50 M
+std::string human_bytes(double value);    // 2.6 GiB
+std::string human_seconds(double value);  // 3m 05s
 
 }  // namespace some::cli

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -7,8 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
-
-#include <fmt/format.h>
 
 #include "base/threads.h"
 #include "cli/commands.h"

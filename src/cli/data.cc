@@ -1,7 +1,7 @@
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <functional>
-
-#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -23,18 +23,22 @@ void stories(const Options& options) {
   if (options.first < 0) bad_input("--first {}: stories are counted from 0", options.first);
   if (options.json) {
     nlohmann::json list = nlohmann::json::array();
-    for (std::int64_t i = 0; i < options.count; ++i) list.push_back(make_story(options.story, static_cast<std::uint64_t>(options.first + i)));
+    for (std::int64_t i = 0; i < options.count; ++i)
+      list.push_back(make_story(options.story, static_cast<std::uint64_t>(options.first + i)));
     print_json({{"domain", options.story.domain}, {"seed", options.story.seed}, {"stories", list}});
     return;
   }
   const auto write = [&](const std::function<void(std::string_view)>& sink) {
-    write_stories(options.story, static_cast<std::uint64_t>(options.count), sink, static_cast<std::uint64_t>(options.first));
+    write_stories(options.story, static_cast<std::uint64_t>(options.count), sink,
+                  static_cast<std::uint64_t>(options.first));
   };
   if (options.out.empty()) {
     write([](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); });
     return;
   }
-  write_file_atomic(options.out, [&](const ByteSink& sink) { write([&](std::string_view text) { sink(text.data(), text.size()); }); });
+  write_file_atomic(options.out, [&](const ByteSink& sink) {
+    write([&](std::string_view text) { sink(text.data(), text.size()); });
+  });
   fmt::print("{}: {} stories of the domain {}\n", options.out, options.count, options.story.domain);
 }
 
@@ -48,7 +52,8 @@ void add_data(CLI::App& app) {
   sub->add_option("--count", options->count, "how many")->capture_default_str();
   sub->add_option("--first", options->first, "number of the first one")->capture_default_str();
   sub->add_option("--seed", options->story.seed, "the same seed gives the same stories")->capture_default_str();
-  sub->add_option("--domain", options->story.domain, fmt::format("one of: {}", fmt::join(story_domains(), ", ")))->capture_default_str();
+  sub->add_option("--domain", options->story.domain, fmt::format("one of: {}", fmt::join(story_domains(), ", ")))
+      ->capture_default_str();
   sub->add_option("-o,--out", options->out, "file to write (default: standard output)");
   sub->add_flag("--json", options->json, "print the result as one JSON object");
   sub->callback([options] { stories(*options); });

@@ -17,7 +17,8 @@ struct Options {
 };
 
 void run(const Options& options) {
-  OpenedRun run = open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
+  OpenedRun run =
+      open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
   set_threads(options.model.threads);
   TokenData data;
   std::string source = options.data;
@@ -47,14 +48,18 @@ void run(const Options& options) {
     return;
   }
   fmt::print("{} at step {} on {}\n", options.model.run, run.step, source);
-  fmt::print("loss {:.4f} nats a token   perplexity {:.3f}   {:.4f} bits a byte   ({} tokens, {} stories)\n", evaluation.loss, evaluation.perplexity(), evaluation.bits_per_byte,
-             evaluation.tokens, evaluation.stories);
-  if (evaluation.padded_loss >= 0) fmt::print("padded loss {:.4f} (padding counted as text, as this run was trained)\n", evaluation.padded_loss);
+  fmt::print("loss {:.4f} nats a token   perplexity {:.3f}   {:.4f} bits a byte   ({} tokens, {} stories)\n",
+             evaluation.loss, evaluation.perplexity(), evaluation.bits_per_byte, evaluation.tokens, evaluation.stories);
+  if (evaluation.padded_loss >= 0)
+    fmt::print("padded loss {:.4f} (padding counted as text, as this run was trained)\n", evaluation.padded_loss);
   for (const auto& layer : out["layers"]) {
     const auto& v = layer["validation"];
-    fmt::print("layer {:2}  Gini {:.3f}  entropy {:.2f} bits  {:.1f} experts in effect  {} of {} used  busiest {:.1f}x its fair share  gate entropy {:.3f}\n", layer["layer"].get<int>(),
-               v["gini"].get<double>(), v["entropy"].get<double>(), v["effective_experts"].get<double>(), v["experts_used"].get<int>(), run.recipe.model.experts,
-               v["load_over_fair"].get<double>(), layer["gate_entropy"].get<double>());
+    fmt::print(
+        "layer {:2}  Gini {:.3f}  entropy {:.2f} bits  {:.1f} experts in effect  {} of {} used  busiest {:.1f}x its "
+        "fair share  gate entropy {:.3f}\n",
+        layer["layer"].get<int>(), v["gini"].get<double>(), v["entropy"].get<double>(),
+        v["effective_experts"].get<double>(), v["experts_used"].get<int>(), run.recipe.model.experts,
+        v["load_over_fair"].get<double>(), layer["gate_entropy"].get<double>());
   }
 }
 
@@ -64,7 +69,8 @@ void add_eval(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("eval", "loss of a run on its validation data or on other text");
   add_model_flags(*command, options->model);
-  command->add_option("--data", options->data, "file, folder or builtin:DOMAIN (default: the run's own validation data)");
+  command->add_option("--data", options->data,
+                      "file, folder or builtin:DOMAIN (default: the run's own validation data)");
   command->add_option("--stories", options->stories, "only the first N stories");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] { run(*options); });

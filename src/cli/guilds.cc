@@ -80,7 +80,8 @@ void print_report(const nlohmann::json& report) {
       "of the best of all\n");
   fmt::print(
       "by type: a token counts everywhere as the class it has most often, and chance deals the classes out among "
-      "tokens of like frequency; only an expert that\nbrings tokens of one class together is beyond that chance. What is "
+      "tokens of like frequency; only an expert that\nbrings tokens of one class together is beyond that chance. What "
+      "is "
       "said of nouns under each layer is by type, so its shares differ a little from those by position.\n");
   for (const auto& layer : report["layers"]) {
     fmt::print("\nlayer {}{}\n{}", layer["layer"].get<int>(), layer["middle"].get<bool>() ? " (middle)" : "",
@@ -142,8 +143,7 @@ void add_guilds(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "guilds", "which experts fire for which tokens and word classes, and whether that is more than chance");
   add_model_flags(*command, options->model);
-  command->add_option("--layer", options->guilds.layer, "only this layer, counted from 0")
-      ->check(CLI::Range(0, 4095));
+  command->add_option("--layer", options->guilds.layer, "only this layer, counted from 0")->check(CLI::Range(0, 4095));
   command->add_option("--data", options->guilds.data,
                       "file, folder or builtin:DOMAIN (default: the run's validation data)");
   command->add_option("--stories", options->guilds.stories, "only the first N stories; 0: all")->capture_default_str();

@@ -1,6 +1,6 @@
-#include <filesystem>
-
 #include <fmt/format.h>
+
+#include <filesystem>
 
 #include "base/device.h"
 #include "base/error.h"
@@ -32,13 +32,16 @@ void run(const Options& options) {
   if (train.max_steps > 0) steps = outlook.train_stories > 0 ? std::min(steps, train.max_steps) : train.max_steps;
   const std::int64_t slots = per_step * model.seq_len;
   // Padding is computed only where it counts.
-  const double computed_row = recipe.data.count_pads || outlook.mean_tokens <= 0 ? model.seq_len : std::min<double>(model.seq_len, outlook.mean_tokens);
+  const double computed_row = recipe.data.count_pads || outlook.mean_tokens <= 0
+                                  ? model.seq_len
+                                  : std::min<double>(model.seq_len, outlook.mean_tokens);
   const double computed = computed_row * train.batch;
   // "auto" means what this machine would do.
   const bool gpu = train.device == "cuda" || (train.device == "auto" && cuda::available());
   const bool bf16 = train.precision == "bf16" || (train.precision == "auto" && gpu);
   const MemoryEstimate memory = estimate_memory(model, computed, bf16, true);
-  const OperationCount operations = count_operations(model, computed * train.accumulate, train.batch * train.accumulate * computed_row * (computed_row + 1) / 2);
+  const OperationCount operations = count_operations(
+      model, computed * train.accumulate, train.batch * train.accumulate * computed_row * (computed_row + 1) / 2);
   if (options.json) {
     print_json({{"recipe", options.recipe},
                 {"total_parameters", counts.total},
@@ -48,22 +51,27 @@ void run(const Options& options) {
                 {"real_tokens_per_step", computed * train.accumulate},
                 {"train_stories", outlook.train_stories},
                 {"memory_bytes", static_cast<std::int64_t>(memory.total())},
-                {"memory", {{"parameters", memory.parameters}, {"library", memory.library}, {"activations", memory.activations}}},
+                {"memory",
+                 {{"parameters", memory.parameters}, {"library", memory.library}, {"activations", memory.activations}}},
                 {"operations_per_step", operations.total()}});
     return;
   }
   fmt::print("{}{}\n", options.recipe, recipe.title.empty() ? "" : ": " + recipe.title);
-  fmt::print("parameters   {:.2f} M in all, {:.2f} M trainable ({:.2f}%)\n", static_cast<double>(counts.total) / 1e6, static_cast<double>(counts.trainable) / 1e6,
+  fmt::print("parameters   {:.2f} M in all, {:.2f} M trainable ({:.2f}%)\n", static_cast<double>(counts.total) / 1e6,
+             static_cast<double>(counts.trainable) / 1e6,
              100.0 * static_cast<double>(counts.trainable) / static_cast<double>(counts.total));
   if (outlook.train_stories > 0) {
-    fmt::print("steps        {} ({} stories, {} a step, {} epochs)\n", steps, outlook.train_stories, per_step, train.epochs);
+    fmt::print("steps        {} ({} stories, {} a step, {} epochs)\n", steps, outlook.train_stories, per_step,
+               train.epochs);
   } else {
     fmt::print("steps        unknown: {}\n", outlook.why_unknown);
   }
   fmt::print("a step       {} slots{}, {:.3f} TFLOP\n", slots,
-             recipe.data.count_pads ? "" : fmt::format(", about {:.0f} real tokens", computed * train.accumulate), operations.total() / 1e12);
-  fmt::print("memory       {} ({} parameters and optimizer, {} frozen library, {} activations)\n", human_bytes(memory.total()), human_bytes(memory.parameters),
-             human_bytes(memory.library), human_bytes(memory.activations));
+             recipe.data.count_pads ? "" : fmt::format(", about {:.0f} real tokens", computed * train.accumulate),
+             operations.total() / 1e12);
+  fmt::print("memory       {} ({} parameters and optimizer, {} frozen library, {} activations)\n",
+             human_bytes(memory.total()), human_bytes(memory.parameters), human_bytes(memory.library),
+             human_bytes(memory.activations));
 }
 
 }  // namespace

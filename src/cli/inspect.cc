@@ -106,8 +106,7 @@ void add_inspect(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "inspect", "how a run has organised itself: a table of every layer, pictures of usage and keys");
   add_model_flags(*command, options->model);
-  command->add_option("--layer", options->inspect.layer, "only this layer, counted from 0")
-      ->check(CLI::Range(0, 4095));
+  command->add_option("--layer", options->inspect.layer, "only this layer, counted from 0")->check(CLI::Range(0, 4095));
   command->add_option("--out", options->inspect.out, "folder for pictures and data (default: RUN/inspect)");
   command->add_flag("--no-pictures", options->no_pictures, "only the table");
   command->add_option("--data", options->inspect.data,

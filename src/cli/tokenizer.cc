@@ -1,15 +1,16 @@
+#include "text/tokenizer.h"
+
+#include <fmt/format.h>
+
 #include <fstream>
 #include <iostream>
 #include <iterator>
-
-#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/commands.h"
 #include "text/bpe_train.h"
 #include "text/corpus.h"
-#include "text/tokenizer.h"
 
 namespace some::cli {
 namespace {
@@ -39,8 +40,15 @@ void train(const TrainOptions& options) {
   CorpusReader corpus(options.corpus);
   const Tokenizer tokenizer = train_bpe(bpe, corpus);
   tokenizer.save(options.out);
-  if (options.json) print_json({{"tokenizer", options.out}, {"kind", options.kind}, {"vocab", tokenizer.vocab_size()}, {"stories", corpus.stories()}, {"bytes", corpus.bytes()}});
-  else fmt::print("{}: {} tokens, trained on {} stories ({})\n", options.out, tokenizer.vocab_size(), corpus.stories(), human_bytes(static_cast<double>(corpus.bytes())));
+  if (options.json)
+    print_json({{"tokenizer", options.out},
+                {"kind", options.kind},
+                {"vocab", tokenizer.vocab_size()},
+                {"stories", corpus.stories()},
+                {"bytes", corpus.bytes()}});
+  else
+    fmt::print("{}: {} tokens, trained on {} stories ({})\n", options.out, tokenizer.vocab_size(), corpus.stories(),
+               human_bytes(static_cast<double>(corpus.bytes())));
 }
 
 void encode(const CodeOptions& options) {
@@ -78,8 +86,10 @@ void decode(const CodeOptions& options) {
     }
   }
   const std::string text = tokenizer.decode(ids);
-  if (options.json) print_json({{"text", text}, {"ids", ids}});
-  else fmt::print("{}\n", text);
+  if (options.json)
+    print_json({{"text", text}, {"ids", ids}});
+  else
+    fmt::print("{}\n", text);
 }
 
 }  // namespace
@@ -91,9 +101,11 @@ void add_tokenizer(CLI::App& app) {
     auto options = std::make_shared<TrainOptions>();
     CLI::App* sub = command->add_subcommand("train", "learn a byte-pair vocabulary from text");
     sub->add_option("FILES", options->corpus.paths, "text, JSON lines, or folders of them")->required();
-    sub->add_option("--kind", options->kind, "bytelevel (lossless) or whitespace (as the published runs)")->capture_default_str();
+    sub->add_option("--kind", options->kind, "bytelevel (lossless) or whitespace (as the published runs)")
+        ->capture_default_str();
     sub->add_option("--vocab", options->vocab, "size of the vocabulary")->capture_default_str();
-    sub->add_option("--min-frequency", options->min_frequency, "pairs seen less often are not merged")->capture_default_str();
+    sub->add_option("--min-frequency", options->min_frequency, "pairs seen less often are not merged")
+        ->capture_default_str();
     sub->add_option("--separator", options->corpus.separator, "line between stories")->capture_default_str();
     sub->add_option("--field", options->corpus.field, "of JSON lines")->capture_default_str();
     sub->add_option("--stories", options->corpus.limit, "only the first N stories");

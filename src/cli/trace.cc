@@ -130,7 +130,8 @@ void add_trace(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--seed", options->generate.seed, "with --prompt: the same seed gives the same text")
       ->capture_default_str();
-  command->add_option("--layers,--layer", options->layers, "layer numbers with commas between, counted from 0 (default: all)");
+  command->add_option("--layers,--layer", options->layers,
+                      "layer numbers with commas between, counted from 0 (default: all)");
   command->add_option("--html", options->html, "also write a page to click through");
   command->add_flag("--json", options->json, "print the trace as one JSON object");
   command->callback([options] { run(*options); });

@@ -1,8 +1,8 @@
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-
-#include <fmt/format.h>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -29,9 +29,13 @@ class Display {
     when_ = now;
     shown_ = true;
     const std::string numbers =
-        fmt::format("step {}/{}  epoch {}/{}  loss {:.4f}  lr {:.1e}  {} tokens/s  {:.2f} TFLOP/s{}  {} left", p.step, p.total_steps, p.epoch, p.epochs, p.loss, p.lr,
-                    human_count(p.tokens_per_second), p.operations_per_second / 1e12,
-                    p.matrix_rate > 0 ? fmt::format(" ({:.0f}% of this GPU's {:.0f})", 100 * p.operations_per_second / p.matrix_rate, p.matrix_rate / 1e12) : "", human_seconds(p.seconds_left));
+        fmt::format("step {}/{}  epoch {}/{}  loss {:.4f}  lr {:.1e}  {} tokens/s  {:.2f} TFLOP/s{}  {} left", p.step,
+                    p.total_steps, p.epoch, p.epochs, p.loss, p.lr, human_count(p.tokens_per_second),
+                    p.operations_per_second / 1e12,
+                    p.matrix_rate > 0 ? fmt::format(" ({:.0f}% of this GPU's {:.0f})",
+                                                    100 * p.operations_per_second / p.matrix_rate, p.matrix_rate / 1e12)
+                                      : "",
+                    human_seconds(p.seconds_left));
     if (!is_terminal()) {
       fmt::print(stderr, "{}\n", numbers);
       return;
@@ -46,21 +50,25 @@ class Display {
   }
 
   void evaluated(const nlohmann::json& line) {
-    std::string text = fmt::format("{}epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte", is_terminal() ? "\r\033[K" : "", line["epoch"].get<double>(),
-                                   line["step"].get<std::int64_t>(), line["loss"].get<double>(), line["perplexity"].get<double>(), line["bits_per_byte"].get<double>());
+    std::string text =
+        fmt::format("{}epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte",
+                    is_terminal() ? "\r\033[K" : "", line["epoch"].get<double>(), line["step"].get<std::int64_t>(),
+                    line["loss"].get<double>(), line["perplexity"].get<double>(), line["bits_per_byte"].get<double>());
     if (line.contains("padded_loss")) text += fmt::format("  padded loss {:.4f}", line["padded_loss"].get<double>());
     if (!line["layers"].empty()) {
       const auto& middle = line["layers"][line["middle_layer"].get<std::size_t>()];
-      text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} experts in effect", middle["layer"].get<int>(), middle["count"]["gini"].get<double>(),
-                          middle["count"]["effective_experts"].get<double>());
+      text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} experts in effect", middle["layer"].get<int>(),
+                          middle["count"]["gini"].get<double>(), middle["count"]["effective_experts"].get<double>());
     }
     fmt::print(stderr, "{}\n", text);
   }
 
   void prepare(const std::string& what, std::int64_t done, std::int64_t total) {
     if (!is_terminal()) return;
-    if (total > 0) fmt::print(stderr, "\r\033[K{} {}%", what, 100 * done / total);
-    else fmt::print(stderr, "\r\033[K{} {}", what, human_count(static_cast<double>(done)));
+    if (total > 0)
+      fmt::print(stderr, "\r\033[K{} {}%", what, 100 * done / total);
+    else
+      fmt::print(stderr, "\r\033[K{} {}", what, human_count(static_cast<double>(done)));
     std::fflush(stderr);
   }
 
@@ -82,7 +90,9 @@ void run(const Options& options) {
   TrainHooks hooks;
   hooks.step = [&](const TrainProgress& p) { display.step(p); };
   hooks.evaluated = [&](const nlohmann::json& line) { display.evaluated(line); };
-  hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) { display.prepare(what, done, total); };
+  hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
+    display.prepare(what, done, total);
+  };
   hooks.stop_signal = [] { return received_signal(); };
 
   std::string folder = options.resume;
@@ -98,18 +108,24 @@ void run(const Options& options) {
     result = start_run(recipe, folder, hooks);
   }
   if (result.stopped_by != 0) {
-    fmt::print(stderr, "{}stopped at step {} and saved; go on with: some train --resume {}\n", is_terminal() ? "\r\033[K" : "", result.steps, folder);
+    fmt::print(stderr, "{}stopped at step {} and saved; go on with: some train --resume {}\n",
+               is_terminal() ? "\r\033[K" : "", result.steps, folder);
     exit_code = 128 + result.stopped_by;
   }
-  nlohmann::json out{{"run", folder}, {"steps", result.steps}, {"finished", result.stopped_by == 0}, {"stopped_early", result.stopped_early}};
+  nlohmann::json out{{"run", folder},
+                     {"steps", result.steps},
+                     {"finished", result.stopped_by == 0},
+                     {"stopped_early", result.stopped_early}};
   if (result.final_evaluation.tokens > 0) {
     out["loss"] = result.final_evaluation.loss;
     out["perplexity"] = result.final_evaluation.perplexity();
     out["bits_per_byte"] = result.final_evaluation.bits_per_byte;
     if (result.final_evaluation.padded_loss >= 0) out["padded_loss"] = result.final_evaluation.padded_loss;
   }
-  if (options.json) print_json(out);
-  else if (result.stopped_by == 0) fmt::print("run folder: {}\n", folder);
+  if (options.json)
+    print_json(out);
+  else if (result.stopped_by == 0)
+    fmt::print("run folder: {}\n", folder);
 }
 
 }  // namespace

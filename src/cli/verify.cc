@@ -1,8 +1,9 @@
+#include "study/verify.h"
+
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "study/verify.h"
 
 namespace some::cli {
 namespace {
@@ -26,20 +27,33 @@ void run(const Options& options) {
       tensors.push_back({{"name", c.name}, {"error", c.error}, {"tolerance", c.tolerance}, {"passed", c.passed()}});
       if (c.error != 0.0) worst_overall = std::max(worst_overall, c.error);
     }
-    files.push_back({{"file", path}, {"kind", report.kind}, {"passed", report.passed()}, {"choices_differing", report.choices_differing}, {"tensors", tensors}});
+    files.push_back({{"file", path},
+                     {"kind", report.kind},
+                     {"passed", report.passed()},
+                     {"choices_differing", report.choices_differing},
+                     {"tensors", tensors}});
     if (options.json) continue;
-    fmt::print("{}  {:<6} {:<40} {:3} tensors  worst {:.1e} of {:.1e} allowed ({})\n", report.passed() ? "ok  " : "FAIL", report.kind,
-               path.substr(path.find_last_of('/') + 1), report.comparisons.size(), worst ? worst->error : 0.0, worst ? worst->tolerance : 0.0, worst ? worst->name : "-");
-    if (report.choices_differing > 0) fmt::print("      {} choices fell the other way at near ties; what follows them is not compared\n", report.choices_differing);
+    fmt::print("{}  {:<6} {:<40} {:3} tensors  worst {:.1e} of {:.1e} allowed ({})\n",
+               report.passed() ? "ok  " : "FAIL", report.kind, path.substr(path.find_last_of('/') + 1),
+               report.comparisons.size(), worst ? worst->error : 0.0, worst ? worst->tolerance : 0.0,
+               worst ? worst->name : "-");
+    if (report.choices_differing > 0)
+      fmt::print("      {} choices fell the other way at near ties; what follows them is not compared\n",
+                 report.choices_differing);
     for (const Comparison& c : report.comparisons) {
-      if (options.all || !c.passed()) fmt::print("      {} {:<44} {:.3e} of {:.1e}\n", c.passed() ? "ok  " : "FAIL", c.name, c.error, c.tolerance);
+      if (options.all || !c.passed())
+        fmt::print("      {} {:<44} {:.3e} of {:.1e}\n", c.passed() ? "ok  " : "FAIL", c.name, c.error, c.tolerance);
     }
   }
   const bool passed = failed_files == 0;
   if (options.json) {
-    print_json({{"passed", passed}, {"device", options.verify.device}, {"precision", options.verify.precision}, {"files", files}});
+    print_json({{"passed", passed},
+                {"device", options.verify.device},
+                {"precision", options.verify.precision},
+                {"files", files}});
   } else {
-    fmt::print("{}: {} files, {} failed ({}, {})\n", passed ? "passed" : "FAILED", files.size(), failed_files, options.verify.device, options.verify.precision);
+    fmt::print("{}: {} files, {} failed ({}, {})\n", passed ? "passed" : "FAILED", files.size(), failed_files,
+               options.verify.device, options.verify.precision);
   }
   if (!passed) exit_code = 1;
 }
@@ -52,7 +66,8 @@ void add_verify(CLI::App& app) {
   command->add_option("PATHS", options->paths, "fixture files or folders of them")->required();
   command->add_option("--device", options->verify.device, "cpu or cuda")->capture_default_str();
   command->add_option("--precision", options->verify.precision, "fp32, f64 (CPU) or bf16 (GPU)")->capture_default_str();
-  command->add_option("--tolerance", options->verify.tolerance, "one tolerance for everything instead of the precision's own");
+  command->add_option("--tolerance", options->verify.tolerance,
+                      "one tolerance for everything instead of the precision's own");
   command->add_flag("--all", options->all, "show every tensor");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] { run(*options); });

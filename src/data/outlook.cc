@@ -28,7 +28,8 @@ DataOutlook look_at_data(const DataConfig& config, int seq_len) {
     out.mean_tokens = count > 0 ? tokens / static_cast<double>(std::min(count, sample)) : 0;
     out.train_stories = builtin ? limit : count;
     if (config.valid.empty() && !builtin && config.train_stories == 0) {
-      out.train_stories -= std::max<std::int64_t>(1, static_cast<std::int64_t>(std::llround(config.valid_share * static_cast<double>(count))));
+      out.train_stories -= std::max<std::int64_t>(
+          1, static_cast<std::int64_t>(std::llround(config.valid_share * static_cast<double>(count))));
     }
   } catch (const Error& error) {
     out.why_unknown = error.what();

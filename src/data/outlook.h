@@ -1,4 +1,5 @@
-// A quick look at the data of a recipe, for planning: how many stories there will be and about how long they are. Nothing is tokenised.
+// A quick look at the data of a recipe, for planning: how many stories there will be and about how long they are.
+// Nothing is tokenised.
 #pragma once
 
 #include <cstdint>

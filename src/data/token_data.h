@@ -13,25 +13,25 @@
 
 namespace some {
 
-struct DataConfig {  // [data]; the recipe reader fills it
+struct DataConfig {                       // [data]; the recipe reader fills it
   std::string train = "builtin:stories";  // file, folder, or "builtin:<domain>"
-  std::string valid;                       // empty: valid_share of the training stories
+  std::string valid;                      // empty: valid_share of the training stories
   std::string separator = "<|endoftext|>";
-  std::string field;                       // of JSON lines
+  std::string field;                                  // of JSON lines
   std::int64_t train_stories = 0, valid_stories = 0;  // 0: all
   double valid_share = 0.1;
-  std::string tokenizer = "bytelevel";     // "bytelevel", "whitespace" (trained on the training text) or a tokenizer.json
+  std::string tokenizer = "bytelevel";  // "bytelevel", "whitespace" (trained on the training text) or a tokenizer.json
   int vocab = 8192;
   bool count_pads = false;
-  bool eos = true;                         // false: stories end without [EOS], as the first prototype had them
+  bool eos = true;  // false: stories end without [EOS], as the first prototype had them
 };
 
 // How many stories of the built-in generator are used when a recipe does not say.
 inline constexpr std::int64_t builtin_train_stories = 20000;
 inline constexpr std::int64_t builtin_valid_stories = 1000;
 
-// Token ids of every story, one after another (uncut, with EOS where configured), with the bytes each id stands for. Memory-mapped from
-// the cache file when there is one.
+// Token ids of every story, one after another (uncut, with EOS where configured), with the bytes each id stands for.
+// Memory-mapped from the cache file when there is one.
 class TokenData {
  public:
   std::int64_t stories() const;
@@ -52,12 +52,14 @@ struct Corpora {
 // and tokenizer; a stale or damaged cache is rebuilt), warns when a validation story also stands in the training text.
 // `progress` (may be empty) is told (what, done, total).
 using DataProgress = std::function<void(const std::string&, std::int64_t, std::int64_t)>;
-Corpora load_corpora(const DataConfig& config, std::uint64_t seed, const std::string& cache_folder, const DataProgress& progress);
+Corpora load_corpora(const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
+                     const DataProgress& progress);
 // Only tokenises one source with a given tokenizer (evaluation and adaptation on other text).
-TokenData load_tokens(const std::string& source, const DataConfig& config, const Tokenizer& tokenizer, std::int64_t limit,
-                      const std::string& cache_folder);
+TokenData load_tokens(const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
+                      std::int64_t limit, const std::string& cache_folder);
 
-// Token data from ids at hand (whole stories, EOS included where wanted). Without byte lengths every id counts one byte.
+// Token data from ids at hand (whole stories, EOS included where wanted). Without byte lengths every id counts one
+// byte.
 TokenData make_token_data(const std::vector<std::vector<std::int32_t>>& ids,
                           const std::vector<std::vector<std::uint32_t>>& byte_lengths = {});
 
@@ -72,8 +74,9 @@ Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, c
 // Order of the stories of an epoch: a permutation from the seed and the epoch alone.
 std::vector<std::int64_t> epoch_order(std::int64_t stories, std::uint64_t seed, std::int64_t epoch);
 
-// Hands out the training batches in order, prepared by a background thread. Batch number n (from 0 over all epochs) is a pure
-// function of (data, seed, n), so a resumed run only says where to start. The rest of an epoch that does not fill a batch is dropped.
+// Hands out the training batches in order, prepared by a background thread. Batch number n (from 0 over all epochs) is
+// a pure function of (data, seed, n), so a resumed run only says where to start. The rest of an epoch that does not
+// fill a batch is dropped.
 class BatchLoader {
  public:
   BatchLoader(TokenData data, BatchOptions options, int rows, std::uint64_t seed, std::int64_t first_batch);

@@ -1,5 +1,5 @@
-// The frozen expert library (spec 3, "Expert libraries"): a pure function of (seed, method, layer, E, d, f), the same bits on every
-// device, thread count and run. It is never stored: a checkpoint records this recipe and the hash.
+// The frozen expert library (spec 3, "Expert libraries"): a pure function of (seed, method, layer, E, d, f), the same
+// bits on every device, thread count and run. It is never stored: a checkpoint records this recipe and the hash.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,8 @@ struct LayerLibrary {
   std::uint64_t hash = 0;  // of the float numbers before that, so equal on every device and precision
 };
 
-// Draws the library of one layer on the context's device. Element j of matrix ("down" or "up") of expert e of layer l comes from
-// random_stream(seed, "experts.<l>.<matrix>") at position e*rows*cols + j.
-SOME_OP(LayerLibrary, make_layer_library, (Context& ctx, const LibrarySpec& spec, int layer),
-        (ctx, spec, layer))
+// Draws the library of one layer on the context's device. Element j of matrix ("down" or "up") of expert e of layer l
+// comes from random_stream(seed, "experts.<l>.<matrix>") at position e*rows*cols + j.
+SOME_OP(LayerLibrary, make_layer_library, (Context & ctx, const LibrarySpec& spec, int layer), (ctx, spec, layer))
 
 }  // namespace some

@@ -6,7 +6,7 @@
 
 namespace some {
 
-double gini(std::vector<double> usage);            // 0 when the sum is 0
+double gini(std::vector<double> usage);  // 0 when the sum is 0
 double entropy_bits(const std::vector<double>& usage);
 double effective_experts(const std::vector<double>& usage);  // 2^entropy
 double load_over_fair(const std::vector<double>& usage);     // largest share times E

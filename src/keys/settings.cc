@@ -11,12 +11,9 @@ namespace some {
 double BetaAnneal::at(double progress) const {
   const double p = std::clamp(progress, 0.0, 1.0);
   switch (shape) {
-    case AnnealShape::none:
-      return 1.0;
-    case AnnealShape::linear:
-      return start + (end - start) * p;
-    case AnnealShape::cosine:
-      return end + (start - end) * 0.5 * (1.0 + std::cos(std::numbers::pi * p));
+    case AnnealShape::none: return 1.0;
+    case AnnealShape::linear: return start + (end - start) * p;
+    case AnnealShape::cosine: return end + (start - end) * 0.5 * (1.0 + std::cos(std::numbers::pi * p));
     case AnnealShape::exponential:
       if (start <= 0.0 || end <= 0.0) {
         bad_input(

@@ -37,18 +37,10 @@ std::string html_text(const Text& text) {
   for (const Span& span : text.spans) {
     const std::string inner = xml_escape(span.text);
     switch (span.style) {
-      case Span::Style::plain:
-        out += inner;
-        break;
-      case Span::Style::strong:
-        out += "<strong>" + inner + "</strong>";
-        break;
-      case Span::Style::code:
-        out += "<code>" + inner + "</code>";
-        break;
-      case Span::Style::link:
-        out += fmt::format("<a href=\"#{}\">{}</a>", xml_escape(span.target), inner);
-        break;
+      case Span::Style::plain: out += inner; break;
+      case Span::Style::strong: out += "<strong>" + inner + "</strong>"; break;
+      case Span::Style::code: out += "<code>" + inner + "</code>"; break;
+      case Span::Style::link: out += fmt::format("<a href=\"#{}\">{}</a>", xml_escape(span.target), inner); break;
     }
   }
   return out;
@@ -65,21 +57,15 @@ std::string markdown_text(const Text& text) {
   std::string out;
   for (const Span& span : text.spans) {
     switch (span.style) {
-      case Span::Style::plain:
-        out += escape_markdown(span.text);
-        break;
-      case Span::Style::strong:
-        out += markdown_strong(span.text);
-        break;
+      case Span::Style::plain: out += escape_markdown(span.text); break;
+      case Span::Style::strong: out += markdown_strong(span.text); break;
       case Span::Style::code: {
         // Inside code nothing can be escaped; text that holds the mark itself is shown as plain text.
         const bool quotable = span.text.find_first_of("`|\n") == std::string::npos && !span.text.empty();
         out += quotable ? "`" + valid_text(span.text) + "`" : escape_markdown(span.text);
         break;
       }
-      case Span::Style::link:
-        out += fmt::format("[{}](#{})", escape_markdown(span.text), span.target);
-        break;
+      case Span::Style::link: out += fmt::format("[{}](#{})", escape_markdown(span.text), span.target); break;
     }
   }
   return out;
@@ -196,29 +182,20 @@ std::string html_block(const Block& block) {
     case Kind::heading:
       return fmt::format("<h{0} id=\"{1}\"><a class=\"self\" href=\"#{1}\">{2}</a></h{0}>\n", block.level,
                          xml_escape(block.id), html_text(block.text[0]));
-    case Kind::paragraph:
-      return "<p>" + html_text(block.text[0]) + "</p>\n";
-    case Kind::note:
-      return "<p class=\"note\">" + html_text(block.text[0]) + "</p>\n";
+    case Kind::paragraph: return "<p>" + html_text(block.text[0]) + "</p>\n";
+    case Kind::note: return "<p class=\"note\">" + html_text(block.text[0]) + "</p>\n";
     case Kind::list: {
       std::string out = "<ul>";
       for (const Text& item : block.text) out += "<li>" + html_text(item) + "</li>";
       return out + "</ul>\n";
     }
-    case Kind::table:
-      return html_table(block.table);
-    case Kind::chart:
-      return html_chart(block.chart);
-    case Kind::quote:
-      return "<blockquote>" + xml_escape(block.text[0].plain()) + "</blockquote>\n";
-    case Kind::fold:
-      return "<details><summary>" + html_text(block.text[0]) + "</summary>\n";
-    case Kind::end_fold:
-      return "</details>\n";
-    case Kind::side_by_side:
-      return "<div class=\"side-by-side\">\n";
-    case Kind::end_side_by_side:
-      return "</div>\n";
+    case Kind::table: return html_table(block.table);
+    case Kind::chart: return html_chart(block.chart);
+    case Kind::quote: return "<blockquote>" + xml_escape(block.text[0].plain()) + "</blockquote>\n";
+    case Kind::fold: return "<details><summary>" + html_text(block.text[0]) + "</summary>\n";
+    case Kind::end_fold: return "</details>\n";
+    case Kind::side_by_side: return "<div class=\"side-by-side\">\n";
+    case Kind::end_side_by_side: return "</div>\n";
   }
   return "";
 }
@@ -228,27 +205,20 @@ std::string markdown_block(const Block& block) {
     case Kind::heading:
       return fmt::format("<a id=\"{}\"></a>\n\n{} {}\n\n", block.id,
                          std::string(static_cast<std::size_t>(block.level), '#'), markdown_text(block.text[0]));
-    case Kind::paragraph:
-      return markdown_text(block.text[0]) + "\n\n";
-    case Kind::note:
-      return "> " + markdown_text(block.text[0]) + "\n\n";
+    case Kind::paragraph: return markdown_text(block.text[0]) + "\n\n";
+    case Kind::note: return "> " + markdown_text(block.text[0]) + "\n\n";
     case Kind::list: {
       std::string out;
       for (const Text& item : block.text) out += "- " + markdown_text(item) + "\n";
       return out + "\n";
     }
-    case Kind::table:
-      return markdown_table(block.table);
-    case Kind::chart:
-      return markdown_chart(block.chart);
-    case Kind::quote:
-      return "> " + escape_markdown(block.text[0].plain()) + "\n\n";
-    case Kind::fold:
-      return "**" + escape_markdown(block.text[0].plain()) + "**\n\n";
+    case Kind::table: return markdown_table(block.table);
+    case Kind::chart: return markdown_chart(block.chart);
+    case Kind::quote: return "> " + escape_markdown(block.text[0].plain()) + "\n\n";
+    case Kind::fold: return "**" + escape_markdown(block.text[0].plain()) + "**\n\n";
     case Kind::end_fold:
     case Kind::side_by_side:
-    case Kind::end_side_by_side:
-      return "";
+    case Kind::end_side_by_side: return "";
   }
   return "";
 }

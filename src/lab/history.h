@@ -15,7 +15,8 @@ namespace some {
 struct TrainPoint {
   std::int64_t step = 0;
   double epoch = 0, loss = 0, lr = 0;
-  std::vector<double> gini, entropy;  // of every layer's usage; empty where the line does not tell, NaN where a layer counts none
+  std::vector<double> gini,
+      entropy;  // of every layer's usage; empty where the line does not tell, NaN where a layer counts none
 };
 
 struct LayerPoint {

@@ -179,18 +179,12 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
 
 std::string name_of(Outcome outcome) {
   switch (outcome) {
-    case Outcome::already_done:
-      return "already done";
-    case Outcome::trained:
-      return "done";
-    case Outcome::resumed:
-      return "resumed, done";
-    case Outcome::failed:
-      return "failed";
-    case Outcome::stopped:
-      return "stopped";
-    case Outcome::not_begun:
-      return "not begun";
+    case Outcome::already_done: return "already done";
+    case Outcome::trained: return "done";
+    case Outcome::resumed: return "resumed, done";
+    case Outcome::failed: return "failed";
+    case Outcome::stopped: return "stopped";
+    case Outcome::not_begun: return "not begun";
   }
   return "";
 }

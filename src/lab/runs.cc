@@ -89,12 +89,9 @@ RunState run_state(const std::string& folder) {
 
 std::string name_of(RunState state) {
   switch (state) {
-    case RunState::absent:
-      return "not begun";
-    case RunState::interrupted:
-      return "interrupted";
-    case RunState::finished:
-      return "done";
+    case RunState::absent: return "not begun";
+    case RunState::interrupted: return "interrupted";
+    case RunState::finished: return "done";
   }
   return "";
 }

@@ -125,7 +125,8 @@ void check_config(const ModelConfig& config) {
   }
   if (keys.respawn_threshold > 1 && keys.constraint != Constraint::free) {
     bad_input(
-        "some.respawn_threshold = {}: some.constraint keeps keys no longer than 1, so that every key would die in every "
+        "some.respawn_threshold = {}: some.constraint keeps keys no longer than 1, so that every key would die in "
+        "every "
         "update; wants a number below 1",
         keys.respawn_threshold);
   }

@@ -6,8 +6,8 @@
 
 namespace some {
 
-AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x, const Tensor& positions,
-                                      const Sequences& sequences) {
+AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
+                                      const Tensor& positions, const Sequences& sequences) {
   const std::int64_t tokens = x.dim(0), d = config.d_model;
   AttentionTape tape;
   tape.qkv = ctx.scratch({tokens, 3 * d});
@@ -21,8 +21,9 @@ AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, c
   return tape;
 }
 
-void attention_layer_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const AttentionTape& tape, const Tensor& x, const Tensor& positions,
-                              const Sequences& sequences, const Tensor& dy, Tensor& dx, bool add) {
+void attention_layer_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const AttentionTape& tape,
+                              const Tensor& x, const Tensor& positions, const Sequences& sequences, const Tensor& dy,
+                              Tensor& dx, bool add) {
   ArenaScope scope(*ctx.arena);
   Tensor dmixed = ctx.scratch(tape.mixed.shape());
   Tensor dqkv = ctx.scratch(tape.qkv.shape());
@@ -32,7 +33,8 @@ void attention_layer_backward(Context& ctx, const ModelConfig& config, const Lay
   linear_backward(ctx, dqkv, x, layer.qkv_weight, layer.qkv_bias, &dx, add ? Into::add : Into::overwrite);
 }
 
-NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight, const Param& bias) {
+NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight,
+                            const Param& bias) {
   NormTape tape;
   tape.sum = addend ? ctx.scratch(x.shape()) : x;
   tape.y = ctx.scratch(x.shape());
@@ -63,7 +65,8 @@ namespace {
 
 // The weights the experts use in this step: frozen, frozen plus a low-rank part, or learnt.
 ExpertWeights effective_experts(Context& ctx, const ModelConfig& config, const Layer& layer) {
-  if (config.training == ExpertTraining::full) return {layer.learnt_down.compute, layer.learnt_up ? layer.learnt_up.compute : Tensor()};
+  if (config.training == ExpertTraining::full)
+    return {layer.learnt_down.compute, layer.learnt_up ? layer.learnt_up.compute : Tensor()};
   if (config.training == ExpertTraining::frozen) return layer.frozen;
   ExpertWeights weights{ctx.scratch(layer.frozen.down.shape()), Tensor()};
   lora_merge(ctx, layer.frozen.down, layer.lora_down_a.value, layer.lora_down_b.value, weights.down);
@@ -76,7 +79,8 @@ ExpertWeights effective_experts(Context& ctx, const ModelConfig& config, const L
 
 }  // namespace
 
-SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x, const Tensor* previous_query) {
+SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x,
+                      const Tensor* previous_query) {
   const std::int64_t tokens = x.dim(0), d = config.d_model;
   SomeTape tape;
   // spec 3.1: the query network
@@ -122,8 +126,8 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   return tape;
 }
 
-Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape, const Tensor& x, const Tensor& dy,
-                     const Tensor* dquery_above, bool has_previous, Tensor& dx) {
+Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
+                     const Tensor& x, const Tensor& dy, const Tensor* dquery_above, bool has_previous, Tensor& dx) {
   Tensor dquery_below;
   const bool grounded = config.ground > 0 && has_previous;
   if (grounded) {
@@ -150,7 +154,8 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
       fill(ctx, 0, grads.up);
     }
   }
-  experts_backward(ctx, dmixed, x, tape.experts, tape.plan, tape.routing.gates, tape.pre, dx, dgates, experts_learn ? &grads : nullptr);
+  experts_backward(ctx, dmixed, x, tape.experts, tape.plan, tape.routing.gates, tape.pre, dx, dgates,
+                   experts_learn ? &grads : nullptr);
   if (config.training == ExpertTraining::lora) {
     lora_project(ctx, grads.down, layer.lora_down_a, layer.lora_down_b);
     if (grads.up) lora_project(ctx, grads.up, layer.lora_up_a, layer.lora_up_b);
@@ -168,7 +173,8 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
     dtemperature = ctx.scratch({1}, ctx.master);
     fill(ctx, 0, dtemperature);
   }
-  route_backward(ctx, dgates, tape.routing, layer.keys.routing_keys(), tape.temperature, dquery, dtemperature ? &dtemperature : nullptr);
+  route_backward(ctx, dgates, tape.routing, layer.keys.routing_keys(), tape.temperature, dquery,
+                 dtemperature ? &dtemperature : nullptr);
   if (dtemperature) {
     Tensor target = layer.log_temperature.grad;
     multiply_add(ctx, dtemperature, tape.temperature, target);  // d log t = t dt
@@ -179,7 +185,8 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
   }
   if (dquery_above) add_into(ctx, *dquery_above, dquery);
   Tensor draw = ctx.compute == ctx.master ? dquery : ctx.scratch(dquery.shape());  // in place where it can be
-  query_backward(ctx, dquery, tape.raw, tape.query, tape.norms, grounded ? config.ground : 0.0, draw, grounded ? &dquery_below : nullptr);
+  query_backward(ctx, dquery, tape.raw, tape.query, tape.norms, grounded ? config.ground : 0.0, draw,
+                 grounded ? &dquery_below : nullptr);
 
   if (config.router == Router::mlp) {
     Tensor dact = ctx.scratch(tape.router_act.shape());

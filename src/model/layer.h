@@ -22,9 +22,9 @@ struct Layer {
   // ffn = "some"
   Param router_weight[2], router_bias[2];  // the second pair only for router = "mlp"
   Param readout;
-  Param log_temperature;                   // temperature = "learned"
+  Param log_temperature;  // temperature = "learned"
   Param lora_down_a, lora_down_b, lora_up_a, lora_up_b;
-  Param learnt_down, learnt_up;            // training = "full"
+  Param learnt_down, learnt_up;  // training = "full"
   ExpertWeights frozen;
   std::uint64_t library_hash = 0;
   KeyState keys;
@@ -36,12 +36,12 @@ struct Layer {
 struct SomeTape {
   Tensor router_pre, router_act;  // mlp only
   Tensor raw, query, norms;
-  Tensor temperature;             // [1] master
+  Tensor temperature;  // [1] master
   Routing routing;
   DispatchPlan plan;
-  ExpertWeights experts;          // the weights used in this step
+  ExpertWeights experts;  // the weights used in this step
   Tensor pre;
-  Tensor mixed;                   // the experts' sum before the readout; the output itself without one
+  Tensor mixed;  // the experts' sum before the readout; the output itself without one
   Tensor output;
 };
 
@@ -60,30 +60,35 @@ struct NormTape {
 // Settings of one pass that are the same for every layer.
 struct Pass {
   bool training = false;
-  int top_k = 0;                      // may be below the configured one (topk_warmup)
-  Tensor fixed_temperature;           // [1] master
-  const Tensor* tokens = nullptr;     // for random routing
+  int top_k = 0;                        // may be below the configured one (topk_warmup)
+  Tensor fixed_temperature;             // [1] master
+  const Tensor* tokens = nullptr;       // for random routing
   const Tensor* taking_part = nullptr;  // targets when padding is not counted; null: every position
-  Tensor auxiliary_loss;              // [1] master, training only
-  double auxiliary_share = 1;         // this micro-batch's share of the step: a coefficient means the same however the step is cut
+  Tensor auxiliary_loss;                // [1] master, training only
+  double auxiliary_share =
+      1;  // this micro-batch's share of the step: a coefficient means the same however the step is cut
 };
 
-SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x, const Tensor* previous_query);
+SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x,
+                      const Tensor* previous_query);
 
-// dy: gradient of the layer's output (without the residual). dx: [T, d] compute, ADDED to. dquery_above: what the layer above sends
-// back through grounding (null: nothing). Returns what goes to the layer below through grounding (empty: nothing).
-Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape, const Tensor& x, const Tensor& dy,
-                     const Tensor* dquery_above, bool has_previous, Tensor& dx);
+// dy: gradient of the layer's output (without the residual). dx: [T, d] compute, ADDED to. dquery_above: what the layer
+// above sends back through grounding (null: nothing). Returns what goes to the layer below through grounding (empty:
+// nothing).
+Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
+                     const Tensor& x, const Tensor& dy, const Tensor* dquery_above, bool has_previous, Tensor& dx);
 
 DenseTape dense_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x);
 void dense_backward(Context& ctx, const Layer& layer, DenseTape& tape, const Tensor& x, const Tensor& dy, Tensor& dx);
 
-AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x, const Tensor& positions,
-                                      const Sequences& sequences);
+AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
+                                      const Tensor& positions, const Sequences& sequences);
 // dx is overwritten or added to.
-void attention_layer_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const AttentionTape& tape, const Tensor& x, const Tensor& positions,
-                              const Sequences& sequences, const Tensor& dy, Tensor& dx, bool add);
+void attention_layer_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const AttentionTape& tape,
+                              const Tensor& x, const Tensor& positions, const Sequences& sequences, const Tensor& dy,
+                              Tensor& dx, bool add);
 
-NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight, const Param& bias);
+NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight,
+                            const Param& bias);
 
 }  // namespace some

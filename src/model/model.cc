@@ -14,13 +14,16 @@
 namespace some {
 namespace {
 
-Tensor to_device(Context& ctx, const std::vector<std::int32_t>& values) { return ctx.staging->upload(ctx, {&values})[0]; }
+Tensor to_device(Context& ctx, const std::vector<std::int32_t>& values) {
+  return ctx.staging->upload(ctx, {&values})[0];
+}
 
 }  // namespace
 
 DeviceBatch upload(Context& ctx, const Batch& batch) {
   DeviceBatch out;
-  const std::vector<Tensor> parts = ctx.staging->upload(ctx, {&batch.tokens, &batch.targets, &batch.positions, &batch.offsets});
+  const std::vector<Tensor> parts =
+      ctx.staging->upload(ctx, {&batch.tokens, &batch.targets, &batch.positions, &batch.offsets});
   out.tokens = parts[0];
   out.targets = parts[1];
   out.positions = parts[2];
@@ -44,15 +47,16 @@ struct Model::Tape {
   struct Block {
     Tensor residual, input;  // what the attention adds to, and what it reads
     AttentionTape attention;
-    NormTape norm1;           // after the attention
+    NormTape norm1;  // after the attention
     SomeTape some;
     DenseTape dense;
-    NormTape norm2;           // after the feed-forward block
+    NormTape norm2;  // after the feed-forward block
   };
   std::vector<Block> blocks;
 };
 
-Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool training, bool make_library) : ctx_(std::move(ctx)), config_(config) {
+Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool training, bool make_library)
+    : ctx_(std::move(ctx)), config_(config) {
   check_config(config_);
   declare_parameters();
   parameters_.allocate(*ctx_, training);
@@ -61,7 +65,8 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   bind_parameters();
   auxiliary_loss_ = Tensor::zeros({1}, ctx_->master, ctx_->device);
   if (config_.ffn != Ffn::some) return;
-  const LibrarySpec spec{config_.library_seed, config_.init, config_.experts, config_.d_model, config_.d_ffn, config_.readout != Readout::features};
+  const LibrarySpec spec{config_.library_seed, config_.init,  config_.experts,
+                         config_.d_model,      config_.d_ffn, config_.readout != Readout::features};
   const bool sample = config_.keys.respawn_threshold > 0;
   for (Layer& layer : layers_) {
     layer.keys = make_key_state(*ctx_, config_.experts, config_.d_model, config_.seed, layer.index, config_.keys);
@@ -85,7 +90,8 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
 
 void Model::declare_parameters() {
   using Kind = Initial::Kind;
-  const std::int64_t d = config_.d_model, f = config_.d_ffn, vocab = config_.vocab, experts = config_.experts, rank = config_.lora_rank;
+  const std::int64_t d = config_.d_model, f = config_.d_ffn, vocab = config_.vocab, experts = config_.experts,
+                     rank = config_.lora_rank;
   ParameterStore& p = parameters_;
   const auto uniform = [](double fan_in) { return Initial{Kind::uniform, 1.0 / std::sqrt(fan_in)}; };
   const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in, Initial weight, Initial bias) {
@@ -99,7 +105,8 @@ void Model::declare_parameters() {
   p.declare("embed.weight", {vocab, d}, {Kind::normal, 1.0});
   for (int i = 0; i < config_.layers; ++i) {
     const std::string layer = fmt::format("layers.{}.", i);
-    linear(layer + "attn.qkv", 3 * d, d, {Kind::uniform, std::sqrt(6.0 / (4.0 * static_cast<double>(d)))}, {Kind::zero});
+    linear(layer + "attn.qkv", 3 * d, d, {Kind::uniform, std::sqrt(6.0 / (4.0 * static_cast<double>(d)))},
+           {Kind::zero});
     linear(layer + "attn.out", d, d, uniform(static_cast<double>(d)), {Kind::zero});
     norm(layer + "norm1");
     if (!(config_.norm == Norm::pre && config_.ffn == Ffn::none)) norm(layer + "norm2");
@@ -110,8 +117,10 @@ void Model::declare_parameters() {
     }
     if (config_.ffn != Ffn::some) continue;
     const auto router = [&](const std::string& name, std::int64_t out, std::int64_t in) {
-      if (config_.router_init == RouterInit::normal) linear(layer + name, out, in, {Kind::normal, 0.02}, {Kind::zero});
-      else linear(layer + name, out, in, uniform(static_cast<double>(in)), uniform(static_cast<double>(in)));
+      if (config_.router_init == RouterInit::normal)
+        linear(layer + name, out, in, {Kind::normal, 0.02}, {Kind::zero});
+      else
+        linear(layer + name, out, in, uniform(static_cast<double>(in)), uniform(static_cast<double>(in)));
     };
     if (config_.router == Router::mlp) {
       router("router.0", config_.router_hidden(), d);
@@ -120,8 +129,10 @@ void Model::declare_parameters() {
       router("router.0", d, d);
     }
     if (config_.readout == Readout::linear) p.declare(layer + "readout.weight", {d, d}, {Kind::identity});
-    if (config_.readout == Readout::features) p.declare(layer + "readout.weight", {d, f}, uniform(static_cast<double>(f)));
-    if (config_.temperature == Temperature::learned) p.declare(layer + "log_temperature", {1}, {Kind::constant, std::log(config_.train_temp)});
+    if (config_.readout == Readout::features)
+      p.declare(layer + "readout.weight", {d, f}, uniform(static_cast<double>(f)));
+    if (config_.temperature == Temperature::learned)
+      p.declare(layer + "log_temperature", {1}, {Kind::constant, std::log(config_.train_temp)});
     const bool up = config_.readout != Readout::features;
     if (config_.training == ExpertTraining::lora) {
       // The second factor starts at zero, so that training begins from the frozen library (Hu et al., 2021).
@@ -141,7 +152,9 @@ void Model::declare_parameters() {
 }
 
 void Model::bind_parameters() {
-  const auto optional = [&](const std::string& name) { return parameters_.has(name) ? parameters_.param(name) : Param(); };
+  const auto optional = [&](const std::string& name) {
+    return parameters_.has(name) ? parameters_.param(name) : Param();
+  };
   embed_ = parameters_.param("embed.weight");
   head_weight_ = parameters_.param("head.weight");
   head_bias_ = parameters_.param("head.bias");
@@ -204,8 +217,8 @@ std::uint64_t Model::library_hash() const {
   return hash;
 }
 
-// spec 2. Both norm placements are one walk: a block adds to `residual` and reads `input`; after a norm, post-norm goes on with the normed
-// tensor in both roles, pre-norm keeps the sum as the residual.
+// spec 2. Both norm placements are one walk: a block adds to `residual` and reads `input`; after a norm, post-norm goes
+// on with the normed tensor in both roles, pre-norm keeps the sum as the residual.
 Tensor Model::forward(const DeviceBatch& batch, const Pass& pass, Tape& tape) {
   Context& ctx = *ctx_;
   const bool post = config_.norm == Norm::post;
@@ -230,8 +243,9 @@ Tensor Model::forward(const DeviceBatch& batch, const Pass& pass, Tape& tape) {
       input = block.norm1.y;
       continue;
     }
-    block.norm1 = post ? norm_layer_forward(ctx, residual, &block.attention.output, layer.norm1_weight, layer.norm1_bias)
-                       : norm_layer_forward(ctx, residual, &block.attention.output, layer.norm2_weight, layer.norm2_bias);
+    block.norm1 =
+        post ? norm_layer_forward(ctx, residual, &block.attention.output, layer.norm1_weight, layer.norm1_bias)
+             : norm_layer_forward(ctx, residual, &block.attention.output, layer.norm2_weight, layer.norm2_bias);
     residual = post ? block.norm1.y : block.norm1.sum;
     const Tensor* addend = nullptr;
     if (config_.ffn == Ffn::some) {
@@ -266,27 +280,32 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
     const auto [after_weight, after_bias] = norm_after(i);
     const Tensor* extra = dresidual ? &dresidual : nullptr;
     if (!post && config_.ffn == Ffn::none) {
-      norm_backward(ctx, dy, block.norm1.sum, block.norm1.mean, block.norm1.rstd, after_weight, after_bias, extra, dsum1);
+      norm_backward(ctx, dy, block.norm1.sum, block.norm1.mean, block.norm1.rstd, after_weight, after_bias, extra,
+                    dsum1);
     } else {
       // Post-norm: norm1.y is the residual too. Pre-norm: the residual's part joins behind norm1.
-      norm_backward(ctx, dy, block.norm2.sum, block.norm2.mean, block.norm2.rstd, after_weight, after_bias, extra, dsum2, post ? &dafter_attention : nullptr);
+      norm_backward(ctx, dy, block.norm2.sum, block.norm2.mean, block.norm2.rstd, after_weight, after_bias, extra,
+                    dsum2, post ? &dafter_attention : nullptr);
       if (!post) fill(ctx, 0, dafter_attention);
       if (config_.ffn == Ffn::some) {
         const Tensor above = dquery;
-        dquery = some_backward(ctx, config_, layer, pass, block.some, block.norm1.y, dsum2, above ? &above : nullptr, i > 0, dafter_attention);
+        dquery = some_backward(ctx, config_, layer, pass, block.some, block.norm1.y, dsum2, above ? &above : nullptr,
+                               i > 0, dafter_attention);
       } else if (config_.ffn == Ffn::dense) {
         dense_backward(ctx, layer, block.dense, block.norm1.y, dsum2, dafter_attention);
       }
       const Param& weight = post ? layer.norm1_weight : layer.norm2_weight;
       const Param& bias = post ? layer.norm1_bias : layer.norm2_bias;
-      norm_backward(ctx, dafter_attention, block.norm1.sum, block.norm1.mean, block.norm1.rstd, weight, bias, post ? nullptr : &dsum2, dsum1,
-                    post ? &dy : nullptr);
+      norm_backward(ctx, dafter_attention, block.norm1.sum, block.norm1.mean, block.norm1.rstd, weight, bias,
+                    post ? nullptr : &dsum2, dsum1, post ? &dy : nullptr);
     }
     if (!post) dresidual = dsum1;
-    attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1, dy, post);
+    attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1,
+                             dy, post);
   }
   if (!post) {
-    norm_backward(ctx, dy, tape.embedded, tape.first_norm.mean, tape.first_norm.rstd, layers_[0].norm1_weight, layers_[0].norm1_bias, &dresidual, dsum2);
+    norm_backward(ctx, dy, tape.embedded, tape.first_norm.mean, tape.first_norm.rstd, layers_[0].norm1_weight,
+                  layers_[0].norm1_bias, &dresidual, dsum2);
     dy = dsum2;
   }
   finish_sums(ctx);
@@ -295,7 +314,8 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
 
 void Model::check_ids(const DeviceBatch& batch) const {
   if (batch.smallest_id < 0 || batch.largest_id >= config_.vocab) {
-    failed("a batch holds token ids from {} to {}; the model's vocabulary has 0 to {}", batch.smallest_id, batch.largest_id, config_.vocab - 1);
+    failed("a batch holds token ids from {} to {}; the model's vocabulary has 0 to {}", batch.smallest_id,
+           batch.largest_id, config_.vocab - 1);
   }
 }
 
@@ -319,7 +339,9 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
   if (options.collect_keys && config_.ffn == Ffn::some) {
     std::vector<LayerChoices> choices;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-      const SumOptions sums{config_.keys.update_fraction, random_stream(config_.seed, fmt::format("keys.{}.{}", i, options.step)), options.first_position};
+      const SumOptions sums{config_.keys.update_fraction,
+                            random_stream(config_.seed, fmt::format("keys.{}.{}", i, options.step)),
+                            options.first_position};
       choices.push_back({tape.blocks[i].some.query, tape.blocks[i].some.routing, sums, &key_sums_[i]});
     }
     add_key_sums(ctx, choices, pass.taking_part);
@@ -350,18 +372,21 @@ Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
   }
   for (Layer& layer : layers_) {
     ArenaScope scope(*ctx.arena);
-    const AttentionTape attention = attention_layer_forward(ctx, config_, layer, input, batch.positions, batch.sequences);
+    const AttentionTape attention =
+        attention_layer_forward(ctx, config_, layer, input, batch.positions, batch.sequences);
     const auto [after_weight, after_bias] = norm_after(layer.index);
     NormTape last;
     if (!post && config_.ffn == Ffn::none) {
       last = norm_layer_forward(ctx, residual, &attention.output, after_weight, after_bias);
     } else {
-      const NormTape middle = post ? norm_layer_forward(ctx, residual, &attention.output, layer.norm1_weight, layer.norm1_bias)
-                                   : norm_layer_forward(ctx, residual, &attention.output, layer.norm2_weight, layer.norm2_bias);
+      const NormTape middle =
+          post ? norm_layer_forward(ctx, residual, &attention.output, layer.norm1_weight, layer.norm1_bias)
+               : norm_layer_forward(ctx, residual, &attention.output, layer.norm2_weight, layer.norm2_bias);
       const Tensor& carried = post ? middle.y : middle.sum;
       Tensor output;
       if (config_.ffn == Ffn::some) {
-        const SomeTape tape = some_forward(ctx, config_, layer, pass, middle.y, previous_query && layer.index > 0 ? &previous_query : nullptr);
+        const SomeTape tape = some_forward(ctx, config_, layer, pass, middle.y,
+                                           previous_query && layer.index > 0 ? &previous_query : nullptr);
         output = tape.output;
         if (previous_query) convert(ctx, tape.query, previous_query);
         if (options.observe) options.observe(layer.index, tape);
@@ -391,22 +416,28 @@ Tensor Model::logits(const DeviceBatch& batch, const EvalPass& pass) {
 }
 
 Model::Cache Model::make_cache(std::int64_t slots, std::int64_t capacity) {
-  if (!config_.causal) bad_input("this model was trained without a causal mask (model.causal = false): it cannot generate text token by token");
+  if (!config_.causal)
+    bad_input(
+        "this model was trained without a causal mask (model.causal = false): it cannot generate text token by token");
   Cache cache;
   cache.capacity = capacity;
-  for (int i = 0; i < config_.layers; ++i) cache.layers.push_back(Tensor::zeros({slots, capacity, 2 * config_.d_model}, ctx_->compute, ctx_->device));
+  for (int i = 0; i < config_.layers; ++i)
+    cache.layers.push_back(Tensor::zeros({slots, capacity, 2 * config_.d_model}, ctx_->compute, ctx_->device));
   return cache;
 }
 
-Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots, const std::vector<std::int32_t>& positions,
-                     const std::vector<std::int32_t>& wanted, const EvalPass& options) {
+Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots,
+                     const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& wanted,
+                     const EvalPass& options) {
   Context& ctx = *ctx_;
   const bool post = config_.norm == Norm::post;
   const auto n = static_cast<std::int64_t>(tokens.size());
   const Shape shape{n, config_.d_model};
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= config_.vocab) failed("token {} is outside of the vocabulary of {}", tokens[i], config_.vocab);
-    if (positions[i] < 0 || positions[i] >= cache.capacity) failed("position {} is outside of a cache of {}", positions[i], cache.capacity);
+    if (tokens[i] < 0 || tokens[i] >= config_.vocab)
+      failed("token {} is outside of the vocabulary of {}", tokens[i], config_.vocab);
+    if (positions[i] < 0 || positions[i] >= cache.capacity)
+      failed("position {} is outside of a cache of {}", positions[i], cache.capacity);
   }
   const Tensor token_ids = to_device(ctx, tokens), slot_ids = to_device(ctx, slots), places = to_device(ctx, positions);
   Pass pass;
@@ -421,7 +452,8 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
     Tensor qkv = ctx.scratch({n, 3 * config_.d_model}), mixed = ctx.scratch(shape), attended = ctx.scratch(shape);
     linear_forward(ctx, input, layer.qkv_weight, layer.qkv_bias, qkv);
     if (config_.position == Position::rope) rope(ctx, qkv, places, config_.heads, false);
-    attention_cached(ctx, qkv, slot_ids, places, config_.heads, cache.layers[static_cast<std::size_t>(layer.index)], mixed);
+    attention_cached(ctx, qkv, slot_ids, places, config_.heads, cache.layers[static_cast<std::size_t>(layer.index)],
+                     mixed);
     linear_forward(ctx, mixed, layer.out_weight, layer.out_bias, attended);
     const auto [after_weight, after_bias] = norm_after(layer.index);
     NormTape last;
@@ -432,14 +464,16 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
                                    : norm_layer_forward(ctx, residual, &attended, layer.norm2_weight, layer.norm2_bias);
       Tensor output;
       if (config_.ffn == Ffn::some) {
-        const SomeTape tape = some_forward(ctx, config_, layer, pass, middle.y, previous_query ? &previous_query : nullptr);
+        const SomeTape tape =
+            some_forward(ctx, config_, layer, pass, middle.y, previous_query ? &previous_query : nullptr);
         output = tape.output;
         previous_query = tape.query;
         if (options.observe) options.observe(layer.index, tape);
       } else if (config_.ffn == Ffn::dense) {
         output = dense_forward(ctx, config_, layer, middle.y).output;
       }
-      last = norm_layer_forward(ctx, post ? middle.y : middle.sum, output ? &output : nullptr, after_weight, after_bias);
+      last =
+          norm_layer_forward(ctx, post ? middle.y : middle.sum, output ? &output : nullptr, after_weight, after_bias);
     }
     residual = post ? last.y : last.sum;
     input = last.y;
@@ -456,9 +490,7 @@ void Model::clear_gradients() {
   fill(*ctx_, 0, auxiliary_loss_);
 }
 
-void Model::clear_key_sums() {
-  some::clear_key_sums(*ctx_, key_sums_);
-}
+void Model::clear_key_sums() { some::clear_key_sums(*ctx_, key_sums_); }
 
 void Model::update_key_stores(std::int64_t step, double progress) {
   const KeySettings& settings = config_.keys;
@@ -468,7 +500,8 @@ void Model::update_key_stores(std::int64_t step, double progress) {
     counts.push_back(key_sums_[i].slot_counts);
     if (!layer_learns(static_cast<int>(i))) continue;
     UpdateOptions options;
-    options.beta = settings.beta * settings.beta_anneal.at(progress) * (settings.beta_layer_scale.empty() ? 1.0 : settings.beta_layer_scale[i]);
+    options.beta = settings.beta * settings.beta_anneal.at(progress) *
+                   (settings.beta_layer_scale.empty() ? 1.0 : settings.beta_layer_scale[i]);
     options.stream = random_stream(config_.seed, fmt::format("phoenix.{}.{}", i, step));
     updates.push_back({&layers_[i].keys, &key_sums_[i], options});
   }
@@ -478,7 +511,8 @@ void Model::update_key_stores(std::int64_t step, double progress) {
 
 bool Model::steps_repeat() const {
   const KeySettings& keys = config_.keys;
-  return config_.ffn != Ffn::some || (keys.update_fraction >= 1 && keys.respawn_threshold <= 0 && keys.beta_anneal.shape == AnnealShape::none);
+  return config_.ffn != Ffn::some ||
+         (keys.update_fraction >= 1 && keys.respawn_threshold <= 0 && keys.beta_anneal.shape == AnnealShape::none);
 }
 
 int Model::decays_due() const {

@@ -24,13 +24,13 @@ struct DeviceBatch {
 DeviceBatch upload(Context& ctx, const Batch& batch);
 
 struct TrainPass {
-  int top_k = 0;             // 0: the configured one
-  double temperature = 0;    // 0: train_temp
-  double loss_scale = 1;     // the loss is loss_scale * sum of nll: 1 / predicted positions of the whole step
-  bool count_pads = false;   // every position takes part in the key update
-  bool collect_keys = true;  // add to key_sums
-  std::int64_t step = 0;             // for the random subset and sample of the key update
-  std::int64_t first_position = 0;   // positions of the step's micro-batches before this one
+  int top_k = 0;                    // 0: the configured one
+  double temperature = 0;           // 0: train_temp
+  double loss_scale = 1;            // the loss is loss_scale * sum of nll: 1 / predicted positions of the whole step
+  bool count_pads = false;          // every position takes part in the key update
+  bool collect_keys = true;         // add to key_sums
+  std::int64_t step = 0;            // for the random subset and sample of the key update
+  std::int64_t first_position = 0;  // positions of the step's micro-batches before this one
 };
 
 // Told of every layer's queries and choices during an evaluation pass; tensors are valid only during the call.
@@ -43,36 +43,38 @@ struct EvalPass {
 
 class Model {
  public:
-  // training: gradients and optimizer moments exist. Draws initial values, the library and the keys. make_library: false leaves the
-  // experts' weights empty, for callers that bring their own (fixtures).
+  // training: gradients and optimizer moments exist. Draws initial values, the library and the keys. make_library:
+  // false leaves the experts' weights empty, for callers that bring their own (fixtures).
   Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool training, bool make_library = true);
 
-  // Refuses a batch with ids outside of the vocabulary: on a GPU nothing looks at them again before memory is read there. The passes below call it; so does
-  // who plays a recorded pass again.
+  // Refuses a batch with ids outside of the vocabulary: on a GPU nothing looks at them again before memory is read
+  // there. The passes below call it; so does who plays a recorded pass again.
   void check_ids(const DeviceBatch& batch) const;
-  // Forward and backward over one micro-batch: adds to the gradients and the key sums. Returns nll [T] (master, on the device, until the
-  // arena is reset).
+  // Forward and backward over one micro-batch: adds to the gradients and the key sums. Returns nll [T] (master, on the
+  // device, until the arena is reset).
   Tensor train_pass(const DeviceBatch& batch, const TrainPass& pass);
   // Forward only. nll [T] as above.
   Tensor evaluate(const DeviceBatch& batch, const EvalPass& pass);
   // Logits [T, V] in master precision.
   Tensor logits(const DeviceBatch& batch, const EvalPass& pass);
 
-  // Generation with a key/value cache: new tokens of several sequences, each in a slot. Returns the logits of the rows named in `wanted`.
+  // Generation with a key/value cache: new tokens of several sequences, each in a slot. Returns the logits of the rows
+  // named in `wanted`.
   struct Cache {
     std::vector<Tensor> layers;  // [slots, capacity, 2d] compute
     std::int64_t capacity = 0;
   };
   Cache make_cache(std::int64_t slots, std::int64_t capacity);
-  Tensor decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots, const std::vector<std::int32_t>& positions,
-                const std::vector<std::int32_t>& wanted, const EvalPass& pass);
+  Tensor decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots,
+                const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& wanted,
+                const EvalPass& pass);
 
   void clear_gradients();
   void clear_key_sums();
   // The update of spec 4 for every layer that is not frozen. progress in [0, 1] drives the annealing.
   void update_key_stores(std::int64_t step, double progress);
-  // For a step that is recorded once and played again (base/graph.h). Whether two steps of equal shape differ in nothing but what lies in memory: not where
-  // positions are drawn at random or beta is annealed.
+  // For a step that is recorded once and played again (base/graph.h). Whether two steps of equal shape differ in
+  // nothing but what lies in memory: not where positions are drawn at random or beta is annealed.
   bool steps_repeat() const;
   int decays_due() const;   // layers whose unused keys the next update lets decay
   void count_key_update();  // the host's part of update_key_stores
@@ -83,8 +85,10 @@ class Model {
   ParameterStore& parameters() { return parameters_; }
   std::vector<Layer>& layers() { return layers_; }
   std::vector<KeySums>& key_sums() { return key_sums_; }
-  std::vector<Tensor>& epoch_counts() { return epoch_counts_; }  // i64 [E] a layer: choices in training since it was last cleared
-  bool layer_learns(int layer) const;                            // its keys move
+  std::vector<Tensor>& epoch_counts() {
+    return epoch_counts_;
+  }                                    // i64 [E] a layer: choices in training since it was last cleared
+  bool layer_learns(int layer) const;  // its keys move
   Tensor& auxiliary_loss() { return auxiliary_loss_; }
   std::uint64_t library_hash() const;  // of all layers; 0 without a library
 
@@ -95,7 +99,8 @@ class Model {
   Tensor head_input(const DeviceBatch& batch, const EvalPass& pass);
   Tensor forward(const DeviceBatch& batch, const Pass& pass, Tape& tape);
   void backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy);
-  // The norm that follows the feed-forward block of a layer: its own norm2 (post), or the next layer's norm1 or the final norm (pre).
+  // The norm that follows the feed-forward block of a layer: its own norm2 (post), or the next layer's norm1 or the
+  // final norm (pre).
   std::pair<Param, Param> norm_after(int layer) const;
   Tensor temperature_tensor(double value);
 

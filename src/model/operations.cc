@@ -33,8 +33,10 @@ OperationCount count_operations(const ModelConfig& config, double tokens, double
   dense(d, config.vocab, 1);
   if (config.ffn == Ffn::dense) dense(d, 2 * config.dense_hidden(), layers);
   if (config.ffn == Ffn::some) {
-    if (config.router == Router::mlp) dense(d, 2 * config.router_hidden(), layers);
-    else dense(d, d, layers);
+    if (config.router == Router::mlp)
+      dense(d, 2 * config.router_hidden(), layers);
+    else
+      dense(d, d, layers);
     out.forward += 2 * tokens * d * config.experts * layers;  // scores against all keys
     out.backward += 2 * tokens * d * k * layers;              // only the chosen keys pass a gradient
     const double matrices = config.readout == Readout::features ? 1 : 2;
@@ -64,13 +66,13 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
     out.parameters += layers * (experts * d * 4 + experts * k * d * 4 + experts * experts * 4);
   }
   // One layer's kept results, a token (names as in model/layer.h).
-  double layer = c * (3 * d + d + d)                // qkv, mixed, output
-                 + 4 * config.heads                 // lse
-                 + c * (2 * d + 2 * d) + 4 * 4;     // two norms: sum, y, mean, rstd
-  double widest = 0;                                // largest scratch of a backward pass that is given back, a token
+  double layer = c * (3 * d + d + d)             // qkv, mixed, output
+                 + 4 * config.heads              // lse
+                 + c * (2 * d + 2 * d) + 4 * 4;  // two norms: sum, y, mean, rstd
+  double widest = 0;                             // largest scratch of a backward pass that is given back, a token
   if (has_some) {
     if (config.router == Router::mlp) layer += 2 * c * config.router_hidden();
-    layer += 4 * (2 * d + 2) + k * 12;             // raw, query, norms, routing
+    layer += 4 * (2 * d + 2) + k * 12;  // raw, query, norms, routing
     layer += c * (k * f + (matrices == 2 ? d : f)) + k * 8;
     if (config.readout != Readout::none) layer += c * d;
     widest = c * (k * d + (bf16 ? 0 : 2 * k * d)) + 4 * d + c * config.router_hidden();
@@ -80,8 +82,10 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   }
   widest = std::max(widest, c * 4 * d);
   const double logits = std::min(tokens, 4096.0) * config.vocab * c;
-  if (training) out.activations = tokens * (layers * layer + 5 * c * d + widest) + logits;
-  else out.activations = tokens * (layer + 3 * c * d) + logits;
+  if (training)
+    out.activations = tokens * (layers * layer + 5 * c * d + widest) + logits;
+  else
+    out.activations = tokens * (layer + 3 * c * d) + logits;
   return out;
 }
 

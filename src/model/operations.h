@@ -1,5 +1,6 @@
-// How many floating-point operations a batch needs (multiply and add counted separately), the honest basis of every rate: frozen experts have no
-// weight gradient, causal attention only its lower triangle, and work that a fast backward pass repeats is not counted.
+// How many floating-point operations a batch needs (multiply and add counted separately), the honest basis of every
+// rate: frozen experts have no weight gradient, causal attention only its lower triangle, and work that a fast backward
+// pass repeats is not counted.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ OperationCount count_operations(const ModelConfig& config, double tokens, double
 OperationCount count_operations(const ModelConfig& config, const Batch& batch);
 double attention_pairs(const ModelConfig& config, const Batch& batch);
 
-// Bytes of memory a training run needs on its device: parameters with gradients and moments, library, keys, and the activations of
-// `tokens` packed tokens in `sequences` sequences.
+// Bytes of memory a training run needs on its device: parameters with gradients and moments, library, keys, and the
+// activations of `tokens` packed tokens in `sequences` sequences.
 struct MemoryEstimate {
   double parameters = 0, library = 0, activations = 0;
   double total() const { return parameters + library + activations; }

@@ -55,8 +55,10 @@ void ParameterStore::allocate(Context& ctx, bool training) {
 void ParameterStore::draw_initial_values(Context& ctx, std::uint64_t seed) {
   Tensor host = Tensor::zeros({size_}, ctx.master);
   for (const Entry& entry : entries_) {
-    if (ctx.master == DType::f64) draw(entry, seed, host.data<double>() + entry.offset);
-    else draw(entry, seed, host.data<float>() + entry.offset);
+    if (ctx.master == DType::f64)
+      draw(entry, seed, host.data<double>() + entry.offset);
+    else
+      draw(entry, seed, host.data<float>() + entry.offset);
   }
   value.copy_from(host);
   refresh_compute(ctx);
@@ -74,7 +76,8 @@ Param ParameterStore::param(const std::string& name) const {
 void ParameterStore::set(Context& ctx, const std::string& name, const Tensor& values) {
   Param target = param(name);
   if (values.shape() != target.value.shape()) {
-    bad_input("parameter {} has shape {} where the model needs {}", name, values.shape().text(), target.value.shape().text());
+    bad_input("parameter {} has shape {} where the model needs {}", name, values.shape().text(),
+              target.value.shape().text());
   }
   target.value.copy_from(values.to(ctx.master));
 }

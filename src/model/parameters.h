@@ -1,4 +1,5 @@
-// All trainable parameters of a model, in flat buffers: one pass serves the optimizer, the gradient norm and the compute copy.
+// All trainable parameters of a model, in flat buffers: one pass serves the optimizer, the gradient norm and the
+// compute copy.
 #pragma once
 
 #include <map>
@@ -10,7 +11,8 @@
 
 namespace some {
 
-// How a parameter's first values are drawn (spec 2, "Initial values"); each from its own stream, named like the parameter.
+// How a parameter's first values are drawn (spec 2, "Initial values"); each from its own stream, named like the
+// parameter.
 struct Initial {
   enum class Kind { zero, one, uniform, normal, identity, constant } kind = Kind::zero;
   double scale = 0;  // half-width of uniform, standard deviation of normal, value of constant

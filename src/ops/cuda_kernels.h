@@ -44,12 +44,9 @@ T* elements_of(const Tensor& tensor) {
 template <typename Function>
 void with_real_type(DType type, const char* what, Function&& function) {
   switch (type) {
-    case DType::f32:
-      return function(float{});
-    case DType::bf16:
-      return function(__nv_bfloat16{});
-    default:
-      failed("{} does not take {} on the GPU: f32 or bf16 is needed", what, name_of(type));
+    case DType::f32: return function(float{});
+    case DType::bf16: return function(__nv_bfloat16{});
+    default: failed("{} does not take {} on the GPU: f32 or bf16 is needed", what, name_of(type));
   }
 }
 

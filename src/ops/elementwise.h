@@ -7,26 +7,20 @@
 
 namespace some {
 
-SOME_OP(void, add_into, (Context& ctx, const Tensor& x, Tensor& y),
+SOME_OP(void, add_into, (Context & ctx, const Tensor& x, Tensor& y),
         (ctx, x, y))  // y += x; same shape; types may differ (compute/master)
-SOME_OP(void, convert, (Context& ctx, const Tensor& x, Tensor& y),
-        (ctx, x, y))  // y = x in y's type
-SOME_OP(void, fill, (Context& ctx, double value, Tensor& x),
-        (ctx, value, x))
+SOME_OP(void, convert, (Context & ctx, const Tensor& x, Tensor& y), (ctx, x, y))  // y = x in y's type
+SOME_OP(void, fill, (Context & ctx, double value, Tensor& x), (ctx, value, x))
 // out[0] = sum of x, in a fixed order; x, out: master
-SOME_OP(void, sum_all, (Context& ctx, const Tensor& x, Tensor& out),
-        (ctx, x, out))
+SOME_OP(void, sum_all, (Context & ctx, const Tensor& x, Tensor& out), (ctx, x, out))
 // y[i] = x[rows[i]]; rows: i32 [N]
-SOME_OP(void, gather_rows, (Context& ctx, const Tensor& x, const Tensor& rows, Tensor& y),
-        (ctx, x, rows, y))
+SOME_OP(void, gather_rows, (Context & ctx, const Tensor& x, const Tensor& rows, Tensor& y), (ctx, x, rows, y))
 // y = exp(x); x, y: master
-SOME_OP(void, exponential, (Context& ctx, const Tensor& x, Tensor& y),
-        (ctx, x, y))
+SOME_OP(void, exponential, (Context & ctx, const Tensor& x, Tensor& y), (ctx, x, y))
 // y += a * b, element by element; master
-SOME_OP(void, multiply_add, (Context& ctx, const Tensor& a, const Tensor& b, Tensor& y),
-        (ctx, a, b, y))
+SOME_OP(void, multiply_add, (Context & ctx, const Tensor& a, const Tensor& b, Tensor& y), (ctx, a, b, y))
 // totals[l][e] += sum over the columns of counts[l][e, :], for each layer l; counts: i32 [E, k], totals: i64 [E]
-SOME_OP(void, add_counts, (Context& ctx, std::span<const Tensor> counts, std::span<const Tensor> totals),
+SOME_OP(void, add_counts, (Context & ctx, std::span<const Tensor> counts, std::span<const Tensor> totals),
         (ctx, counts, totals))
 inline void add_counts(Context& ctx, const Tensor& counts, const Tensor& total) {
   add_counts(ctx, std::span(&counts, 1), std::span(&total, 1));

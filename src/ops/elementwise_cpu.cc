@@ -15,14 +15,10 @@ constexpr std::int64_t grain = 16384;
 template <typename Body>
 void with_type(const Tensor& x, Body&& body) {
   switch (x.dtype()) {
-    case DType::f32:
-      return body(float{});
-    case DType::f64:
-      return body(double{});
-    case DType::bf16:
-      return body(BFloat16{});
-    default:
-      failed("this operation works on real numbers, not on {}", name_of(x.dtype()));
+    case DType::f32: return body(float{});
+    case DType::f64: return body(double{});
+    case DType::bf16: return body(BFloat16{});
+    default: failed("this operation works on real numbers, not on {}", name_of(x.dtype()));
   }
 }
 

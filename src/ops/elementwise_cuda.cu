@@ -132,18 +132,14 @@ void fill(Context& ctx, double value, Tensor& x) {
     return;
   }
   switch (x.dtype()) {
-    case DType::f32:
-      return for_each(ctx, x.elements(), Fill<float>{static_cast<float>(value), floats(x)});
+    case DType::f32: return for_each(ctx, x.elements(), Fill<float>{static_cast<float>(value), floats(x)});
     case DType::bf16:
       return for_each(
           ctx, x.elements(),
           Fill<__nv_bfloat16>{__float2bfloat16_rn(static_cast<float>(value)), elements_of<__nv_bfloat16>(x)});
-    case DType::i32:
-      return for_each(ctx, x.elements(), Fill<std::int32_t>{static_cast<std::int32_t>(value), ints(x)});
-    case DType::i64:
-      return for_each(ctx, x.elements(), Fill<long long>{static_cast<long long>(value), longs(x)});
-    case DType::f64:
-      break;
+    case DType::i32: return for_each(ctx, x.elements(), Fill<std::int32_t>{static_cast<std::int32_t>(value), ints(x)});
+    case DType::i64: return for_each(ctx, x.elements(), Fill<long long>{static_cast<long long>(value), longs(x)});
+    case DType::f64: break;
   }
   failed("fill does not take {} on the GPU", name_of(x.dtype()));
 }

@@ -8,12 +8,13 @@ namespace some {
 
 // out[t] = sqrt(d) * embed[tokens[t]] + PE[positions[t]] (the second term only when `sinusoidal`).
 // tokens, positions: i32 [T]; out: [T, d] compute.
-SOME_OP(void, embed_forward, (Context& ctx, const Tensor& tokens, const Tensor& positions, const Param& embed,
-          bool sinusoidal, Tensor& out),
+SOME_OP(void, embed_forward,
+        (Context & ctx, const Tensor& tokens, const Tensor& positions, const Param& embed, bool sinusoidal,
+         Tensor& out),
         (ctx, tokens, positions, embed, sinusoidal, out))
 
 // embed.grad[v] += sqrt(d) * sum of dout[t] over the t with tokens[t] == v, in the order of t.
-SOME_OP(void, embed_backward, (Context& ctx, const Tensor& tokens, const Tensor& dout, const Param& embed),
+SOME_OP(void, embed_backward, (Context & ctx, const Tensor& tokens, const Tensor& dout, const Param& embed),
         (ctx, tokens, dout, embed))
 
 }  // namespace some

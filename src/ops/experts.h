@@ -11,12 +11,12 @@ struct DispatchPlan {
   Tensor place;    // i32 [T*k]: where choice t*k+i stands in `order`
   Tensor offsets;  // i32 [E+1]: expert e has order[offsets[e]] .. order[offsets[e+1]-1]
   int experts = 0;
-  Tensor tiles;    // the GPU's table of row tiles (ops/grouped_gemm.h); empty on the CPU, and made anew where it is missing
+  Tensor
+      tiles;  // the GPU's table of row tiles (ops/grouped_gemm.h); empty on the CPU, and made anew where it is missing
 };
 
 // Allocates the plan's tensors from the context's arena. indices: i32 [T, k].
-SOME_OP(DispatchPlan, make_dispatch, (Context& ctx, const Tensor& indices, int experts),
-        (ctx, indices, experts))
+SOME_OP(DispatchPlan, make_dispatch, (Context & ctx, const Tensor& indices, int experts), (ctx, indices, experts))
 
 struct ExpertWeights {
   Tensor down;  // [E, f, d] compute (W_down)
@@ -25,26 +25,28 @@ struct ExpertWeights {
 
 // pre[j] = W_down x of the j-th choice in plan order: [T*k, f] compute, kept for the backward pass.
 // y[t] = sum_i gate[t,i] * W_up GELU(pre) ([T, d]), or sum_i gate[t,i] * GELU(pre) ([T, f]) without W_up; compute.
-SOME_OP(void, experts_forward, (Context& ctx, const Tensor& x, const ExpertWeights& weights,
-          const DispatchPlan& plan, const Tensor& gates, Tensor& pre, Tensor& y),
+SOME_OP(void, experts_forward,
+        (Context & ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan, const Tensor& gates,
+         Tensor& pre, Tensor& y),
         (ctx, x, weights, plan, gates, pre, y))
 
-struct ExpertGrads {  // master precision, added to; only where experts learn (training = "full", or "lora" before projection)
+struct ExpertGrads {  // master precision, added to; only where experts learn (training = "full", or "lora" before
+                      // projection)
   Tensor down;
   Tensor up;
 };
 
 // dx [T, d] compute is ADDED to; dgates [T, k] master is overwritten; pre may be overwritten. grads may be null.
-SOME_OP(void, experts_backward, (Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
-          const DispatchPlan& plan, const Tensor& gates, Tensor& pre, Tensor& dx, Tensor& dgates, ExpertGrads* grads),
+SOME_OP(void, experts_backward,
+        (Context & ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
+         const Tensor& gates, Tensor& pre, Tensor& dx, Tensor& dgates, ExpertGrads* grads),
         (ctx, dy, x, weights, plan, gates, pre, dx, dgates, grads))
 
 // training = "lora": effective = frozen + B A for each expert. frozen, effective: [E, out, in] compute; a: [E, r, in],
 // b: [E, out, r] master.
-SOME_OP(void, lora_merge, (Context& ctx, const Tensor& frozen, const Tensor& a, const Tensor& b, Tensor& effective),
+SOME_OP(void, lora_merge, (Context & ctx, const Tensor& frozen, const Tensor& a, const Tensor& b, Tensor& effective),
         (ctx, frozen, a, b, effective))
 // a.grad += B^T dW, b.grad += dW A^T; dw: [E, out, in] master.
-SOME_OP(void, lora_project, (Context& ctx, const Tensor& dw, const Param& a, const Param& b),
-        (ctx, dw, a, b))
+SOME_OP(void, lora_project, (Context & ctx, const Tensor& dw, const Param& a, const Param& b), (ctx, dw, a, b))
 
 }  // namespace some

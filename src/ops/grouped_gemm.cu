@@ -172,12 +172,9 @@ Kernel choose_kernel(const Context& ctx, const GroupedProduct& product) {
 int row_sum_slots(const Context& ctx, const GroupedProduct& product) {
   const auto parts = [&](int width) { return static_cast<int>((product.columns + width - 1) / width); };
   switch (choose_kernel(ctx, product)) {
-    case Kernel::plain:
-      return parts(64);
-    case Kernel::warp:
-      return parts(32);
-    case Kernel::warpgroup:
-      return parts(128);
+    case Kernel::plain: return parts(64);
+    case Kernel::warp: return parts(32);
+    case Kernel::warpgroup: return parts(128);
   }
   return 0;
 }
@@ -185,12 +182,9 @@ int row_sum_slots(const Context& ctx, const GroupedProduct& product) {
 void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel kernel) {
   if (product.rows == 0 || product.columns == 0) return;
   switch (kernel) {
-    case Kernel::plain:
-      return launch_plain(ctx, product);
-    case Kernel::warp:
-      return launch_warp(ctx, product);
-    case Kernel::warpgroup:
-      return launch_warpgroup(ctx, product);
+    case Kernel::plain: return launch_plain(ctx, product);
+    case Kernel::warp: return launch_warp(ctx, product);
+    case Kernel::warpgroup: return launch_warpgroup(ctx, product);
   }
 }
 

@@ -227,10 +227,8 @@ void launch(Context& ctx, const GroupedProduct& product) {
 template <Load kLoad, Columns kColumns>
 void launch_finish(Context& ctx, const GroupedProduct& product) {
   switch (product.finish) {
-    case Finish::store:
-      return launch<kLoad, kColumns, Finish::store>(ctx, product);
-    case Finish::gelu:
-      return launch<kLoad, kColumns, Finish::gelu>(ctx, product);
+    case Finish::store: return launch<kLoad, kColumns, Finish::store>(ctx, product);
+    case Finish::gelu: return launch<kLoad, kColumns, Finish::gelu>(ctx, product);
     case Finish::gelu_backward:
       if constexpr (kColumns != Columns::woven) return launch<kLoad, kColumns, Finish::gelu_backward>(ctx, product);
   }

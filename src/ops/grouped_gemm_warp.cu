@@ -127,12 +127,9 @@ void launch(Context& ctx, const GroupedProduct& product) {
 
 void launch_warp(Context& ctx, const GroupedProduct& product) {
   switch (product.finish) {
-    case Finish::store:
-      return launch<Finish::store>(ctx, product);
-    case Finish::gelu:
-      return launch<Finish::gelu>(ctx, product);
-    case Finish::gelu_backward:
-      return launch<Finish::gelu_backward>(ctx, product);
+    case Finish::store: return launch<Finish::store>(ctx, product);
+    case Finish::gelu: return launch<Finish::gelu>(ctx, product);
+    case Finish::gelu_backward: return launch<Finish::gelu_backward>(ctx, product);
   }
 }
 

@@ -7,7 +7,7 @@
 namespace some {
 
 // What was held before and not finished, because something failed in between, is dropped.
-SOME_OP(void, hold_sums, (Context& ctx), (ctx))
-SOME_OP(void, finish_sums, (Context& ctx), (ctx))
+SOME_OP(void, hold_sums, (Context & ctx), (ctx))
+SOME_OP(void, finish_sums, (Context & ctx), (ctx))
 
 }  // namespace some

@@ -10,12 +10,9 @@ namespace {
 
 cudaDataType_t blas_type(DType type) {
   switch (type) {
-    case DType::f32:
-      return CUDA_R_32F;
-    case DType::bf16:
-      return CUDA_R_16BF;
-    default:
-      failed("the GPU's matrix product does not take {}", name_of(type));
+    case DType::f32: return CUDA_R_32F;
+    case DType::bf16: return CUDA_R_16BF;
+    default: failed("the GPU's matrix product does not take {}", name_of(type));
   }
 }
 

@@ -8,16 +8,17 @@ namespace some {
 
 // sum = x + addend (sum = x when addend is null; then `sum` may share x's memory), y = LN(sum) * weight + bias.
 // x, addend, sum, y: [T, d] compute. mean, rstd: [T] master, kept for the backward pass.
-SOME_OP(void, add_norm_forward, (Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight,
-          const Param& bias, Tensor& sum, Tensor& y, Tensor& mean, Tensor& rstd),
+SOME_OP(void, add_norm_forward,
+        (Context & ctx, const Tensor& x, const Tensor* addend, const Param& weight, const Param& bias, Tensor& sum,
+         Tensor& y, Tensor& mean, Tensor& rstd),
         (ctx, x, addend, weight, bias, sum, y, mean, rstd))
 
 // dsum = gradient of LN with respect to its input, plus `extra` when not null (a gradient that reaches `sum` on another
 // way, as in pre-norm); weight.grad and bias.grad are added to. dsum may share dy's or extra's memory. `copy` when not
 // null: dsum is written there as well (to be added to while dsum is still read); it may share dy's memory.
-SOME_OP(void, norm_backward, (Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& mean,
-          const Tensor& rstd, const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum,
-          Tensor* copy = nullptr),
+SOME_OP(void, norm_backward,
+        (Context & ctx, const Tensor& dy, const Tensor& sum, const Tensor& mean, const Tensor& rstd,
+         const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum, Tensor* copy = nullptr),
         (ctx, dy, sum, mean, rstd, weight, bias, extra, dsum, copy))
 
 }  // namespace some

@@ -166,8 +166,8 @@ __global__ void __launch_bounds__(threads)
     }
   }
   if (partials == nullptr) return;
-  // Both sums over the block's warps: the upper half of the warps hands its numbers over, then the lower half is added
-  // in order.
+    // Both sums over the block's warps: the upper half of the warps hands its numbers over, then the lower half is
+    // added in order.
 #pragma unroll
   for (int which = 0; which < 2; ++which) {
     auto& mine = which == 0 ? scale_sum : shift_sum;

@@ -9,16 +9,15 @@
 namespace some {
 
 // norm[0] = Euclidean length of the flat gradient; master [1], stays on the device. Summed in a fixed order.
-SOME_OP(void, gradient_norm, (Context& ctx, const Tensor& grad, Tensor& norm),
-        (ctx, grad, norm))
+SOME_OP(void, gradient_norm, (Context & ctx, const Tensor& grad, Tensor& norm), (ctx, grad, norm))
 
 struct AdamSettings {
   double lr = 6e-4;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   double clip = 1.0;      // gradients are scaled by min(1, clip / (norm + 1e-6)); 0: never
   std::int64_t step = 1;  // counted from 1, for the bias corrections
-  // Master [3], filled with adam_rates before: a step that is recorded once and played many times (base/graph.h) carries
-  // nothing by value that changes. Empty: lr and step are used.
+  // Master [3], filled with adam_rates before: a step that is recorded once and played many times (base/graph.h)
+  // carries nothing by value that changes. Empty: lr and step are used.
   Tensor rates;
 };
 
@@ -29,10 +28,11 @@ inline std::array<double, 3> adam_rates(const AdamSettings& s) {
           1.0 / std::sqrt(1.0 - std::pow(s.beta2, step))};
 }
 
-// value *= 1 - lr*weight_decay; then the bias-corrected Adam step. All flat [P], master; compute is written anew from value
-// (skipped when it shares value's memory).
-SOME_OP(void, adamw_step, (Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first,
-          Tensor& second, const Tensor& norm, const AdamSettings& settings),
+// value *= 1 - lr*weight_decay; then the bias-corrected Adam step. All flat [P], master; compute is written anew from
+// value (skipped when it shares value's memory).
+SOME_OP(void, adamw_step,
+        (Context & ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second,
+         const Tensor& norm, const AdamSettings& settings),
         (ctx, value, compute, grad, first, second, norm, settings))
 
 }  // namespace some

@@ -1,4 +1,5 @@
-// From router output to chosen experts and gates (spec 3.2 - 3.4). Everything here is in master precision on every device.
+// From router output to chosen experts and gates (spec 3.2 - 3.4). Everything here is in master precision on every
+// device.
 #pragma once
 
 #include "ops/op.h"
@@ -6,15 +7,17 @@
 
 namespace some {
 
-// Queries: q = normalize(raw), and with ground > 0 and a previous query, q = normalize(normalize(raw) + ground * previous).
-// raw, previous, query: [T, d] master; norms: [T, 2] master, the two lengths divided by (the second 1 without grounding).
-SOME_OP(void, query_forward, (Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
-          Tensor& norms),
+// Queries: q = normalize(raw), and with ground > 0 and a previous query, q = normalize(normalize(raw) + ground *
+// previous). raw, previous, query: [T, d] master; norms: [T, 2] master, the two lengths divided by (the second 1
+// without grounding).
+SOME_OP(void, query_forward,
+        (Context & ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query, Tensor& norms),
         (ctx, raw, previous, ground, query, norms))
 // draw = gradient with respect to raw, in master precision (it may share dquery's memory) or compute precision (what
 // the products behind it read); dprevious (master, may be null) is ADDED to.
-SOME_OP(void, query_backward, (Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query,
-          const Tensor& norms, double ground, Tensor& draw, Tensor* dprevious),
+SOME_OP(void, query_backward,
+        (Context & ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms,
+         double ground, Tensor& draw, Tensor* dprevious),
         (ctx, dquery, raw, query, norms, ground, draw, dprevious))
 
 struct Routing {
@@ -25,31 +28,36 @@ struct Routing {
 
 // keys: [E, d] master; temperature: [1] master (on the device, because it may be learnt).
 // choice_given: routing.indices is already filled in (the random-routing control); only scores and gates are computed.
-SOME_OP(void, route_forward, (Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature,
-          bool choice_given, Routing& routing),
+SOME_OP(void, route_forward,
+        (Context & ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given,
+         Routing& routing),
         (ctx, query, keys, temperature, choice_given, routing))
 
-// The control of random routing: k distinct experts for token id v, by a fixed hash of (seed, layer, v); in random order.
-SOME_OP(void, random_choice, (Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer,
-          Tensor& indices),
+// The control of random routing: k distinct experts for token id v, by a fixed hash of (seed, layer, v); in random
+// order.
+SOME_OP(void, random_choice,
+        (Context & ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices),
         (ctx, tokens, experts, seed, layer, indices))
 
 // dquery [T, d] = sum_i dscore_i * keys[index_i]; dtemperature ([1] master) is added to when not null.
-SOME_OP(void, route_backward, (Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
-          const Tensor& temperature, Tensor& dquery, Tensor* dtemperature),
+SOME_OP(void, route_backward,
+        (Context & ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys, const Tensor& temperature,
+         Tensor& dquery, Tensor* dtemperature),
         (ctx, dgates, routing, keys, temperature, dquery, dtemperature))
 
 // Load balancing (spec 5): loss = coefficient * E * sum_e f_e * p_e over the positions with targets[t] >= 0 (all when
 // targets is null), f_e the share of choices that fell on e, p_e the mean of softmax(all scores / temperature). Adds
 // the gradient through p to dquery and the loss to loss[0] (master [1]).
-SOME_OP(void, balance_loss, (Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature,
-          const Tensor& indices, const Tensor* targets, double coefficient, Tensor& dquery, Tensor& loss),
+SOME_OP(void, balance_loss,
+        (Context & ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, const Tensor& indices,
+         const Tensor* targets, double coefficient, Tensor& dquery, Tensor& loss),
         (ctx, query, keys, temperature, indices, targets, coefficient, dquery, loss))
 
-// Keeps the mean gate entropy (nats) over the same positions inside [low, high]: loss = coefficient * distance^2 of the mean
-// entropy from the band, added to loss[0]; its gradient is added to dgates.
-SOME_OP(void, entropy_band_loss, (Context& ctx, const Tensor& gates, const Tensor* targets, double low, double high,
-          double coefficient, Tensor& dgates, Tensor& loss),
+// Keeps the mean gate entropy (nats) over the same positions inside [low, high]: loss = coefficient * distance^2 of the
+// mean entropy from the band, added to loss[0]; its gradient is added to dgates.
+SOME_OP(void, entropy_band_loss,
+        (Context & ctx, const Tensor& gates, const Tensor* targets, double low, double high, double coefficient,
+         Tensor& dgates, Tensor& loss),
         (ctx, gates, targets, low, high, coefficient, dgates, loss))
 
 }  // namespace some

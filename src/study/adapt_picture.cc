@@ -79,22 +79,27 @@ std::string adapt_picture(const nlohmann::json& report) {
   };
   const Axis loss = around(low, high, middle, top);
   draw_axes(svg, x, loss, "tokens read", "loss (nats a token)");
-  curve(loss, [](const Span& s) { return s.frozen; }, frozen_colour);
+  curve(
+      loss, [](const Span& s) { return s.frozen; }, frozen_colour);
   svg.line(left, 82, left + 28, 82, frozen_colour, 3);
   svg.text(left + 36, 86, "frozen keys");
   if (!learnt) return svg.finish();
-  curve(loss, [](const Span& s) { return s.active; }, active_colour);
+  curve(
+      loss, [](const Span& s) { return s.active; }, active_colour);
   svg.line(left + 140, 82, left + 168, 82, active_colour, 3);
   svg.text(left + 176, 86, "learning keys");
   const Axis gain = around(least, most, bottom, lower);
-  svg.text(left, lower - 14, "Gain of learning: loss of the frozen keys less loss of the learning ones", {.bold = true});
+  svg.text(left, lower - 14, "Gain of learning: loss of the frozen keys less loss of the learning ones",
+           {.bold = true});
   draw_axes(svg, x, gain, "tokens read", "gain (nats a token)");
   svg.line(left, gain.at(0), right, gain.at(0), "#444444", 1.2, "5 4");
-  curve(gain, [](const Span& s) { return s.frozen - s.active; }, active_colour);
+  curve(
+      gain, [](const Span& s) { return s.frozen - s.active; }, active_colour);
   const std::string each = spans.size() < report["frozen"]["windows"].size()
                                ? "Each point is the mean of several windows; a"
                                : "Each point is one window; a";
-  svg.text(left, bottom + 70, each + "bove the dashed line learning helps. Every token is predicted before keys learn from it.",
+  svg.text(left, bottom + 70,
+           each + "bove the dashed line learning helps. Every token is predicted before keys learn from it.",
            {.size = 12, .colour = "#555555"});
   return svg.finish();
 }

@@ -40,14 +40,18 @@ double median(std::vector<double> values) {
 Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::uint64_t seed, std::int64_t number) {
   Batch batch;
   batch.offsets.push_back(0);
-  const RandomStream lengths = random_stream(seed, fmt::format("bench.lengths.{}", number)), ids = random_stream(seed, fmt::format("bench.ids.{}", number));
+  const RandomStream lengths = random_stream(seed, fmt::format("bench.lengths.{}", number)),
+                     ids = random_stream(seed, fmt::format("bench.ids.{}", number));
   std::uint64_t drawn = 0;
   for (int r = 0; r < rows; ++r) {
-    const auto real = static_cast<std::int64_t>(std::clamp(215.0 + 85.0 * lengths.normal(static_cast<std::uint64_t>(r)), 60.0, static_cast<double>(std::max(60, model.seq_len))));
+    const auto real = static_cast<std::int64_t>(std::clamp(215.0 + 85.0 * lengths.normal(static_cast<std::uint64_t>(r)),
+                                                           60.0, static_cast<double>(std::max(60, model.seq_len))));
     const std::int64_t used = std::min<std::int64_t>(real, model.seq_len), laid = count_pads ? model.seq_len : used;
     const std::size_t first = batch.tokens.size();
     for (std::int64_t p = 0; p < laid; ++p) {
-      batch.tokens.push_back(p < used ? static_cast<std::int32_t>(3 + ids.below(drawn++, static_cast<std::uint32_t>(model.vocab - 3))) : 1);
+      batch.tokens.push_back(
+          p < used ? static_cast<std::int32_t>(3 + ids.below(drawn++, static_cast<std::uint32_t>(model.vocab - 3)))
+                   : 1);
       batch.positions.push_back(static_cast<std::int32_t>(p));
     }
     for (std::int64_t p = 0; p < laid; ++p) {
@@ -64,7 +68,8 @@ Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::
   return batch;
 }
 
-BenchResult bench_train(const Recipe& recipe, const BenchOptions& options, const std::function<void(int, int)>& progress) {
+BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
+                        const std::function<void(int, int)>& progress) {
   if (options.steps < 1) bad_input("--steps {}: say at least 1", options.steps);
   std::shared_ptr<Context> shared = recipe_context(recipe.train);
   Context& ctx = *shared;
@@ -98,9 +103,11 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options, const
   // On a GPU steps overlap with the host's preparation of the next, as in training: groups of steps are timed.
   const int group = ctx.device == Device::cuda ? 4 : 1;
   for (int i = 0; i < all; i += group) {
-    const double one = timed(ctx, [&] {
-      for (int j = 0; j < group; ++j) step(i + j);
-    }) / group;
+    const double one = timed(ctx,
+                             [&] {
+                               for (int j = 0; j < group; ++j) step(i + j);
+                             }) /
+                       group;
     if (i >= options.warmup) seconds.push_back(one);
     if (progress) progress(std::min(all, i + group), all);
   }

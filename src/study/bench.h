@@ -12,17 +12,17 @@ namespace some {
 
 struct BenchResult {
   std::string device, matrix_library;
-  double step_seconds = 0;         // median
-  double step_spread = 0;          // (90th - 10th percentile) / median
-  double slots_per_second = 0;     // rows * seq_len: what a padded trainer would have computed
+  double step_seconds = 0;      // median
+  double step_spread = 0;       // (90th - 10th percentile) / median
+  double slots_per_second = 0;  // rows * seq_len: what a padded trainer would have computed
   double real_tokens_per_second = 0;
   double real_share = 0;           // real tokens of all slots
   double operations_per_step = 0;  // needed ones (model/operations.h)
   double operations_per_second = 0;
-  double matrix_rate = 0;          // operations a second of the machine's matrix product
+  double matrix_rate = 0;  // operations a second of the machine's matrix product
   double share_of_matrix_rate = 0;
-  double memory_bytes = 0;         // held by the program at most
-  double predicted_bytes = 0;      // what `some info` says for these batches
+  double memory_bytes = 0;     // held by the program at most
+  double predicted_bytes = 0;  // what `some info` says for these batches
 };
 
 struct BenchOptions {
@@ -30,8 +30,10 @@ struct BenchOptions {
   int warmup = 3;
 };
 
-// One training step after another on made-up stories with the lengths of real ones (mean 215 tokens, deviation 85, at least 60).
-BenchResult bench_train(const Recipe& recipe, const BenchOptions& options, const std::function<void(int, int)>& progress);
+// One training step after another on made-up stories with the lengths of real ones (mean 215 tokens, deviation 85, at
+// least 60).
+BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
+                        const std::function<void(int, int)>& progress);
 
 Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::uint64_t seed, std::int64_t number);
 

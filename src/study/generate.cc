@@ -18,14 +18,18 @@ struct Rows {
   std::vector<std::int32_t> tokens, slots, positions, wanted;
 };
 
-// Reads the rows; where keys learn, in pieces that end where an update is due. The attention cache stays valid across updates: it holds keys and values
-// of attention, not of experts.
+// Reads the rows; where keys learn, in pieces that end where an update is due. The attention cache stays valid across
+// updates: it holds keys and values of attention, not of experts.
 class Reader {
  public:
-  Reader(Model& model, const GenerateOptions& options, std::size_t slots) : model_(model), options_(options), cache_(model.make_cache(static_cast<std::int64_t>(slots), model.config().seq_len)) {
+  Reader(Model& model, const GenerateOptions& options, std::size_t slots)
+      : model_(model),
+        options_(options),
+        cache_(model.make_cache(static_cast<std::int64_t>(slots), model.config().seq_len)) {
     pass_.temperature = options.router_temperature;
     if (options.adapt_window <= 0) return;
-    if (model.config().ffn != Ffn::some) bad_input("--adapt: this run has no experts (model.ffn is not \"some\"), so there are no keys that could learn");
+    if (model.config().ffn != Ffn::some)
+      bad_input("--adapt: this run has no experts (model.ffn is not \"some\"), so there are no keys that could learn");
     learner_.emplace(model, choose_rules(model.config().keys, options.adapt_rules), options.adapt_step);
     pass_.observe = [this](int layer, const SomeTape& tape) { learner_->observe(layer, tape, nullptr); };
   }
@@ -36,16 +40,19 @@ class Reader {
       std::size_t last = rows.tokens.size();
       if (learner_) last = std::min(last, first + static_cast<std::size_t>(options_.adapt_window - seen_));
       const auto part = [&](const std::vector<std::int32_t>& all) {
-        return std::vector<std::int32_t>(all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(last));
+        return std::vector<std::int32_t>(all.begin() + static_cast<std::ptrdiff_t>(first),
+                                         all.begin() + static_cast<std::ptrdiff_t>(last));
       };
       std::vector<std::int32_t> wanted;
       for (const std::int32_t row : rows.wanted) {
-        if (row >= static_cast<std::int32_t>(first) && row < static_cast<std::int32_t>(last)) wanted.push_back(row - static_cast<std::int32_t>(first));
+        if (row >= static_cast<std::int32_t>(first) && row < static_cast<std::int32_t>(last))
+          wanted.push_back(row - static_cast<std::int32_t>(first));
       }
       const bool silent = wanted.empty();
       if (silent) wanted.push_back(0);
       model_.context().arena->reset();
-      const std::vector<double> some = read_vector(model_.decode(cache_, part(rows.tokens), part(rows.slots), part(rows.positions), wanted, pass_));
+      const std::vector<double> some =
+          read_vector(model_.decode(cache_, part(rows.tokens), part(rows.slots), part(rows.positions), wanted, pass_));
       if (!silent) logits.insert(logits.end(), some.begin(), some.end());
       if (learner_) {
         learner_->pass_done(static_cast<std::int64_t>(last - first));
@@ -78,13 +85,16 @@ TokenId sample_token(const double* logits, int vocab, const GenerateOptions& opt
   if (options.temperature <= 0) return *std::min_element(order.begin(), order.end(), better);
   std::size_t kept = order.size();
   if (options.top_k > 0) kept = std::min(kept, static_cast<std::size_t>(options.top_k));
-  if (kept < order.size()) std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), better);
-  else if (options.top_p < 1) std::sort(order.begin(), order.end(), better);
+  if (kept < order.size())
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), better);
+  else if (options.top_p < 1)
+    std::sort(order.begin(), order.end(), better);
   order.resize(kept);
   const double largest = logits[*std::min_element(order.begin(), order.end(), better)];
   std::vector<double> weight(order.size());
   double sum = 0;
-  for (std::size_t i = 0; i < order.size(); ++i) sum += weight[i] = std::exp((logits[order[i]] - largest) / options.temperature);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    sum += weight[i] = std::exp((logits[order[i]] - largest) / options.temperature);
   if (options.top_p < 1) {
     // The fewest likeliest tokens that hold top_p of the probability; at least one.
     double held = 0;
@@ -101,10 +111,12 @@ TokenId sample_token(const double* logits, int vocab, const GenerateOptions& opt
   return order.back();
 }
 
-std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts, const GenerateOptions& options,
-                                const TokenObserver& observe) {
-  if (!(options.temperature >= 0) || options.temperature > 100) bad_input("--temperature {}: say a number from 0 (always the likeliest token) to 100", options.temperature);
-  if (!(options.top_p > 0 && options.top_p <= 1)) bad_input("--top-p {}: say a share above 0 and at most 1", options.top_p);
+std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
+                                const GenerateOptions& options, const TokenObserver& observe) {
+  if (!(options.temperature >= 0) || options.temperature > 100)
+    bad_input("--temperature {}: say a number from 0 (always the likeliest token) to 100", options.temperature);
+  if (!(options.top_p > 0 && options.top_p <= 1))
+    bad_input("--top-p {}: say a share above 0 and at most 1", options.top_p);
   if (options.top_k < 0) bad_input("--top-k {}: say 0 (all tokens) or more", options.top_k);
   if (options.adapt_window < 0) bad_input("--adapt-window {}: say at least 1", options.adapt_window);
   if (options.max_tokens < 1) bad_input("--max-tokens {}: say at least 1", options.max_tokens);
@@ -114,9 +126,11 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   Rows rows;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     out[i].prompt = tokenizer.encode(prompts[i]);
-    if (out[i].prompt.empty()) bad_input("prompt {} (\"{}\") gives no token: write at least one word", i + 1, prompts[i]);
+    if (out[i].prompt.empty())
+      bad_input("prompt {} (\"{}\") gives no token: write at least one word", i + 1, prompts[i]);
     if (static_cast<std::int64_t>(out[i].prompt.size()) >= capacity) {
-      bad_input("prompt {} has {} tokens, but the model reads at most model.seq_len = {}: shorten it", i + 1, out[i].prompt.size(), capacity);
+      bad_input("prompt {} has {} tokens, but the model reads at most model.seq_len = {}: shorten it", i + 1,
+                out[i].prompt.size(), capacity);
     }
     for (std::size_t p = 0; p < out[i].prompt.size(); ++p) {
       rows.tokens.push_back(out[i].prompt[p]);

@@ -12,32 +12,33 @@
 namespace some {
 
 struct GenerateOptions {
-  double temperature = 0.8;    // 0: always the likeliest token
-  int top_k = 0;               // 0: all
-  double top_p = 1.0;          // 1: all
+  double temperature = 0.8;  // 0: always the likeliest token
+  int top_k = 0;             // 0: all
+  double top_p = 1.0;        // 1: all
   std::uint64_t seed = 0;
   std::int64_t max_tokens = 200;
   bool stop_at_eos = true;
   double router_temperature = 0;  // 0: eval_temp
-  // Keys go on learning from what is read and written (spec 7): an update after every adapt_window tokens of all prompts together. 0: frozen.
+  // Keys go on learning from what is read and written (spec 7): an update after every adapt_window tokens of all
+  // prompts together. 0: frozen.
   std::int64_t adapt_window = 0;
-  std::string adapt_rules;        // "alpha,beta,delta" in any choice; empty: as the run was trained
-  std::int64_t adapt_step = 0;    // updates of the run so far
+  std::string adapt_rules;      // "alpha,beta,delta" in any choice; empty: as the run was trained
+  std::int64_t adapt_step = 0;  // updates of the run so far
 };
 
 struct Generated {
   std::vector<TokenId> prompt;
-  std::vector<TokenId> tokens;   // the new ones, without EOS
-  std::string text;              // prompt and continuation, decoded together
-  std::string stopped;           // "eos", "length" (max_tokens) or "context" (the model's seq_len is full)
+  std::vector<TokenId> tokens;  // the new ones, without EOS
+  std::string text;             // prompt and continuation, decoded together
+  std::string stopped;          // "eos", "length" (max_tokens) or "context" (the model's seq_len is full)
 };
 
 // Told of each new token of each prompt, for showing text as it comes.
 using TokenObserver = std::function<void(std::size_t prompt, TokenId token)>;
 
 // One continuation a prompt. A prompt without a single token, or one that fills the model's seq_len, is bad input.
-std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts, const GenerateOptions& options,
-                                const TokenObserver& observe = {});
+std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
+                                const GenerateOptions& options, const TokenObserver& observe = {});
 
 // One draw from logits; pure function of (logits, options, stream, position). Exposed for tests.
 TokenId sample_token(const double* logits, int vocab, const GenerateOptions& options, double uniform);

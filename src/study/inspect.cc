@@ -69,15 +69,9 @@ nlohmann::json experts_used_last_epoch(const OpenedRun& run) {
 UsageScale usage_scale(const KeySettings& settings, const std::vector<double>& usage) {
   UsageScale scale;
   switch (settings.usage) {
-    case Usage::ema:
-      scale.name = "choices a step (running mean)";
-      break;
-    case Usage::cumulative:
-      scale.name = "choices since the start";
-      break;
-    case Usage::flux:
-      scale.name = "load over fair load (running mean)";
-      break;
+    case Usage::ema: scale.name = "choices a step (running mean)"; break;
+    case Usage::cumulative: scale.name = "choices since the start"; break;
+    case Usage::flux: scale.name = "load over fair load (running mean)"; break;
   }
   scale.fair = std::accumulate(usage.begin(), usage.end(), 0.0) / static_cast<double>(usage.size());
   return scale;

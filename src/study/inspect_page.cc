@@ -115,8 +115,8 @@ a set is the {top_k} experts that one token chose together.{remarks}</p>
       fmt::arg("top_k", report["top_k"].get<int>()), fmt::arg("loss", evaluation["loss"].get<double>()),
       fmt::arg("bits", evaluation["bits_per_byte"].get<double>()),
       fmt::arg("stories", evaluation["stories"].get<std::int64_t>()),
-      fmt::arg("data", xml_escape(evaluation["data"].get<std::string>())), fmt::arg("rows", rows), fmt::arg("sets", sets),
-      fmt::arg("pictures", pictures), fmt::arg("remarks", remarks),
+      fmt::arg("data", xml_escape(evaluation["data"].get<std::string>())), fmt::arg("rows", rows),
+      fmt::arg("sets", sets), fmt::arg("pictures", pictures), fmt::arg("remarks", remarks),
       fmt::arg("since", report.contains("moved_since_step")
                             ? fmt::format("at step {}", report["moved_since_step"].get<std::int64_t>())
                             : std::string("at the start (no positions were saved)")),

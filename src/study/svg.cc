@@ -13,12 +13,9 @@ namespace {
 
 const char* anchor_name(Anchor anchor) {
   switch (anchor) {
-    case Anchor::middle:
-      return "middle";
-    case Anchor::end:
-      return "end";
-    default:
-      return "start";
+    case Anchor::middle: return "middle";
+    case Anchor::end: return "end";
+    default: return "start";
   }
 }
 
@@ -33,24 +30,12 @@ std::string xml_escape(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const CodePoint point = decode_utf8(text.data() + i, text.data() + text.size());
     switch (point.value) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      case bad_byte:
-        append_utf8(out, 0xFFFD);
-        break;
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      case '\'': out += "&#39;"; break;
+      case bad_byte: append_utf8(out, 0xFFFD); break;
       default:
         // Control characters cannot stand in XML at all.
         if (point.value < 32 && point.value != '\n' && point.value != '\t')

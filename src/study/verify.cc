@@ -4,10 +4,9 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <numbers>
 #include <string_view>
-
-#include <nlohmann/json.hpp>
 
 #include "base/safetensors.h"
 #include "keys/measures.h"
@@ -26,8 +25,9 @@ bool VerifyReport::passed() const {
 }
 
 const Comparison* VerifyReport::worst() const {
-  const auto found = std::max_element(comparisons.begin(), comparisons.end(),
-                                      [](const Comparison& a, const Comparison& b) { return a.error / a.tolerance < b.error / b.tolerance; });
+  const auto found = std::max_element(
+      comparisons.begin(), comparisons.end(),
+      [](const Comparison& a, const Comparison& b) { return a.error / a.tolerance < b.error / b.tolerance; });
   return found == comparisons.end() ? nullptr : &*found;
 }
 
@@ -54,23 +54,28 @@ namespace {
 
 // Which parts of a result a precision can be held to, and how closely.
 struct Tolerances {
-  double values = 0;   // forward and backward results
-  double stepped = 0;  // parameters after optimizer steps: a gradient that is zero but for rounding moves them
-  bool indices = true; // choices must be equal
+  double values = 0;    // forward and backward results
+  double stepped = 0;   // parameters after optimizer steps: a gradient that is zero but for rounding moves them
+  bool indices = true;  // choices must be equal
   bool losses_only = false;
 };
 
 Tolerances tolerances(const VerifyOptions& options) {
   Tolerances out;
-  if (options.precision == "f64") out = {1e-9, 1e-9, true, false};
-  else if (options.precision == "bf16") out = {2e-2, 2e-2, false, true};
-  else if (options.device == "cuda") out = {1e-4, 2e-3, true, false};
-  else out = {2e-5, 2e-3, true, false};
+  if (options.precision == "f64")
+    out = {1e-9, 1e-9, true, false};
+  else if (options.precision == "bf16")
+    out = {2e-2, 2e-2, false, true};
+  else if (options.device == "cuda")
+    out = {1e-4, 2e-3, true, false};
+  else
+    out = {2e-5, 2e-3, true, false};
   if (options.tolerance > 0) out.values = out.stepped = options.tolerance;
   return out;
 }
 
-constexpr std::array<std::string_view, 4> anneal_shapes = {"none", "linear", "cosine", "exponential"};  // as in AnnealShape
+constexpr std::array<std::string_view, 4> anneal_shapes = {"none", "linear", "cosine",
+                                                           "exponential"};  // as in AnnealShape
 
 // How far a fixture's steps have come, as training counts it.
 double progress_of(std::int64_t step, std::int64_t steps) {
@@ -79,7 +84,8 @@ double progress_of(std::int64_t step, std::int64_t steps) {
 
 class Case {
  public:
-  Case(const std::string& path, const VerifyOptions& options) : file_(SafetensorsFile::open(path)), tolerances_(tolerances(options)) {
+  Case(const std::string& path, const VerifyOptions& options)
+      : file_(SafetensorsFile::open(path)), tolerances_(tolerances(options)) {
     report_.file = path;
     const auto kind = file_.metadata().find("kind"), config = file_.metadata().find("config");
     if (kind == file_.metadata().end() || config == file_.metadata().end()) {
@@ -93,10 +99,14 @@ class Case {
   }
 
   VerifyReport run() {
-    if (report_.kind == "layer") layer();
-    else if (report_.kind == "keys") keys();
-    else if (report_.kind == "model") model();
-    else bad_input("{}: unknown kind '{}' (layer, keys or model)", report_.file, report_.kind);
+    if (report_.kind == "layer")
+      layer();
+    else if (report_.kind == "keys")
+      keys();
+    else if (report_.kind == "model")
+      model();
+    else
+      bad_input("{}: unknown kind '{}' (layer, keys or model)", report_.file, report_.kind);
     return std::move(report_);
   }
 
@@ -111,7 +121,8 @@ class Case {
     return ctx_->device == Device::cpu ? typed : typed.to(ctx_->device);
   }
   ModelConfig model_config() const;
-  void compare(const std::string& name, const std::vector<double>& got, double tolerance, const std::vector<bool>* rows = nullptr);
+  void compare(const std::string& name, const std::vector<double>& got, double tolerance,
+               const std::vector<bool>* rows = nullptr);
   void compare(const std::string& name, const Tensor& got, double tolerance, const std::vector<bool>* rows = nullptr) {
     compare(name, read_vector(got), tolerance, rows);
   }
@@ -172,8 +183,10 @@ ModelConfig Case::model_config() const {
   k.key_ema = get("key_ema", 0.0);
   k.usage = static_cast<Usage>(choose("usage", "ema", {"ema", "cumulative", "flux"}));
   const char* constraint = config_.contains("constraint") ? "constraint" : "key_constraint";
-  k.constraint = static_cast<Constraint>(choose(constraint, "normalize", {"normalize", "normalize_used", "clamp", "free"}));
-  k.constraint_order = static_cast<ConstraintOrder>(choose("constraint_order", "before_decay", {"before_decay", "last"}));
+  k.constraint =
+      static_cast<Constraint>(choose(constraint, "normalize", {"normalize", "normalize_used", "clamp", "free"}));
+  k.constraint_order =
+      static_cast<ConstraintOrder>(choose("constraint_order", "before_decay", {"before_decay", "last"}));
   k.beta_inertia = static_cast<BetaInertia>(choose("beta_inertia", "min", {"min", "max"}));
   k.frozen_layers = get("frozen_layers", std::vector<int>());
   k.beta_layer_scale = get("beta_layer_scale", std::vector<double>());
@@ -183,7 +196,8 @@ ModelConfig Case::model_config() const {
     const auto& shapes = anneal_shapes;
     const auto found = std::find(shapes.begin(), shapes.end(), shape);
     if (found == shapes.end()) bad_input("{}: beta_anneal has the unknown shape '{}'", report_.file, shape);
-    k.beta_anneal = {static_cast<AnnealShape>(found - shapes.begin()), anneal.value("start", 1.0), anneal.value("end", 1.0)};
+    k.beta_anneal = {static_cast<AnnealShape>(found - shapes.begin()), anneal.value("start", 1.0),
+                     anneal.value("end", 1.0)};
   }
   c.topk_warmup = get("topk_warmup", 0.0);
   c.balance_loss = get("balance_loss", 0.0);
@@ -195,7 +209,8 @@ ModelConfig Case::model_config() const {
   return c;
 }
 
-void Case::compare(const std::string& name, const std::vector<double>& got, double tolerance, const std::vector<bool>* rows) {
+void Case::compare(const std::string& name, const std::vector<double>& got, double tolerance,
+                   const std::vector<bool>* rows) {
   const Tensor expected_tensor = file_.load("expect." + name);
   const std::vector<double> expected = read_vector(expected_tensor);
   Comparison out{name, 0, tolerance};
@@ -233,11 +248,14 @@ void Case::compare_indices(const std::string& name, const Tensor& got, const std
 void Case::layer() {
   const ModelConfig config = model_config();
   Context& ctx = *ctx_;
-  Model model(ctx_, [&] {
-    ModelConfig one = config;
-    one.layers = 1;
-    return one;
-  }(), true, false);
+  Model model(
+      ctx_,
+      [&] {
+        ModelConfig one = config;
+        one.layers = 1;
+        return one;
+      }(),
+      true, false);
   Layer& layer = model.layers()[0];
   layer.keys.keys = input("keys", ctx.master);
   layer.frozen.down = input("experts.w1", ctx.compute);
@@ -265,7 +283,8 @@ void Case::layer() {
   some_backward(ctx, config, layer, pass, tape, x, dy, nullptr, false, dx);
   if (tolerances_.losses_only) return;
   compare("dx", dx, tolerances_.values);
-  for (const std::string& name : names) compare("d." + name, model.parameters().param("layers.0." + name).grad, tolerances_.values);
+  for (const std::string& name : names)
+    compare("d." + name, model.parameters().param("layers.0." + name).grad, tolerances_.values);
 }
 
 void Case::keys() {
@@ -296,8 +315,10 @@ void Case::keys() {
     const auto found = file_.metadata().find(name);
     if (found == file_.metadata().end()) return;
     const double expected = std::stod(found->second);
-    // Both measures are numbers of about 1. Gini is a difference of usages, so that near 0 an error relative to itself would be one of rounding.
-    report_.comparisons.push_back({name, std::abs(got - expected) / std::max(1.0, std::abs(expected)), tolerances_.values});
+    // Both measures are numbers of about 1. Gini is a difference of usages, so that near 0 an error relative to itself
+    // would be one of rounding.
+    report_.comparisons.push_back(
+        {name, std::abs(got - expected) / std::max(1.0, std::abs(expected)), tolerances_.values});
   };
   measure("gini", gini(read_vector(state.usage)));
   measure("entropy", entropy_bits(read_vector(state.usage)));
@@ -307,7 +328,8 @@ void Case::model() {
   const ModelConfig config = model_config();
   Context& ctx = *ctx_;
   Model model(ctx_, config, true, false);
-  for (const auto& entry : model.parameters().entries()) model.parameters().set(ctx, entry.name, file_.load(entry.name));
+  for (const auto& entry : model.parameters().entries())
+    model.parameters().set(ctx, entry.name, file_.load(entry.name));
   model.parameters().refresh_compute(ctx);
   if (config.ffn == Ffn::some) {
     for (Layer& layer : model.layers()) {
@@ -327,13 +349,14 @@ void Case::model() {
   for (std::int64_t step = 0; step < steps; ++step) {
     // The fixture's rows are padded; where padding is not counted the product's own way is to leave it out altogether.
     Batch batch;
-    std::vector<bool> compared;                 // over the padded positions
-    std::vector<std::int64_t> place;            // padded position of each packed token
+    std::vector<bool> compared;       // over the padded positions
+    std::vector<std::int64_t> place;  // padded position of each packed token
     batch.offsets.push_back(0);
     for (std::int64_t r = 0; r < rows; ++r) {
       const auto id = [&](std::int64_t p) {
         const auto at = static_cast<std::size_t>((step * rows + r) * length + p);
-        return static_cast<std::int32_t>(all_tokens.dtype() == DType::i64 ? all_tokens.data<std::int64_t>()[at] : all_tokens.data<std::int32_t>()[at]);
+        return static_cast<std::int32_t>(all_tokens.dtype() == DType::i64 ? all_tokens.data<std::int64_t>()[at]
+                                                                          : all_tokens.data<std::int32_t>()[at]);
       };
       for (std::int64_t p = 0; p < length; ++p) {
         const bool real = id(p) != pad;
@@ -348,7 +371,8 @@ void Case::model() {
         place.push_back(r * length + p);
       }
       batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
-      batch.longest = std::max<std::int64_t>(batch.longest, batch.offsets.back() - batch.offsets[batch.offsets.size() - 2]);
+      batch.longest =
+          std::max<std::int64_t>(batch.longest, batch.offsets.back() - batch.offsets[batch.offsets.size() - 2]);
     }
     ctx.arena->reset();
     const DeviceBatch device_batch = upload(ctx, batch);
@@ -358,7 +382,8 @@ void Case::model() {
       const std::size_t width = values.size() / place.size();
       std::vector<double> out(static_cast<std::size_t>(rows * length) * width, 0.0);
       for (std::size_t t = 0; t < place.size(); ++t) {
-        std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(t * width), width, out.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(place[t]) * width));
+        std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(t * width), width,
+                    out.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(place[t]) * width));
       }
       return out;
     };
@@ -373,8 +398,8 @@ void Case::model() {
         std::copy(spread_out.begin(), spread_out.end(), indices.data<double>());
         compare_indices(name, indices, &compared);
         if (tolerances_.indices) return;
-        // In bf16 a near tie may fall the other way. What follows a different choice is another function, so from that position
-        // on the row's logits are not compared; how many choices differ is reported.
+        // In bf16 a near tie may fall the other way. What follows a different choice is another function, so from that
+        // position on the row's logits are not compared; how many choices differ is reported.
         const std::vector<double> expected = read_vector(file_.load("expect." + name));
         for (std::int64_t r = 0; r < rows; ++r) {
           bool same = true;
@@ -416,7 +441,9 @@ void Case::model() {
     norms.push_back(read_vector(norm)[0]);
     AdamSettings adam;
     const double progress = static_cast<double>(step) / static_cast<double>(get<std::int64_t>("steps", steps));
-    adam.lr = get("lr", 6e-4) * (get<std::string>("schedule", "cosine") == "cosine" ? (1 + std::cos(std::numbers::pi * progress)) / 2 : 1.0);
+    adam.lr =
+        get("lr", 6e-4) *
+        (get<std::string>("schedule", "cosine") == "cosine" ? (1 + std::cos(std::numbers::pi * progress)) / 2 : 1.0);
     adam.beta1 = betas.at(0);
     adam.beta2 = betas.at(1);
     adam.eps = get("adam_eps", 1e-8);

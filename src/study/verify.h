@@ -9,8 +9,9 @@
 namespace some {
 
 struct Comparison {
-  std::string name;      // of the expected tensor
-  double error = 0;      // largest absolute difference over the expected tensor's largest magnitude; for indices, how many differ
+  std::string name;  // of the expected tensor
+  double error =
+      0;  // largest absolute difference over the expected tensor's largest magnitude; for indices, how many differ
   double tolerance = 0;
   bool passed() const { return error <= tolerance; }
 };

@@ -221,14 +221,9 @@ std::string tell_nature(RandomStream stream) {
         "[The best time to see it is in {month}.|It is most active in {month}, when the days are long.|In {month}, "
         "with a bit of luck, you may meet it at dawn.|Courtship reaches its peak in {month}.]");
   switch (t.dice.below(3)) {
-    case 0:
-      profile(t);
-      break;
-    case 1:
-      sighting(t);
-      break;
-    default:
-      compare(t, *species[1]);
+    case 0: profile(t); break;
+    case 1: sighting(t); break;
+    default: compare(t, *species[1]);
   }
   return std::move(t).finish();
 }

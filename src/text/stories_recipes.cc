@@ -493,14 +493,9 @@ Recipe roast(Telling& t, unsigned servings) {
   t.set("minutes", number(t, 25, 45, 5));
   Recipe r;
   r.title = t.expand("[roasted|oven baked|sticky roasted] {first} with {dip}");
-  r.ingredients = {"{first_line}",
-                   "{second_line}",
-                   "{third_line}",
-                   "[2|3|4] tablespoons of olive oil",
-                   "2 teaspoons of {spice}",
-                   "1 tablespoon of {glaze}",
-                   "a few sprigs of {herb}",
-                   "a small bowl of {dip}"};
+  r.ingredients = {
+      "{first_line}",           "{second_line}",           "{third_line}",           "[2|3|4] tablespoons of olive oil",
+      "2 teaspoons of {spice}", "1 tablespoon of {glaze}", "a few sprigs of {herb}", "a small bowl of {dip}"};
   r.steps = {"Heat the oven to {heat} degrees. [Line|Oil] a large tray.",
              "{first_prep} the {first}. {second_prep} the {second}. {third_prep} the {third}.",
              "Whisk the olive oil, the {glaze} and the {spice} with [half a teaspoon|a pinch] of salt.",

@@ -84,29 +84,18 @@ std::uint8_t classes_of(std::uint32_t c) {
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-      classes = class_letter | class_word;
-      break;
+    case UTF8PROC_CATEGORY_LO: classes = class_letter | class_word; break;
     case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-      classes = class_number | class_word;
-      break;
-    case UTF8PROC_CATEGORY_NO:
-      classes = class_number;
-      break;
+    case UTF8PROC_CATEGORY_NL: classes = class_number | class_word; break;
+    case UTF8PROC_CATEGORY_NO: classes = class_number; break;
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
     case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_PC:
-      classes = class_word;
-      break;
+    case UTF8PROC_CATEGORY_PC: classes = class_word; break;
     case UTF8PROC_CATEGORY_ZS:
     case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-      classes = class_space;
-      break;
-    default:
-      break;
+    case UTF8PROC_CATEGORY_ZP: classes = class_space; break;
+    default: break;
   }
   if ((c >= 0x09 && c <= 0x0D) || c == 0x85) classes = class_space;
   const bool joins = c == 0x200C || c == 0x200D;

@@ -1,12 +1,12 @@
-// Checkpoints of a run folder: checkpoints/step-N/{model,optimizer}.safetensors, written to a temporary folder, flushed, then renamed. The frozen library is
-// never stored: its recipe stands in the run's config.toml, its hash in the checkpoint, and loading rebuilds and compares it.
+// Checkpoints of a run folder: checkpoints/step-N/{model,optimizer}.safetensors, written to a temporary folder,
+// flushed, then renamed. The frozen library is never stored: its recipe stands in the run's config.toml, its hash in
+// the checkpoint, and loading rebuilds and compares it.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "model/model.h"
 

@@ -8,7 +8,8 @@
 namespace some {
 namespace {
 
-constexpr std::int64_t sample_batches = 8, sample_positions = 16384;  // enough for a share of a percent, cheap in every evaluation
+constexpr std::int64_t sample_batches = 8,
+                       sample_positions = 16384;  // enough for a share of a percent, cheap in every evaluation
 constexpr std::size_t shown_cliques = 8;
 
 // Sets and gate entropy of one layer over the first positions that take part.
@@ -76,7 +77,8 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   pass.observe = [&](int layer, const SomeTape& tape) {
     const auto l = static_cast<std::size_t>(layer);
     add_key_sums(ctx, tape.query, tape.routing, taking_part, SumOptions{}, model.key_sums()[l]);
-    if (batches < sample_batches && samples[l].positions < sample_positions) samples[l].add(tape.routing, current->targets, options.count_pads);
+    if (batches < sample_batches && samples[l].positions < sample_positions)
+      samples[l].add(tape.routing, current->targets, options.count_pads);
   };
 
   double real_sum = 0, all_sum = 0, batch_means = 0;
@@ -104,7 +106,8 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
     out.tokens += batch.predicted_real;
     out.bytes += batch.real_bytes;
   }
-  if (out.tokens == 0) bad_input("there is nothing to evaluate: no story of the data predicts a token (stories of one token?)");
+  if (out.tokens == 0)
+    bad_input("there is nothing to evaluate: no story of the data predicts a token (stories of one token?)");
   out.loss = real_sum / static_cast<double>(out.tokens);
   out.bits_per_byte = out.bytes > 0 ? real_sum / static_cast<double>(out.bytes) / std::log(2.0) : 0.0;
   if (options.count_pads) out.padded_loss = all_sum / static_cast<double>(all_count);
@@ -114,7 +117,8 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
       ChoiceMeasures choices;
       const std::vector<double> slots = read_vector(model.key_sums()[l].slot_counts);
       choices.counts.assign(static_cast<std::size_t>(config.experts), 0.0);
-      for (std::size_t i = 0; i < slots.size(); ++i) choices.counts[i / static_cast<std::size_t>(config.top_k)] += slots[i];
+      for (std::size_t i = 0; i < slots.size(); ++i)
+        choices.counts[i / static_cast<std::size_t>(config.top_k)] += slots[i];
       choices.mass = read_vector(model.key_sums()[l].gate_sums);
       samples[l].measure(config.experts, config.top_k, choices);
       out.layers.push_back(std::move(choices));
@@ -149,7 +153,8 @@ nlohmann::json usage_measures(const std::vector<double>& usage) {
           {"experts_used", used}};
 }
 
-nlohmann::json layer_measures(Model& model, const std::vector<ChoiceMeasures>& choices, const std::vector<Tensor>& start) {
+nlohmann::json layer_measures(Model& model, const std::vector<ChoiceMeasures>& choices,
+                              const std::vector<Tensor>& start) {
   nlohmann::json layers = nlohmann::json::array();
   if (model.config().ffn != Ffn::some) return layers;
   const int d = model.config().d_model;
@@ -192,7 +197,8 @@ nlohmann::json layer_measures(Model& model, const std::vector<ChoiceMeasures>& c
       one["distinct_sets"] = choices[l].distinct_sets;
       one["top_sets_share"] = choices[l].top_sets_share;
       one["cliques"] = nlohmann::json::array();
-      for (const Clique& clique : choices[l].cliques) one["cliques"].push_back({{"experts", clique.experts}, {"share", clique.share}});
+      for (const Clique& clique : choices[l].cliques)
+        one["cliques"].push_back({{"experts", clique.experts}, {"share", clique.share}});
     }
     layers.push_back(std::move(one));
   }

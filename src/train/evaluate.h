@@ -2,9 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
-
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "data/token_data.h"
 #include "keys/measures.h"
@@ -25,18 +24,18 @@ struct EvaluateOptions {
 struct ChoiceMeasures {
   std::vector<double> counts, mass;  // by expert
   // The rest is measured on a sample, the first positions of the data set, so that little is read back from a GPU.
-  double gate_entropy = 0;           // mean, nats
-  std::int64_t sampled = 0;          // positions in the sample
-  std::vector<Clique> cliques;       // the most frequent sets of experts chosen together
+  double gate_entropy = 0;      // mean, nats
+  std::int64_t sampled = 0;     // positions in the sample
+  std::vector<Clique> cliques;  // the most frequent sets of experts chosen together
   std::int64_t distinct_sets = 0;
-  double top_sets_share = 0;         // of the E/k most frequent sets: 1 when the experts have fused into groups of k
+  double top_sets_share = 0;  // of the E/k most frequent sets: 1 when the experts have fused into groups of k
 };
 
 struct Evaluation {
-  double loss = 0;            // nats a real token
+  double loss = 0;  // nats a real token
   double bits_per_byte = 0;
-  double padded_loss = -1;    // where pads were counted: over all predicted positions; -1 otherwise
-  double batch_mean_loss = 0; // mean of batch means of what was trained on (padded where pads count)
+  double padded_loss = -1;     // where pads were counted: over all predicted positions; -1 otherwise
+  double batch_mean_loss = 0;  // mean of batch means of what was trained on (padded where pads count)
   std::int64_t tokens = 0, bytes = 0, stories = 0;
   std::vector<ChoiceMeasures> layers;
   double perplexity() const;
@@ -48,7 +47,9 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
 nlohmann::json to_json(const Evaluation& evaluation, const EvaluateOptions& options);  // without the layers
 // Measures of one usage vector (spec 6): gini, entropy, effective experts, load over fair load, experts used.
 nlohmann::json usage_measures(const std::vector<double>& usage);
-// Measures of every layer's key store now, and of `choices` (may be empty). `start`: key positions to measure movement from (may be empty).
-nlohmann::json layer_measures(Model& model, const std::vector<ChoiceMeasures>& choices, const std::vector<Tensor>& start);
+// Measures of every layer's key store now, and of `choices` (may be empty). `start`: key positions to measure movement
+// from (may be empty).
+nlohmann::json layer_measures(Model& model, const std::vector<ChoiceMeasures>& choices,
+                              const std::vector<Tensor>& start);
 
 }  // namespace some

@@ -39,10 +39,12 @@ double measure_matrix_rate(Context& ctx) {
     const auto start = std::chrono::steady_clock::now();
     for (int r = 0; r < repeats; ++r) linear_forward(ctx, x, weight, Param(), y);
     if (gpu) cuda::synchronize();
-    if (i >= 2) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats);
+    if (i >= 2)
+      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats);
   }
   std::sort(seconds.begin(), seconds.end());
-  double rate = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds[seconds.size() / 2];
+  double rate =
+      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds[seconds.size() / 2];
   // The library's own way of using threads may be faster than ours: the larger of the two is the machine's rate.
   if (!gpu && ctx.compute == DType::f32) rate = std::max(rate, cpu::machine_gemm_rate(m, n, k, 0.5));
   return rate;

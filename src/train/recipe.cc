@@ -190,10 +190,8 @@ class Reader {
         if (node.is_number()) return std::vector<double>{};  // filled in when the number of layers is known
         return numbers(key, node, place);
       case SettingKind::numbers:
-      case SettingKind::integers:
-        return numbers(key, node, place);
-      case SettingKind::anneal:
-        return anneal(key, node, place);
+      case SettingKind::integers: return numbers(key, node, place);
+      case SettingKind::anneal: return anneal(key, node, place);
     }
     return Setting();
   }

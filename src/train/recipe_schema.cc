@@ -403,14 +403,10 @@ AnnealShape anneal_shape(const std::string& name) {
 
 std::string RecipeKey::wants() const {
   switch (kind) {
-    case SettingKind::boolean:
-      return "true or false";
-    case SettingKind::integer:
-      return "a whole number" + range_words(*this);
-    case SettingKind::number:
-      return "a number" + range_words(*this);
-    case SettingKind::text:
-      return "a text in quotes";
+    case SettingKind::boolean: return "true or false";
+    case SettingKind::integer: return "a whole number" + range_words(*this);
+    case SettingKind::number: return "a number" + range_words(*this);
+    case SettingKind::text: return "a text in quotes";
     case SettingKind::choice: {
       std::string words;
       for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -422,10 +418,8 @@ std::string RecipeKey::wants() const {
       std::string words = lengths == std::vector<int>{2} ? "a list of two numbers" : "a list of two numbers or []";
       return range_words(*this).empty() ? words : words + ", each" + range_words(*this);
     }
-    case SettingKind::integers:
-      return "a list of whole numbers, each" + range_words(*this);
-    case SettingKind::layer_scale:
-      return "a number or a list of numbers, each" + range_words(*this);
+    case SettingKind::integers: return "a list of whole numbers, each" + range_words(*this);
+    case SettingKind::layer_scale: return "a number or a list of numbers, each" + range_words(*this);
     case SettingKind::anneal:
       return "a table such as {shape = \"linear\", start = 1.0, end = 0.0}, shape \"none\", \"linear\", \"cosine\" or "
              "\"exponential\"";

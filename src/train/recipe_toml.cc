@@ -57,20 +57,13 @@ const TomlNode* TomlNode::find(std::string_view key) const {
 
 std::string TomlNode::describe() const {
   switch (kind) {
-    case Kind::boolean:
-      return boolean ? "true" : "false";
-    case Kind::integer:
-      return fmt::format("the whole number {}", integer);
-    case Kind::number:
-      return "the number " + toml_number(number);
-    case Kind::text:
-      return fmt::format("the text {}", toml_quote(text));
-    case Kind::array:
-      return items.size() == 1 ? "a list of 1 value" : fmt::format("a list of {} values", items.size());
-    case Kind::table:
-      return "a table";
-    case Kind::date:
-      return "a date or time";
+    case Kind::boolean: return boolean ? "true" : "false";
+    case Kind::integer: return fmt::format("the whole number {}", integer);
+    case Kind::number: return "the number " + toml_number(number);
+    case Kind::text: return fmt::format("the text {}", toml_quote(text));
+    case Kind::array: return items.size() == 1 ? "a list of 1 value" : fmt::format("a list of {} values", items.size());
+    case Kind::table: return "a table";
+    case Kind::date: return "a date or time";
   }
   return "";
 }

@@ -26,19 +26,23 @@ std::shared_ptr<Context> recipe_context(const TrainConfig& train) {
 
 Recipe read_run_recipe(const std::string& folder) {
   const RunPaths paths{folder};
-  if (!fs::is_directory(folder)) bad_input("there is no run folder {}; 'some train RECIPE --out {}' makes one", folder, folder);
+  if (!fs::is_directory(folder))
+    bad_input("there is no run folder {}; 'some train RECIPE --out {}' makes one", folder, folder);
   if (!fs::exists(paths.config())) bad_input("{} is not a run folder: it has no config.toml", folder);
   return load_recipe(paths.config(), {});
 }
 
 OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
-  OpenedRun run{RunPaths{folder}, read_run_recipe(folder), Tokenizer::load(RunPaths{folder}.tokenizer()), nullptr, nullptr, 0};
+  OpenedRun run{
+      RunPaths{folder}, read_run_recipe(folder), Tokenizer::load(RunPaths{folder}.tokenizer()), nullptr, nullptr, 0};
   const CheckpointName checkpoint = find_checkpoint(folder, options.checkpoint);
   TrainConfig train = run.recipe.train;
   train.device = options.device;
   const Device device = choose_device(options.device);
-  if (!options.precision.empty()) train.precision = options.precision;
-  else if (device == Device::cpu && train.precision == "bf16") train.precision = "fp32";
+  if (!options.precision.empty())
+    train.precision = options.precision;
+  else if (device == Device::cpu && train.precision == "bf16")
+    train.precision = "fp32";
   run.ctx = recipe_context(train);
   run.recipe.model.vocab = run.tokenizer.vocab_size();
   run.model = std::make_unique<Model>(run.ctx, run.recipe.model, false);

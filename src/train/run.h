@@ -1,4 +1,5 @@
-// A run folder: config.toml (resolved), tokenizer.json, metrics.jsonl, events.out.tfevents, timing.jsonl, checkpoints/, keys/.
+// A run folder: config.toml (resolved), tokenizer.json, metrics.jsonl, events.out.tfevents, timing.jsonl, checkpoints/,
+// keys/.
 #pragma once
 
 #include <memory>
@@ -15,9 +16,11 @@ struct RunPaths {
   std::string config() const { return folder + "/config.toml"; }
   std::string tokenizer() const { return folder + "/tokenizer.json"; }
   std::string metrics() const { return folder + "/metrics.jsonl"; }
-  std::string timing() const { return folder + "/timing.jsonl"; }  // what may differ between identical runs: seconds and rates
+  std::string timing() const {
+    return folder + "/timing.jsonl";
+  }  // what may differ between identical runs: seconds and rates
   std::string events() const { return folder + "/events.out.tfevents"; }  // the metrics for TensorBoard
-  std::string cache() const;                                       // tokenised data, shared by the runs of one parent folder
+  std::string cache() const;  // tokenised data, shared by the runs of one parent folder
 };
 
 // A trained model, ready to be studied. Throws bad_input when the folder is not a run or is damaged.

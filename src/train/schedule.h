@@ -12,9 +12,11 @@
 namespace some {
 
 inline double learning_rate(const TrainConfig& train, std::int64_t step, std::int64_t total) {
-  if (step < train.warmup_steps) return train.lr * static_cast<double>(step + 1) / static_cast<double>(train.warmup_steps);
+  if (step < train.warmup_steps)
+    return train.lr * static_cast<double>(step + 1) / static_cast<double>(train.warmup_steps);
   if (train.schedule == "constant") return train.lr;
-  const double progress = static_cast<double>(step - train.warmup_steps) / static_cast<double>(std::max<std::int64_t>(1, total - train.warmup_steps));
+  const double progress = static_cast<double>(step - train.warmup_steps) /
+                          static_cast<double>(std::max<std::int64_t>(1, total - train.warmup_steps));
   return train.lr * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
 }
 
@@ -23,11 +25,12 @@ inline int scheduled_top_k(const ModelConfig& model, std::int64_t step, std::int
   return static_cast<double>(step) < model.topk_warmup * static_cast<double>(total) ? 1 : model.top_k;
 }
 
-// The training temperature of an epoch (counted from 0): constant, or falling by equal steps towards train_temp_end, which it never
-// reaches, as the published v3.5 had it.
+// The training temperature of an epoch (counted from 0): constant, or falling by equal steps towards train_temp_end,
+// which it never reaches, as the published v3.5 had it.
 inline double scheduled_temperature(const ModelConfig& model, std::int64_t epoch, int epochs) {
   if (model.train_temp_end < 0) return model.train_temp;
-  return model.train_temp - (model.train_temp - model.train_temp_end) * static_cast<double>(epoch) / static_cast<double>(std::max(1, epochs));
+  return model.train_temp - (model.train_temp - model.train_temp_end) * static_cast<double>(epoch) /
+                                static_cast<double>(std::max(1, epochs));
 }
 
 }  // namespace some

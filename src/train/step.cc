@@ -55,10 +55,10 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
     if (!graphs_ || batches[0].size() != batches[0].rows() * config.seq_len) {
       work();
     } else {
-      run_or_replay({batches[0].size(), batches[0].rows(), batches[0].longest, batch.tokens.raw(),
-                     ctx.arena->generation(), pass.top_k, pass.temperature, pass.loss_scale, keys_due,
-                     keys_due ? model_.decays_due() : 0},
-                    work);
+      run_or_replay(
+          {batches[0].size(), batches[0].rows(), batches[0].longest, batch.tokens.raw(), ctx.arena->generation(),
+           pass.top_k, pass.temperature, pass.loss_scale, keys_due, keys_due ? model_.decays_due() : 0},
+          work);
     }
     return outcome_;
   }
@@ -97,8 +97,8 @@ void TrainStep::finish(const AdamSettings& adam, const StepPlan& plan, bool keys
 }
 
 void TrainStep::run_or_replay(Kind kind, const std::function<void()>& work) {
-  const auto found = std::find_if(recordings_.begin(), recordings_.end(),
-                                  [&](const Recording& one) { return one.kind == kind; });
+  const auto found =
+      std::find_if(recordings_.begin(), recordings_.end(), [&](const Recording& one) { return one.kind == kind; });
   if (found == recordings_.end()) {
     work();
     kind.generation = model_.context().arena->generation();

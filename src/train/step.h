@@ -14,7 +14,7 @@ namespace some {
 
 // What the schedules say of a step.
 struct StepPlan {
-  std::int64_t step = 0;   // counted from 0
+  std::int64_t step = 0;  // counted from 0
   double lr = 0;
   int top_k = 0;           // 0: the configured one
   double temperature = 0;  // 0: train_temp
@@ -23,9 +23,9 @@ struct StepPlan {
 
 // On a GPU, a step of a shape that comes again (rows laid out to their full length, one micro-batch) is recorded and
 // from then on launched as one piece. What changes from step to step lies in memory: the batch, put to the same place,
-// and the optimizer's rates. Everything else that a step is given by value is its Kind: a new kind is computed launch by
-// launch first, which also takes the memory it needs, and recorded when it comes again. The results are the same to the
-// bit: the same kernels read the same numbers.
+// and the optimizer's rates. Everything else that a step is given by value is its Kind: a new kind is computed launch
+// by launch first, which also takes the memory it needs, and recorded when it comes again. The results are the same to
+// the bit: the same kernels read the same numbers.
 class TrainStep {
  public:
   TrainStep(Model& model, const TrainConfig& train, bool count_pads, bool graphs = true);

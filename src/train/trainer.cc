@@ -27,14 +27,14 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 // What a run must remember besides parameters and keys to go on exactly where it stopped.
 struct State {
-  std::int64_t step = 0;         // optimizer steps done
-  double epoch_loss = 0;         // sum of the losses of this epoch's steps
+  std::int64_t step = 0;  // optimizer steps done
+  double epoch_loss = 0;  // sum of the losses of this epoch's steps
   std::int64_t epoch_steps = 0;
-  double line_loss = 0;          // since the last metrics line
+  double line_loss = 0;  // since the last metrics line
   std::int64_t line_steps = 0;
   double best = INFINITY;
   std::int64_t best_step = -1;
-  std::int64_t since_best = 0;   // evaluations without improvement
+  std::int64_t since_best = 0;  // evaluations without improvement
   std::int64_t metrics_bytes = 0;
   std::uint64_t data_hash = 0;
   std::int64_t next_epoch_end = 0;  // epochs already closed
@@ -42,9 +42,17 @@ struct State {
 };
 
 nlohmann::json to_json(const State& s) {
-  nlohmann::json out{{"step", s.step},           {"epoch_loss", s.epoch_loss}, {"epoch_steps", s.epoch_steps},         {"line_loss", s.line_loss},
-                     {"line_steps", s.line_steps}, {"best_step", s.best_step},   {"since_best", s.since_best},           {"metrics_bytes", s.metrics_bytes},
-                     {"data_hash", hex(s.data_hash)}, {"epochs_closed", s.next_epoch_end}, {"finished", s.finished}};
+  nlohmann::json out{{"step", s.step},
+                     {"epoch_loss", s.epoch_loss},
+                     {"epoch_steps", s.epoch_steps},
+                     {"line_loss", s.line_loss},
+                     {"line_steps", s.line_steps},
+                     {"best_step", s.best_step},
+                     {"since_best", s.since_best},
+                     {"metrics_bytes", s.metrics_bytes},
+                     {"data_hash", hex(s.data_hash)},
+                     {"epochs_closed", s.next_epoch_end},
+                     {"finished", s.finished}};
   if (std::isfinite(s.best)) out["best"] = s.best;
   return out;
 }
@@ -68,8 +76,10 @@ State state_from(const nlohmann::json& j) {
 
 void check_enough_stories(std::int64_t stories, const TrainConfig& train) {
   if (stories / train.batch / train.accumulate > 0) return;
-  bad_input("data.train holds {} stories, fewer than one step needs (train.batch {} x train.accumulate {}): lower train.batch or bring more text", stories, train.batch,
-            train.accumulate);
+  bad_input(
+      "data.train holds {} stories, fewer than one step needs (train.batch {} x train.accumulate {}): lower "
+      "train.batch or bring more text",
+      stories, train.batch, train.accumulate);
 }
 
 class Trainer {
@@ -111,13 +121,16 @@ class Trainer {
   void resume(const CheckpointName& checkpoint) {
     state_ = state_from(load_checkpoint(checkpoint, *model_, true));
     if (state_.data_hash != data_hash_) {
-      bad_input("{}: the training text or tokenizer is not the one this run was started with (hash {} then, {} now); bring the same data back", paths_.folder,
-                hex(state_.data_hash), hex(data_hash_));
+      bad_input(
+          "{}: the training text or tokenizer is not the one this run was started with (hash {} then, {} now); bring "
+          "the same data back",
+          paths_.folder, hex(state_.data_hash), hex(data_hash_));
     }
     // Lines written after this checkpoint will be written again, the same.
     if (fs::exists(paths_.metrics())) {
       if (static_cast<std::int64_t>(fs::file_size(paths_.metrics())) < state_.metrics_bytes) {
-        bad_input("{} is shorter than it was at the checkpoint of step {}; it was changed by hand", paths_.metrics(), state_.step);
+        bad_input("{} is shorter than it was at the checkpoint of step {}; it was changed by hand", paths_.metrics(),
+                  state_.step);
       }
       fs::resize_file(paths_.metrics(), static_cast<std::uintmax_t>(state_.metrics_bytes));
     }
@@ -217,9 +230,12 @@ void Trainer::flush() {
     const std::int64_t step = pending_[i].step + 1;
     if (!std::isfinite(last_loss_) || !std::isfinite(last_norm_)) {
       const auto checkpoints = list_checkpoints(paths_.folder);
-      failed("the loss became {} (gradient norm {}) at step {}: the run is stopped. {} To go on, lower train.lr, add train.warmup_steps, or set model.norm = \"pre\".", last_loss_,
-             last_norm_, step,
-             checkpoints.empty() ? std::string("No checkpoint was written yet.") : fmt::format("The last good checkpoint is {}.", checkpoints.back().folder));
+      failed(
+          "the loss became {} (gradient norm {}) at step {}: the run is stopped. {} To go on, lower train.lr, add "
+          "train.warmup_steps, or set model.norm = \"pre\".",
+          last_loss_, last_norm_, step,
+          checkpoints.empty() ? std::string("No checkpoint was written yet.")
+                              : fmt::format("The last good checkpoint is {}.", checkpoints.back().folder));
     }
     state_.epoch_loss += last_loss_;
     state_.epoch_steps += 1;
@@ -227,11 +243,11 @@ void Trainer::flush() {
     state_.line_steps += 1;
     if (step % recipe_.train.measure_every == 0 || step == total_) {
       nlohmann::json line{{"kind", "train"},
-             {"step", step},
-             {"epoch", static_cast<double>(step) / static_cast<double>(steps_per_epoch_)},
-             {"loss", state_.line_loss / static_cast<double>(state_.line_steps)},
-             {"lr", pending_[i].lr},
-             {"gradient_norm", last_norm_}};
+                          {"step", step},
+                          {"epoch", static_cast<double>(step) / static_cast<double>(steps_per_epoch_)},
+                          {"loss", state_.line_loss / static_cast<double>(state_.line_steps)},
+                          {"lr", pending_[i].lr},
+                          {"gradient_norm", last_norm_}};
       // Balance loss and entropy band, where there are any; of this step, as the gradient norm is.
       if (recipe_.model.ffn == Ffn::some && (recipe_.model.balance_loss > 0 || recipe_.model.entropy_high >= 0)) {
         line["auxiliary_loss"] = read_vector(model_->auxiliary_loss())[0];
@@ -253,7 +269,9 @@ void Trainer::evaluate_now() {
   if (evaluated_at_ == state_.step) return;
   evaluated_at_ = state_.step;
   const Evaluation evaluation = evaluate(*model_, corpora_.valid, evaluate_options_);
-  nlohmann::json line{{"kind", "eval"}, {"step", state_.step}, {"epoch", static_cast<double>(state_.step) / static_cast<double>(steps_per_epoch_)}};
+  nlohmann::json line{{"kind", "eval"},
+                      {"step", state_.step},
+                      {"epoch", static_cast<double>(state_.step) / static_cast<double>(steps_per_epoch_)}};
   line.update(some::to_json(evaluation, evaluate_options_));
   line["layers"] = layer_measures(*model_, evaluation.layers, start_keys_);
   line["middle_layer"] = recipe_.model.layers / 2;
@@ -306,10 +324,11 @@ TrainResult Trainer::run() {
   const auto started = Clock::now();
   const std::int64_t first = state_.step;
   {
-    // An epoch may hold batches that do not fill a step of several micro-batches: those are passed over, so that every epoch begins
-    // with its own order.
+    // An epoch may hold batches that do not fill a step of several micro-batches: those are passed over, so that every
+    // epoch begins with its own order.
     const std::int64_t spare = corpora_.train.stories() / train.batch - steps_per_epoch_ * train.accumulate;
-    BatchLoader loader(corpora_.train, batch_options_, train.batch, recipe_.seed, state_.step * train.accumulate + epoch_of(state_.step) * spare);
+    BatchLoader loader(corpora_.train, batch_options_, train.batch, recipe_.seed,
+                       state_.step * train.accumulate + epoch_of(state_.step) * spare);
     ticks_.push_back({Clock::now(), state_.step, 0, 0, 0});
     while (state_.step < total_ && !state_.finished) {
       one_step(loader);
@@ -337,24 +356,28 @@ TrainResult Trainer::run() {
         progress.slots_per_second = (ticks_.back().slots - ticks_.front().slots) / span;
         progress.operations_per_second = (ticks_.back().operations - ticks_.front().operations) / span;
         progress.matrix_rate = matrix_rate_;
-        progress.seconds_left = span / static_cast<double>(ticks_.back().step - ticks_.front().step) * static_cast<double>(total_ - state_.step);
+        progress.seconds_left = span / static_cast<double>(ticks_.back().step - ticks_.front().step) *
+                                static_cast<double>(total_ - state_.step);
         hooks_.step(progress);
       }
       const bool last = state_.step == total_;
       bool stop_early = false;
-      if (train.save_keys_every > 0 && state_.step % train.save_keys_every == 0) save_key_positions(paths_.folder, state_.step, *model_);
+      if (train.save_keys_every > 0 && state_.step % train.save_keys_every == 0)
+        save_key_positions(paths_.folder, state_.step, *model_);
       if (epoch_end || last || (train.eval_every > 0 && state_.step % train.eval_every == 0)) {
         evaluate_now();
         stop_early = train.patience > 0 && state_.since_best >= train.patience;
       }
       if (epoch_end || last) close_epoch();
       if (last || stop_early) state_.finished = true;
-      const bool due = epoch_end || last || stop_early || (train.checkpoint_every > 0 && state_.step % train.checkpoint_every == 0) ||
+      const bool due = epoch_end || last || stop_early ||
+                       (train.checkpoint_every > 0 && state_.step % train.checkpoint_every == 0) ||
                        state_.best_step == state_.step;
       if (due) save();
       if (stop_early && !last) {
         result_.stopped_early = true;
-        log_info("stopped early: {} evaluations without improvement (best {:.4f} at step {})", state_.since_best, state_.best, state_.best_step);
+        log_info("stopped early: {} evaluations without improvement (best {:.4f} at step {})", state_.since_best,
+                 state_.best, state_.best_step);
       }
       const int signal = hooks_.stop_signal ? hooks_.stop_signal() : 0;
       if (signal != 0 && !state_.finished) {
@@ -389,13 +412,15 @@ TrainResult Trainer::run() {
 
 TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks) {
   const RunPaths paths{folder};
-  if (fs::exists(paths.config())) bad_input("{} already holds a run: go on with 'some train --resume {}', or choose another --out", folder, folder);
+  if (fs::exists(paths.config()))
+    bad_input("{} already holds a run: go on with 'some train --resume {}', or choose another --out", folder, folder);
   if (fs::exists(folder) && !fs::is_directory(folder)) bad_input("--out {} is a file, not a folder", folder);
   check_config(recipe.model);
   recipe_context(recipe.train);  // a device or precision that is not there is told before anything is read or written
   const DataOutlook outlook = look_at_data(recipe.data, recipe.model.seq_len);
   if (outlook.train_stories > 0) check_enough_stories(outlook.train_stories, recipe.train);
-  Corpora corpora = load_corpora(recipe.data, recipe.seed, paths.cache(), hooks.prepare ? hooks.prepare : DataProgress());
+  Corpora corpora =
+      load_corpora(recipe.data, recipe.seed, paths.cache(), hooks.prepare ? hooks.prepare : DataProgress());
   Trainer trainer(recipe, folder, corpora, hooks);
   fs::create_directories(folder);
   corpora.tokenizer.save(paths.tokenizer());
@@ -408,8 +433,10 @@ TrainResult start_run(const Recipe& recipe, const std::string& folder, const Tra
 TrainResult resume_run(const std::string& folder, const std::vector<std::string>& changes, const TrainHooks& hooks) {
   read_run_recipe(folder);
   for (const std::string& change : changes) {
-    if (change.rfind("train.device=", 0) != 0 && change.rfind("train.threads=", 0) != 0 && change.rfind("train.precision=", 0) != 0) {
-      bad_input("{}: a resumed run keeps its recipe; only train.device, train.precision and train.threads may change", change);
+    if (change.rfind("train.device=", 0) != 0 && change.rfind("train.threads=", 0) != 0 &&
+        change.rfind("train.precision=", 0) != 0) {
+      bad_input("{}: a resumed run keeps its recipe; only train.device, train.precision and train.threads may change",
+                change);
     }
   }
   const RunPaths paths{folder};

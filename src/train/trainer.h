@@ -2,9 +2,8 @@
 #pragma once
 
 #include <functional>
-#include <string>
-
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "train/evaluate.h"
 #include "train/recipe.h"
@@ -22,23 +21,24 @@ struct TrainProgress {
 };
 
 struct TrainHooks {
-  std::function<void(const TrainProgress&)> step;                        // after each step whose loss was read back
-  std::function<void(const nlohmann::json& line)> evaluated;             // the metrics line of an evaluation
+  std::function<void(const TrainProgress&)> step;             // after each step whose loss was read back
+  std::function<void(const nlohmann::json& line)> evaluated;  // the metrics line of an evaluation
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> prepare;
   std::function<int()> stop_signal;  // 0: go on; otherwise the number of a signal: finish the step, save, return
 };
 
 struct TrainResult {
   std::int64_t steps = 0;
-  int stopped_by = 0;        // signal number; 0: the run is finished
+  int stopped_by = 0;  // signal number; 0: the run is finished
   bool stopped_early = false;
   Evaluation final_evaluation;  // of the last evaluation in this call
 };
 
-// Makes the folder (bad_input when it already holds a run) and trains. Nothing is written when the recipe or the data are wrong.
+// Makes the folder (bad_input when it already holds a run) and trains. Nothing is written when the recipe or the data
+// are wrong.
 TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks);
-// Goes on from the last checkpoint, or from the beginning when there is none yet. `changes` may name what may differ on resuming: train.device,
-// train.threads, train.precision.
+// Goes on from the last checkpoint, or from the beginning when there is none yet. `changes` may name what may differ on
+// resuming: train.device, train.threads, train.precision.
 TrainResult resume_run(const std::string& folder, const std::vector<std::string>& changes, const TrainHooks& hooks);
 bool run_is_finished(const std::string& folder);
 

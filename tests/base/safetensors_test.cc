@@ -133,24 +133,18 @@ TEST(Safetensors, EveryDamageIsRefused) {
   expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8), "a lies at bytes 8 to 0");
   expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,"8"]}})", 8), "not a size");
   expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12), "bytes 0 to 4");
-  expect_refused(
-      file_of(
-          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-          R"("b":{"dtype":"I32","shape":[1],"data_offsets":[4,8]}})",
-          8),
-      "two tensors share byte 4");
-  expect_refused(
-      file_of(
-          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-          R"("b":{"dtype":"I32","shape":[1],"data_offsets":[8,12]}})",
-          12),
-      "bytes 4 to 8");
-  expect_refused(
-      file_of(
-          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-          R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
-          8),
-      "twice");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                         R"("b":{"dtype":"I32","shape":[1],"data_offsets":[4,8]}})",
+                         8),
+                 "two tensors share byte 4");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                         R"("b":{"dtype":"I32","shape":[1],"data_offsets":[8,12]}})",
+                         12),
+                 "bytes 4 to 8");
+  expect_refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                         R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                         8),
+                 "twice");
 }
 
 }  // namespace

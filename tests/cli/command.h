@@ -75,6 +75,8 @@ class Command {
   pid_t pid_ = 0;
 };
 
-inline CommandResult run_command(const std::string& folder, const std::vector<std::string>& arguments) { return Command(folder, arguments).finish(); }
+inline CommandResult run_command(const std::string& folder, const std::vector<std::string>& arguments) {
+  return Command(folder, arguments).finish();
+}
 
 }  // namespace some

@@ -1,4 +1,5 @@
-// The whole model on the GPU against the CPU: losses, gradients, keys, and steps of training, for the settings that take other ways through it.
+// The whole model on the GPU against the CPU: losses, gradients, keys, and steps of training, for the settings that
+// take other ways through it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,9 +37,9 @@ std::vector<std::vector<std::int32_t>> medium_rows() {
 }
 
 struct Outcome {
-  std::vector<double> losses;     // of each step
-  std::vector<double> nll;        // of the first step's tokens
-  std::vector<double> evaluated;  // after the last step
+  std::vector<double> losses;                                                // of each step
+  std::vector<double> nll;                                                   // of the first step's tokens
+  std::vector<double> evaluated;                                             // after the last step
   std::vector<std::pair<std::string, std::vector<double>>> gradients, keys;  // of the first step
   std::vector<std::vector<double>> first_keys;                               // before it
 };
@@ -75,7 +76,8 @@ Outcome train(Device device, const std::string& precision, const ModelConfig& co
     adamw_step(*ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
     model.update_key_stores(step, 0);
     if (step > 0 || config.ffn != Ffn::some) continue;
-    for (Layer& layer : model.layers()) out.keys.emplace_back(fmt::format("keys {}", layer.index), read_vector(layer.keys.keys));
+    for (Layer& layer : model.layers())
+      out.keys.emplace_back(fmt::format("keys {}", layer.index), read_vector(layer.keys.keys));
   }
   ctx->arena->reset();
   out.evaluated = read_vector(model.evaluate(upload(*ctx, batch), {}));
@@ -103,19 +105,23 @@ struct Variant {
 
 class ModelOnGpu : public testing::TestWithParam<Variant> {
  protected:
-  void compare(const std::string& precision, double loss_tolerance, double gradient_tolerance, double key_tolerance, double later_tolerance) {
+  void compare(const std::string& precision, double loss_tolerance, double gradient_tolerance, double key_tolerance,
+               double later_tolerance) {
     if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
     ModelConfig config = medium_config();
     GetParam().change(config);
     for (const bool padded : {false, true}) {
       SCOPED_TRACE(padded ? "padded" : "packed");
-      const Outcome expected = train(Device::cpu, "fp32", config, padded), actual = train(Device::cuda, precision, config, padded);
+      const Outcome expected = train(Device::cpu, "fp32", config, padded),
+                    actual = train(Device::cuda, precision, config, padded);
       EXPECT_LE(distance(expected.nll, actual.nll), loss_tolerance);
       EXPECT_NEAR(actual.losses[0], expected.losses[0], loss_tolerance * expected.losses[0]);
-      // The largest parts of the gradient one by one, and all of it: a small part of a large sum may be mostly rounding.
+      // The largest parts of the gradient one by one, and all of it: a small part of a large sum may be mostly
+      // rounding.
       double all = 0, difference = 0;
       for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
-        const double size = length(expected.gradients[i].second), apart = distance(expected.gradients[i].second, actual.gradients[i].second) * size;
+        const double size = length(expected.gradients[i].second),
+                     apart = distance(expected.gradients[i].second, actual.gradients[i].second) * size;
         all += size * size;
         difference += apart * apart;
       }
@@ -127,10 +133,12 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
       }
       for (std::size_t i = 0; i < expected.keys.size(); ++i) {
         EXPECT_LE(distance(expected.keys[i].second, actual.keys[i].second), key_tolerance) << expected.keys[i].first;
-        EXPECT_GE(distance(expected.first_keys[i], expected.keys[i].second), 3 * key_tolerance) << "the update is too small to be seen";
+        EXPECT_GE(distance(expected.first_keys[i], expected.keys[i].second), 3 * key_tolerance)
+            << "the update is too small to be seen";
       }
       for (std::size_t step = 1; step < expected.losses.size(); ++step) {
-        EXPECT_NEAR(actual.losses[step], expected.losses[step], later_tolerance * expected.losses[step]) << "step " << step;
+        EXPECT_NEAR(actual.losses[step], expected.losses[step], later_tolerance * expected.losses[step])
+            << "step " << step;
       }
       EXPECT_LT(actual.losses.back(), actual.losses.front());
       EXPECT_LE(distance(expected.evaluated, actual.evaluated), 3 * later_tolerance);
@@ -138,7 +146,8 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
   }
 };
 
-// One token that chooses another expert, because two scores are the same but for rounding, moves a key by the tolerance of keys.
+// One token that chooses another expert, because two scores are the same but for rounding, moves a key by the tolerance
+// of keys.
 TEST_P(ModelOnGpu, Float) { compare("fp32", 1e-5, 1e-3, 2e-3, 1e-3); }
 TEST_P(ModelOnGpu, Bfloat16) { compare("bf16", 2e-2, 1e-1, 3e-2, 2e-2); }
 
@@ -156,17 +165,23 @@ TEST_P(ModelOnGpu, RepeatsToTheBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Settings, ModelOnGpu,
-    testing::Values(Variant{"published", [](ModelConfig&) {}}, Variant{"pre_norm", [](ModelConfig& c) { c.norm = Norm::pre; }},
-                    Variant{"rope", [](ModelConfig& c) { c.position = Position::rope; }}, Variant{"not_causal", [](ModelConfig& c) { c.causal = false; }},
-                    Variant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }}, Variant{"none", [](ModelConfig& c) { c.ffn = Ffn::none; }},
-                    Variant{"none_pre", [](ModelConfig& c) { c.ffn = Ffn::none, c.norm = Norm::pre; }},
-                    Variant{"linear_router", [](ModelConfig& c) { c.router = Router::linear; }}, Variant{"grounded", [](ModelConfig& c) { c.ground = 0.3; }},
-                    Variant{"readout", [](ModelConfig& c) { c.readout = Readout::linear; }}, Variant{"features", [](ModelConfig& c) { c.readout = Readout::features; }},
-                    Variant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
-                    Variant{"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
-                    Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 8; }},
-                    Variant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},
-                    Variant{"odd_sizes", [](ModelConfig& c) { c.d_model = 60, c.heads = 3, c.d_ffn = 50, c.experts = 5, c.vocab = 63; }}),
+    testing::Values(
+        Variant{"published", [](ModelConfig&) {}}, Variant{"pre_norm", [](ModelConfig& c) { c.norm = Norm::pre; }},
+        Variant{"rope", [](ModelConfig& c) { c.position = Position::rope; }},
+        Variant{"not_causal", [](ModelConfig& c) { c.causal = false; }},
+        Variant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }},
+        Variant{"none", [](ModelConfig& c) { c.ffn = Ffn::none; }},
+        Variant{"none_pre", [](ModelConfig& c) { c.ffn = Ffn::none, c.norm = Norm::pre; }},
+        Variant{"linear_router", [](ModelConfig& c) { c.router = Router::linear; }},
+        Variant{"grounded", [](ModelConfig& c) { c.ground = 0.3; }},
+        Variant{"readout", [](ModelConfig& c) { c.readout = Readout::linear; }},
+        Variant{"features", [](ModelConfig& c) { c.readout = Readout::features; }},
+        Variant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
+        Variant{"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
+        Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 8; }},
+        Variant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},
+        Variant{"odd_sizes",
+                [](ModelConfig& c) { c.d_model = 60, c.heads = 3, c.d_ffn = 50, c.experts = 5, c.vocab = 63; }}),
     [](const auto& info) { return info.param.name; });
 
 // Both devices: an id that is not in the vocabulary is refused before anything reads memory by it.

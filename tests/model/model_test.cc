@@ -1,4 +1,5 @@
-// The whole model: gradients of every setting against finite differences, packed against padded batches, threads, the cache, sizes.
+// The whole model: gradients of every setting against finite differences, packed against padded batches, threads, the
+// cache, sizes.
 #include "model/model.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +44,8 @@ TEST_P(ModelGradient, MatchesFiniteDifferences) {
   const RandomStream noise = random_stream(9, "noise");
   double* values = p.value.data<double>();
   for (const auto& entry : p.entries()) {
-    for (std::int64_t i = 0; i < entry.shape.elements(); ++i) values[entry.offset + i] += 0.1 * noise.symmetric(static_cast<std::uint64_t>(entry.offset + i));
+    for (std::int64_t i = 0; i < entry.shape.elements(); ++i)
+      values[entry.offset + i] += 0.1 * noise.symmetric(static_cast<std::uint64_t>(entry.offset + i));
   }
   const Batch batch = rows_batch(sample_rows, config.seq_len, false);
   loss_of(model, batch);
@@ -51,7 +53,8 @@ TEST_P(ModelGradient, MatchesFiniteDifferences) {
   for (const auto& entry : p.entries()) {
     const std::int64_t n = entry.shape.elements();
     for (int trial = 0; trial < 3; ++trial) {
-      const std::int64_t at = entry.offset + noise.below(static_cast<std::uint64_t>(1000 + entry.offset + trial), static_cast<std::uint32_t>(n));
+      const std::int64_t at = entry.offset + noise.below(static_cast<std::uint64_t>(1000 + entry.offset + trial),
+                                                         static_cast<std::uint32_t>(n));
       const double kept = values[at], h = 1e-5;
       values[at] = kept + h;
       const double up = loss_of(model, batch);
@@ -59,35 +62,47 @@ TEST_P(ModelGradient, MatchesFiniteDifferences) {
       const double down = loss_of(model, batch);
       values[at] = kept;
       const double expected = (up - down) / (2 * h);
-      EXPECT_NEAR(gradient[static_cast<std::size_t>(at)], expected, 1e-6 * std::max(1.0, std::abs(expected))) << entry.name << " element " << at - entry.offset;
+      EXPECT_NEAR(gradient[static_cast<std::size_t>(at)], expected, 1e-6 * std::max(1.0, std::abs(expected)))
+          << entry.name << " element " << at - entry.offset;
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Settings, ModelGradient,
-    testing::Values(Variant{"published", [](ModelConfig&) {}}, Variant{"pre_norm", [](ModelConfig& c) { c.norm = Norm::pre; }},
-                    Variant{"rope", [](ModelConfig& c) { c.position = Position::rope; }}, Variant{"not_causal", [](ModelConfig& c) { c.causal = false; }},
-                    Variant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }}, Variant{"none", [](ModelConfig& c) { c.ffn = Ffn::none; }},
-                    Variant{"none_pre", [](ModelConfig& c) { c.ffn = Ffn::none, c.norm = Norm::pre; }},
-                    Variant{"dense_pre", [](ModelConfig& c) { c.ffn = Ffn::dense, c.norm = Norm::pre; }},
-                    Variant{"linear_router", [](ModelConfig& c) { c.router = Router::linear; }}, Variant{"grounded", [](ModelConfig& c) { c.ground = 0.3, c.layers = 3; }},
-                    Variant{"readout", [](ModelConfig& c) { c.readout = Readout::linear; }}, Variant{"features", [](ModelConfig& c) { c.readout = Readout::features; }},
-                    Variant{"one_expert", [](ModelConfig& c) { c.experts = c.top_k = 1; }}, Variant{"all_experts", [](ModelConfig& c) { c.top_k = c.experts; }},
-                    Variant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
-                    Variant{"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
-                    Variant{"entropy_band", [](ModelConfig& c) { c.entropy_low = 0.1, c.entropy_high = 0.2, c.entropy_coefficient = 3; }},
-                    Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 2; }},
-                    Variant{"lora_features", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 2, c.readout = Readout::features; }},
-                    Variant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},
-                    Variant{"everything", [](ModelConfig& c) {
-                              c.norm = Norm::pre, c.position = Position::rope, c.ground = 0.2, c.readout = Readout::linear, c.temperature = Temperature::learned;
-                              c.training = ExpertTraining::lora, c.lora_rank = 3, c.top_k = 3;
-                            }}),
+    testing::Values(
+        Variant{"published", [](ModelConfig&) {}}, Variant{"pre_norm", [](ModelConfig& c) { c.norm = Norm::pre; }},
+        Variant{"rope", [](ModelConfig& c) { c.position = Position::rope; }},
+        Variant{"not_causal", [](ModelConfig& c) { c.causal = false; }},
+        Variant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }},
+        Variant{"none", [](ModelConfig& c) { c.ffn = Ffn::none; }},
+        Variant{"none_pre", [](ModelConfig& c) { c.ffn = Ffn::none, c.norm = Norm::pre; }},
+        Variant{"dense_pre", [](ModelConfig& c) { c.ffn = Ffn::dense, c.norm = Norm::pre; }},
+        Variant{"linear_router", [](ModelConfig& c) { c.router = Router::linear; }},
+        Variant{"grounded", [](ModelConfig& c) { c.ground = 0.3, c.layers = 3; }},
+        Variant{"readout", [](ModelConfig& c) { c.readout = Readout::linear; }},
+        Variant{"features", [](ModelConfig& c) { c.readout = Readout::features; }},
+        Variant{"one_expert", [](ModelConfig& c) { c.experts = c.top_k = 1; }},
+        Variant{"all_experts", [](ModelConfig& c) { c.top_k = c.experts; }},
+        Variant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
+        Variant{"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
+        Variant{"entropy_band",
+                [](ModelConfig& c) { c.entropy_low = 0.1, c.entropy_high = 0.2, c.entropy_coefficient = 3; }},
+        Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 2; }},
+        Variant{
+            "lora_features",
+            [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 2, c.readout = Readout::features; }},
+        Variant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},
+        Variant{"everything",
+                [](ModelConfig& c) {
+                  c.norm = Norm::pre, c.position = Position::rope, c.ground = 0.2, c.readout = Readout::linear,
+                  c.temperature = Temperature::learned;
+                  c.training = ExpertTraining::lora, c.lora_rank = 3, c.top_k = 3;
+                }}),
     [](const auto& info) { return info.param.name; });
 
-// The load-balancing loss is differentiated through the mean probabilities but not through the counts, which are steps: finite differences see
-// the same as long as no choice changes, which holds for small moves.
+// The load-balancing loss is differentiated through the mean probabilities but not through the counts, which are steps:
+// finite differences see the same as long as no choice changes, which holds for small moves.
 TEST(ModelBalance, GradientMatchesFiniteDifferences) {
   ModelConfig config = small_config();
   config.balance_loss = 0.5;
@@ -145,7 +160,8 @@ TEST(ModelBatches, PackedAndPaddedGiveTheSameLossGradientsAndKeys) {
   ASSERT_EQ(packed_losses.size(), padded_losses.size());
   for (std::size_t i = 0; i < packed_losses.size(); ++i) EXPECT_NEAR(packed_losses[i], padded_losses[i], 1e-12);
   ASSERT_EQ(packed.gradient.size(), padded.gradient.size());
-  for (std::size_t i = 0; i < packed.gradient.size(); ++i) ASSERT_NEAR(packed.gradient[i], padded.gradient[i], 1e-12) << i;
+  for (std::size_t i = 0; i < packed.gradient.size(); ++i)
+    ASSERT_NEAR(packed.gradient[i], padded.gradient[i], 1e-12) << i;
   for (std::size_t i = 0; i < packed.keys.size(); ++i) ASSERT_NEAR(packed.keys[i], padded.keys[i], 1e-12) << i;
   EXPECT_EQ(packed.usage, padded.usage);
 }
@@ -200,7 +216,8 @@ TEST(ModelAccumulation, MicroBatchesChangeGradientsAndKeysOnlyByRounding) {
   }
 }
 
-// Neither loss is a mean over tokens, so that cutting a step may change it; but where the parts are alike, they are like the whole.
+// Neither loss is a mean over tokens, so that cutting a step may change it; but where the parts are alike, they are
+// like the whole.
 TEST(ModelAccumulation, ACoefficientMeansTheSameHoweverTheStepIsCut) {
   ModelConfig config = small_config();
   config.balance_loss = 0.5;
@@ -226,7 +243,8 @@ TEST(ModelAccumulation, ACoefficientMeansTheSameHoweverTheStepIsCut) {
     return out;
   };
   const Batch half = rows_batch(sample_rows, config.seq_len, false);
-  const std::vector<double> together = outcome({rows_batch(twice, config.seq_len, false)}), apart = outcome({half, half});
+  const std::vector<double> together = outcome({rows_batch(twice, config.seq_len, false)}),
+                            apart = outcome({half, half});
   EXPECT_GT(together.back(), 0);
   for (std::size_t i = 0; i < together.size(); ++i) ASSERT_NEAR(together[i], apart[i], 1e-12) << i;
 }
@@ -279,19 +297,25 @@ TEST(ModelDecode, AgreesWithTheWholePass) {
       std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
       Model model(ctx, config, false);
       const std::vector<std::int32_t> row = {3, 9, 4, 11, 5, 17};
-      const std::vector<double> whole = read_vector(model.logits(upload(*ctx, rows_batch({row}, config.seq_len, false)), {}));
+      const std::vector<double> whole =
+          read_vector(model.logits(upload(*ctx, rows_batch({row}, config.seq_len, false)), {}));
       Model::Cache cache = model.make_cache(2, config.seq_len);
       // The first three tokens at once, then one by one, in the second slot.
       std::vector<double> last;
       for (std::size_t p = 2; p < row.size(); ++p) {
         ctx->arena->reset();
         const bool first = p == 2;
-        const std::vector<std::int32_t> tokens = first ? std::vector<std::int32_t>(row.begin(), row.begin() + 3) : std::vector<std::int32_t>{row[p]};
+        const std::vector<std::int32_t> tokens =
+            first ? std::vector<std::int32_t>(row.begin(), row.begin() + 3) : std::vector<std::int32_t>{row[p]};
         const std::vector<std::int32_t> slots(tokens.size(), 1);
-        const std::vector<std::int32_t> positions = first ? std::vector<std::int32_t>{0, 1, 2} : std::vector<std::int32_t>{static_cast<std::int32_t>(p)};
-        last = read_vector(model.decode(cache, tokens, slots, positions, {static_cast<std::int32_t>(tokens.size()) - 1}, {}));
+        const std::vector<std::int32_t> positions =
+            first ? std::vector<std::int32_t>{0, 1, 2} : std::vector<std::int32_t>{static_cast<std::int32_t>(p)};
+        last = read_vector(
+            model.decode(cache, tokens, slots, positions, {static_cast<std::int32_t>(tokens.size()) - 1}, {}));
         for (int v = 0; v < config.vocab; ++v) {
-          ASSERT_NEAR(last[static_cast<std::size_t>(v)], whole[p * static_cast<std::size_t>(config.vocab) + static_cast<std::size_t>(v)], 1e-10) << p;
+          ASSERT_NEAR(last[static_cast<std::size_t>(v)],
+                      whole[p * static_cast<std::size_t>(config.vocab) + static_cast<std::size_t>(v)], 1e-10)
+              << p;
         }
       }
     }
@@ -311,7 +335,8 @@ TEST(ModelDecode, AgreesOverLongTextsInFloat) {
   Model model(ctx, config, false);
   std::vector<std::int32_t> row;
   for (int p = 0; p < 180; ++p) row.push_back(3 + (p * p + p / 3) % 16);
-  const std::vector<double> whole = read_vector(model.logits(upload(*ctx, rows_batch({row}, config.seq_len, false)), {}));
+  const std::vector<double> whole =
+      read_vector(model.logits(upload(*ctx, rows_batch({row}, config.seq_len, false)), {}));
   Model::Cache cache = model.make_cache(1, config.seq_len);
   for (std::size_t p = 99; p < row.size(); ++p) {
     ctx->arena->reset();
@@ -321,18 +346,23 @@ TEST(ModelDecode, AgreesOverLongTextsInFloat) {
       positions.push_back(static_cast<std::int32_t>(q));
     }
     const std::vector<double> last =
-        read_vector(model.decode(cache, tokens, std::vector<std::int32_t>(tokens.size(), 0), positions, {static_cast<std::int32_t>(tokens.size()) - 1}, {}));
+        read_vector(model.decode(cache, tokens, std::vector<std::int32_t>(tokens.size(), 0), positions,
+                                 {static_cast<std::int32_t>(tokens.size()) - 1}, {}));
     for (int v = 0; v < config.vocab; ++v) {
-      ASSERT_NEAR(last[static_cast<std::size_t>(v)], whole[p * static_cast<std::size_t>(config.vocab) + static_cast<std::size_t>(v)], 1e-4) << p;
+      ASSERT_NEAR(last[static_cast<std::size_t>(v)],
+                  whole[p * static_cast<std::size_t>(config.vocab) + static_cast<std::size_t>(v)], 1e-4)
+          << p;
     }
   }
 }
 
 TEST(ModelParameters, DeclaredAreThoseCounted) {
   for (const auto change : std::vector<void (*)(ModelConfig&)>{
-           [](ModelConfig&) {}, [](ModelConfig& c) { c.norm = Norm::pre; }, [](ModelConfig& c) { c.ffn = Ffn::dense; }, [](ModelConfig& c) { c.ffn = Ffn::none; },
-           [](ModelConfig& c) { c.readout = Readout::features; }, [](ModelConfig& c) { c.readout = Readout::linear; }, [](ModelConfig& c) { c.router = Router::linear; },
-           [](ModelConfig& c) { c.temperature = Temperature::learned; }, [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 3; },
+           [](ModelConfig&) {}, [](ModelConfig& c) { c.norm = Norm::pre; }, [](ModelConfig& c) { c.ffn = Ffn::dense; },
+           [](ModelConfig& c) { c.ffn = Ffn::none; }, [](ModelConfig& c) { c.readout = Readout::features; },
+           [](ModelConfig& c) { c.readout = Readout::linear; }, [](ModelConfig& c) { c.router = Router::linear; },
+           [](ModelConfig& c) { c.temperature = Temperature::learned; },
+           [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 3; },
            [](ModelConfig& c) { c.training = ExpertTraining::full; }}) {
     ModelConfig config = small_config();
     change(config);
@@ -347,17 +377,22 @@ TEST(ModelFrozen, LayersKeepTheirKeysToTheBit) {
   std::shared_ptr<Context> ctx = make_context(Device::cpu, "fp32");
   Model fresh(ctx, config, false);
   const StepOutcome after = one_step(config, rows_batch(sample_rows, config.seq_len, false), "fp32");
-  const std::vector<double> first = read_vector(fresh.layers()[0].keys.keys), second = read_vector(fresh.layers()[1].keys.keys);
-  EXPECT_NE(std::vector<double>(after.keys.begin(), after.keys.begin() + static_cast<std::ptrdiff_t>(first.size())), first);
-  EXPECT_EQ(std::vector<double>(after.keys.begin() + static_cast<std::ptrdiff_t>(first.size()), after.keys.end()), second);
+  const std::vector<double> first = read_vector(fresh.layers()[0].keys.keys),
+                            second = read_vector(fresh.layers()[1].keys.keys);
+  EXPECT_NE(std::vector<double>(after.keys.begin(), after.keys.begin() + static_cast<std::ptrdiff_t>(first.size())),
+            first);
+  EXPECT_EQ(std::vector<double>(after.keys.begin() + static_cast<std::ptrdiff_t>(first.size()), after.keys.end()),
+            second);
 }
 
 TEST(ModelOperations, CountIsThatOfTheFormula) {
-  // A4, as worked out by hand: 12 d^2 of projections, 2*(2*2d*d) of router, 2*k*2*d*f of experts, head, scores, attention over causal pairs.
+  // A4, as worked out by hand: 12 d^2 of projections, 2*(2*2d*d) of router, 2*k*2*d*f of experts, head, scores,
+  // attention over causal pairs.
   ModelConfig c;
   const double d = 512, f = 1024, k = 4, e = 64, v = 8192, layers = 10, tokens = 100, pairs = 5050;
   const OperationCount count = count_operations(c, tokens, pairs);
-  const double forward = layers * (tokens * (8 * d * d + 8 * d * d + 2 * e * d + 4 * k * d * f) + 4 * d * pairs) + tokens * 2 * d * v;
+  const double forward =
+      layers * (tokens * (8 * d * d + 8 * d * d + 2 * e * d + 4 * k * d * f) + 4 * d * pairs) + tokens * 2 * d * v;
   EXPECT_NEAR(count.forward, forward, 1e-6 * forward);
   EXPECT_NEAR(count.experts, 2 * layers * tokens * 4 * k * d * f, 1);
 }

@@ -42,6 +42,7 @@ inline Batch rows_batch(const std::vector<std::vector<std::int32_t>>& rows, int 
   return batch;
 }
 
-inline const std::vector<std::vector<std::int32_t>> sample_rows = {{3, 4, 5, 6, 7, 8, 2}, {9, 10, 2}, {11, 12, 13, 14, 2}};
+inline const std::vector<std::vector<std::int32_t>> sample_rows = {
+    {3, 4, 5, 6, 7, 8, 2}, {9, 10, 2}, {11, 12, 13, 14, 2}};
 
 }  // namespace some

@@ -124,7 +124,8 @@ TEST(Adapt, ThePictureShowsBothLossesAndTheGain) {
     }
     const std::string both = adapt_picture(report);
     EXPECT_EQ(xml_problem(both), "") << windows;
-    for (const char* words : {"frozen keys", "learning keys", "tokens read", "gain (nats a token)"}) EXPECT_NE(both.find(words), std::string::npos) << words;
+    for (const char* words : {"frozen keys", "learning keys", "tokens read", "gain (nats a token)"})
+      EXPECT_NE(both.find(words), std::string::npos) << words;
     nlohmann::json only = report;
     only.erase("active");
     EXPECT_EQ(xml_problem(adapt_picture(only)), "");

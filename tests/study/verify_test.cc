@@ -15,14 +15,16 @@ Tensor numbers(const Shape& shape, const std::vector<double>& values) {
   return out;
 }
 
-// Two experts on the axes, both chosen by the one token of each of two steps; only beta moves them, a quarter of the way to each other at its full
-// strength, and it falls to 0 by the last step. Usage is equal but for its starting value.
+// Two experts on the axes, both chosen by the one token of each of two steps; only beta moves them, a quarter of the
+// way to each other at its full strength, and it falls to 0 by the last step. Usage is equal but for its starting
+// value.
 std::string write_case(const TemporaryFolder& folder, const std::string& gini, double second_usage) {
   Tensor chosen = Tensor::empty({1, 2}, DType::i64);
   chosen.data<std::int64_t>()[0] = 0;
   chosen.data<std::int64_t>()[1] = 1;
-  std::vector<std::pair<std::string, Tensor>> tensors{
-      {"keys", numbers({2, 2}, {1, 0, 0, 1})}, {"usage", numbers({2}, {0.1, second_usage})}, {"mass", numbers({2}, {0, 0})}};
+  std::vector<std::pair<std::string, Tensor>> tensors{{"keys", numbers({2, 2}, {1, 0, 0, 1})},
+                                                      {"usage", numbers({2}, {0.1, second_usage})},
+                                                      {"mass", numbers({2}, {0, 0})}};
   for (int i = 0; i < 2; ++i) {
     const std::string step = "step." + std::to_string(i) + ".", expect = "expect." + std::to_string(i) + ".";
     tensors.push_back({step + "queries", numbers({1, 2}, {0.6, 0.8})});
@@ -32,7 +34,8 @@ std::string write_case(const TemporaryFolder& folder, const std::string& gini, d
     tensors.push_back({expect + "usage", numbers({2}, {1.1 + i, second_usage + 1 + i})});
     tensors.push_back({expect + "mass", numbers({2}, {0.5 * (1 + i), 0.5 * (1 + i)})});
   }
-  const std::string config = R"({"experts": 2, "d_model": 2, "top_k": 2, "steps": 2, "beta": 0.525, "use_alpha": false, "use_delta": false,
+  const std::string config =
+      R"({"experts": 2, "d_model": 2, "top_k": 2, "steps": 2, "beta": 0.525, "use_alpha": false, "use_delta": false,
     "constraint": "free", "usage": "cumulative", "beta_anneal": {"shape": "linear", "start": 1.0, "end": 0.0}})";
   write_safetensors(folder / "case.safetensors", tensors, {{"kind", "keys"}, {"config", config}, {"gini", gini}});
   return folder / "case.safetensors";
@@ -47,7 +50,8 @@ TEST(Verify, BetaIsAnnealedOverTheStepsOfACase) {
   }
 }
 
-// A Gini of nearly 0 is a difference of nearly equal usages: single precision cannot have it to five digits, and need not.
+// A Gini of nearly 0 is a difference of nearly equal usages: single precision cannot have it to five digits, and need
+// not.
 TEST(Verify, ASmallGiniIsNotComparedWithItself) {
   TemporaryFolder folder;
   const VerifyReport report = verify_fixture(write_case(folder, "1.1904478458e-08", 0.1 + 1e-7), {"cpu", "fp32", 0});

@@ -82,24 +82,12 @@ inline std::string random_unicode(Dice& dice, std::size_t characters) {
   for (std::size_t i = 0; i < characters; ++i) {
     std::uint32_t c = 0;
     switch (dice.below(8)) {
-      case 0:
-        c = dice.below(0x110000);
-        break;
-      case 1:
-        c = 0x80 + dice.below(0x780);
-        break;
-      case 2:
-        c = 0x2000 + dice.below(0x100);
-        break;
-      case 3:
-        c = static_cast<unsigned char>(" \t\n\r'  s"[dice.below(8)]);
-        break;
-      case 4:
-        c = 0x300 + dice.below(0x100);
-        break;
-      default:
-        c = 0x20 + dice.below(0x5F);
-        break;
+      case 0: c = dice.below(0x110000); break;
+      case 1: c = 0x80 + dice.below(0x780); break;
+      case 2: c = 0x2000 + dice.below(0x100); break;
+      case 3: c = static_cast<unsigned char>(" \t\n\r'  s"[dice.below(8)]); break;
+      case 4: c = 0x300 + dice.below(0x100); break;
+      default: c = 0x20 + dice.below(0x5F); break;
     }
     if (c >= 0xD800 && c <= 0xDFFF) c = 0xFFFD;
     append_utf8(text, c);

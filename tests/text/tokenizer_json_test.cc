@@ -196,38 +196,22 @@ void collect(json& value, std::vector<json*>& values) {
 
 json odd_value(Dice& dice) {
   switch (dice.below(16)) {
-    case 0:
-      return nullptr;
-    case 1:
-      return true;
-    case 2:
-      return false;
-    case 3:
-      return -1;
-    case 4:
-      return 0;
-    case 5:
-      return dice.below(400);
-    case 6:
-      return 4294967296ull + dice.below(4);
-    case 7:
-      return 9223372036854775807ll;
-    case 8:
-      return 1.5;
-    case 9:
-      return "";
-    case 10:
-      return "a b";
-    case 11:
-      return testing::random_unicode(dice, dice.below(20));
-    case 12:
-      return std::string(1, '\0');
-    case 13:
-      return json::array();
-    case 14:
-      return json::object();
-    default:
-      return json::array({json::array({"a", "b"}), json::object({{"type", "ByteLevel"}})});
+    case 0: return nullptr;
+    case 1: return true;
+    case 2: return false;
+    case 3: return -1;
+    case 4: return 0;
+    case 5: return dice.below(400);
+    case 6: return 4294967296ull + dice.below(4);
+    case 7: return 9223372036854775807ll;
+    case 8: return 1.5;
+    case 9: return "";
+    case 10: return "a b";
+    case 11: return testing::random_unicode(dice, dice.below(20));
+    case 12: return std::string(1, '\0');
+    case 13: return json::array();
+    case 14: return json::object();
+    default: return json::array({json::array({"a", "b"}), json::object({{"type", "ByteLevel"}})});
   }
 }
 
@@ -249,9 +233,7 @@ void mutate(json& file, Dice& dice) {
   }
   const json* other = values[dice.below(static_cast<std::uint32_t>(values.size()))];
   switch (dice.below(5)) {
-    case 0:
-      *target = odd_value(dice);
-      break;
+    case 0: *target = odd_value(dice); break;
     case 1: {
       json copy = *other;
       *target = std::move(copy);
@@ -327,15 +309,9 @@ TEST(TokenizerJsonFuzz, DamagedBytes) {
   for (int round = 0; round < 3000; ++round) {
     std::string text = whole;
     switch (dice.below(4)) {
-      case 0:
-        text.resize(dice.below(static_cast<std::uint32_t>(text.size())));
-        break;
-      case 1:
-        text[dice.below(static_cast<std::uint32_t>(text.size()))] = static_cast<char>(dice.below(256));
-        break;
-      case 2:
-        text.erase(dice.below(static_cast<std::uint32_t>(text.size())), 1 + dice.below(20));
-        break;
+      case 0: text.resize(dice.below(static_cast<std::uint32_t>(text.size()))); break;
+      case 1: text[dice.below(static_cast<std::uint32_t>(text.size()))] = static_cast<char>(dice.below(256)); break;
+      case 2: text.erase(dice.below(static_cast<std::uint32_t>(text.size())), 1 + dice.below(20)); break;
       default:
         text.insert(dice.below(static_cast<std::uint32_t>(text.size())),
                     testing::random_bytes(dice, 1 + dice.below(5)));

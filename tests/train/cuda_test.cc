@@ -3,7 +3,6 @@
 
 #include <csignal>
 #include <fstream>
-
 #include <nlohmann/json.hpp>
 
 #include "base/device.h"
@@ -65,8 +64,8 @@ struct Trained {
   std::int64_t replayed = 0;
 };
 
-// Steps whose rates change all the time, with a change of the choice, of the temperature and of the batch's size, and an evaluation that takes more memory than
-// a step does, in between.
+// Steps whose rates change all the time, with a change of the choice, of the temperature and of the batch's size, and
+// an evaluation that takes more memory than a step does, in between.
 Trained train(const ModelConfig& config, const std::string& precision, bool graphs) {
   std::shared_ptr<Context> ctx = make_context(Device::cuda, precision);
   Model model(ctx, config, true);
@@ -93,7 +92,8 @@ Trained train(const ModelConfig& config, const std::string& precision, bool grap
   out.second = bytes_of(p.second);
   if (config.ffn == Ffn::some) {
     for (Layer& layer : model.layers()) {
-      out.keys += bytes_of(layer.keys.keys) + bytes_of(layer.keys.usage) + bytes_of(layer.keys.mass) + bytes_of(layer.keys.counts);
+      out.keys += bytes_of(layer.keys.keys) + bytes_of(layer.keys.usage) + bytes_of(layer.keys.mass) +
+                  bytes_of(layer.keys.counts);
       out.key_steps.push_back(layer.keys.steps);
     }
     for (const Tensor& counts : model.epoch_counts()) out.keys += bytes_of(counts);
@@ -130,21 +130,30 @@ TEST_P(RecordedStep, GivesTheBitsOfThePlainOne) {
 
 INSTANTIATE_TEST_SUITE_P(
     Settings, RecordedStep,
-    testing::Values(Variant{"published", [](ModelConfig&) {}, true}, Variant{"pre_rope", [](ModelConfig& c) { c.norm = Norm::pre, c.position = Position::rope; }, true},
-                    Variant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }, true}, Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora; }, true},
-                    Variant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }, true},
-                    Variant{"every_second", [](ModelConfig& c) { c.keys.update_every = 2; }, true},
-                    Variant{"frozen_layer", [](ModelConfig& c) { c.keys.frozen_layers = {1}, c.keys.key_ema = 0.9; }, true},
-                    Variant{"losses",
-                            [](ModelConfig& c) {
-                              c.balance_loss = 0.1, c.entropy_low = 0.1, c.entropy_high = 0.2, c.temperature = Temperature::learned, c.ground = 0.2;
-                              c.readout = Readout::linear;
-                            },
-                            true},
-                    Variant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }, true},
-                    Variant{"rebirth", [](ModelConfig& c) { c.keys.respawn_threshold = 0.9, c.keys.constraint = Constraint::clamp; }, false},
-                    Variant{"fraction", [](ModelConfig& c) { c.keys.update_fraction = 0.5; }, false},
-                    Variant{"annealed", [](ModelConfig& c) { c.keys.beta_anneal = {AnnealShape::linear, 1.0, 0.2}; }, false}),
+    testing::Values(
+        Variant{"published", [](ModelConfig&) {}, true},
+        Variant{"pre_rope", [](ModelConfig& c) { c.norm = Norm::pre, c.position = Position::rope; }, true},
+        Variant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }, true},
+        Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora; }, true},
+        Variant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }, true},
+        Variant{"every_second", [](ModelConfig& c) { c.keys.update_every = 2; }, true},
+        Variant{"frozen_layer", [](ModelConfig& c) { c.keys.frozen_layers = {1}, c.keys.key_ema = 0.9; }, true},
+        Variant{"losses",
+                [](ModelConfig& c) {
+                  c.balance_loss = 0.1, c.entropy_low = 0.1, c.entropy_high = 0.2, c.temperature = Temperature::learned,
+                  c.ground = 0.2;
+                  c.readout = Readout::linear;
+                },
+                true},
+        Variant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }, true},
+        Variant{"rebirth",
+                [](ModelConfig& c) { c.keys.respawn_threshold = 0.9, c.keys.constraint = Constraint::clamp; }, false},
+        Variant{"fraction", [](ModelConfig& c) { c.keys.update_fraction = 0.5; }, false},
+        Variant{"annealed",
+                [](ModelConfig& c) {
+                  c.keys.beta_anneal = {AnnealShape::linear, 1.0, 0.2};
+                },
+                false}),
     [](const auto& info) { return info.param.name; });
 
 const char* const recipe_text = R"(
@@ -219,7 +228,8 @@ TEST(TrainerOnGpu, ARunGoesOnOnTheOtherDevice) {
         EXPECT_EQ(actual[i].kind, expected[i].kind);
         EXPECT_EQ(actual[i].step, expected[i].step);
         // Other data, or moments that were lost, would be off by far more.
-        EXPECT_NEAR(actual[i].loss, expected[i].loss, 2e-3 * expected[i].loss) << expected[i].kind << " " << expected[i].step;
+        EXPECT_NEAR(actual[i].loss, expected[i].loss, 2e-3 * expected[i].loss)
+            << expected[i].kind << " " << expected[i].step;
       }
     }
   }
@@ -237,7 +247,8 @@ TEST(TrainerOnGpu, AStoppedAndResumedRunEndsBitIdentical) {
       EXPECT_EQ(start_run(same, run, stop_after(stop)).steps, stop);
       resume_run(run, {}, {});
       EXPECT_EQ(read_file(run + "/metrics.jsonl"), read_file(folder / "whole/metrics.jsonl")) << stop;
-      const std::string last = list_checkpoints(run).back().folder, other = list_checkpoints(folder / "whole").back().folder;
+      const std::string last = list_checkpoints(run).back().folder,
+                        other = list_checkpoints(folder / "whole").back().folder;
       EXPECT_TRUE(read_file(last + "/model.safetensors") == read_file(other + "/model.safetensors")) << stop;
     }
   }

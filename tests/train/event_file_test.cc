@@ -100,7 +100,8 @@ TEST(EventFile, HoldsEveryNumberOfTheMetricsOnce) {
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   const std::string metrics = (folder / "metrics.jsonl").string(), path = (folder / "events.out.tfevents").string();
-  const nlohmann::json train = {{"kind", "train"}, {"step", 50}, {"loss", 2.5}, {"layers", {{{"gini", 0.25}}, {{"gini", 0.5}}}}};
+  const nlohmann::json train = {
+      {"kind", "train"}, {"step", 50}, {"loss", 2.5}, {"layers", {{{"gini", 0.25}}, {{"gini", 0.5}}}}};
   const nlohmann::json eval = {{"kind", "eval"},
                                {"step", 300},
                                {"loss", 1.5},
@@ -115,8 +116,8 @@ TEST(EventFile, HoldsEveryNumberOfTheMetricsOnce) {
   ASSERT_EQ(events.size(), 4u);
   EXPECT_EQ(events[0].version, "brain.Event:2");
   EXPECT_EQ(events[1].step, 50);
-  EXPECT_EQ(events[1].scalars,
-            (std::map<std::string, float>{{"train/loss", 2.5f}, {"gini/train layer 0", 0.25f}, {"gini/train layer 1", 0.5f}}));
+  EXPECT_EQ(events[1].scalars, (std::map<std::string, float>{
+                                   {"train/loss", 2.5f}, {"gini/train layer 0", 0.25f}, {"gini/train layer 1", 0.5f}}));
   EXPECT_EQ(events[2].step, 300);
   EXPECT_EQ(events[2].scalars, (std::map<std::string, float>{{"eval/loss", 1.5f}, {"count gini/eval layer 0", 0.75f}}));
   EXPECT_EQ(events[3].step, 350);

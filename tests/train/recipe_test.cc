@@ -63,33 +63,17 @@ TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
     const Setting before = key.get(recipe);
     Setting after = before;
     switch (key.kind) {
-      case SettingKind::boolean:
-        after = !std::get<bool>(before);
-        break;
-      case SettingKind::integer:
-        after = std::max<std::int64_t>(std::get<std::int64_t>(before) * 2, 2);
-        break;
-      case SettingKind::number:
-        after = 0.375;
-        break;
-      case SettingKind::text:
-        after = std::string("a \"b\" \\ c");
-        break;
+      case SettingKind::boolean: after = !std::get<bool>(before); break;
+      case SettingKind::integer: after = std::max<std::int64_t>(std::get<std::int64_t>(before) * 2, 2); break;
+      case SettingKind::number: after = 0.375; break;
+      case SettingKind::text: after = std::string("a \"b\" \\ c"); break;
       case SettingKind::choice:
         after = std::get<std::string>(before) == key.choices[0] ? key.choices[1] : key.choices[0];
         break;
-      case SettingKind::numbers:
-        after = std::vector<double>{0.125, 0.5};
-        break;
-      case SettingKind::integers:
-        after = std::vector<double>{0, 1};
-        break;
-      case SettingKind::layer_scale:
-        after = std::vector<double>(10, 0.5);
-        break;
-      case SettingKind::anneal:
-        after = BetaAnneal{AnnealShape::cosine, 1.0, 0.25};
-        break;
+      case SettingKind::numbers: after = std::vector<double>{0.125, 0.5}; break;
+      case SettingKind::integers: after = std::vector<double>{0, 1}; break;
+      case SettingKind::layer_scale: after = std::vector<double>(10, 0.5); break;
+      case SettingKind::anneal: after = BetaAnneal{AnnealShape::cosine, 1.0, 0.25}; break;
     }
     key.set(recipe, after);
     recipe.model.vocab = recipe.data.vocab;
@@ -217,7 +201,8 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
        "some.toml:2: some.beta_anneal has start = 0.5 and end = 0, but no shape, so they would do nothing: add shape = "
        "\"linear\", \"cosine\" or \"exponential\""},
       {"[some]\nrespawn_threshold = 1.5",
-       "some.toml:2: some.respawn_threshold = 1.5: some.constraint keeps keys no longer than 1, so that every key would "
+       "some.toml:2: some.respawn_threshold = 1.5: some.constraint keeps keys no longer than 1, so that every key "
+       "would "
        "die in every update; wants a number below 1"},
       {"[some]\ntraining = \"lora\"\nlora_rank = 600",
        "some.toml:3: some.lora_rank = 600: must not be more than the smaller side of an expert's matrix, 512"},

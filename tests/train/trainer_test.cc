@@ -47,7 +47,9 @@ checkpoint_every = 3
 device = "cpu"
 )";
 
-Recipe recipe(const std::vector<std::string>& overrides = {}) { return parse_recipe(recipe_text, "test recipe", overrides); }
+Recipe recipe(const std::vector<std::string>& overrides = {}) {
+  return parse_recipe(recipe_text, "test recipe", overrides);
+}
 
 std::string file_bytes(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -60,20 +62,24 @@ void expect_same_run(const std::string& a, const std::string& b) {
   ASSERT_FALSE(first.empty());
   ASSERT_FALSE(second.empty());
   ASSERT_EQ(first.back().step, second.back().step);
-  EXPECT_EQ(file_bytes(first.back().folder + "/model.safetensors"), file_bytes(second.back().folder + "/model.safetensors"));
+  EXPECT_EQ(file_bytes(first.back().folder + "/model.safetensors"),
+            file_bytes(second.back().folder + "/model.safetensors"));
   const SafetensorsFile x = SafetensorsFile::open(first.back().folder + "/optimizer.safetensors");
   const SafetensorsFile y = SafetensorsFile::open(second.back().folder + "/optimizer.safetensors");
   ASSERT_EQ(x.names(), y.names());
   for (const std::string& name : x.names()) {
     const Tensor p = x.load(name), q = y.load(name);
-    EXPECT_EQ(std::string(static_cast<const char*>(p.raw()), p.bytes()), std::string(static_cast<const char*>(q.raw()), q.bytes())) << name;
+    EXPECT_EQ(std::string(static_cast<const char*>(p.raw()), p.bytes()),
+              std::string(static_cast<const char*>(q.raw()), q.bytes()))
+        << name;
   }
 }
 
 TEST(Trainer, AStoppedAndResumedRunEndsBitIdentical) {
   TemporaryFolder folder;
   start_run(recipe(), folder / "whole", {});
-  // Stopped after every possible number of steps, also in the middle of accumulations' epochs; each time with another thread count.
+  // Stopped after every possible number of steps, also in the middle of accumulations' epochs; each time with another
+  // thread count.
   for (const int stop : {1, 4, 5, 7, 9}) {
     const std::string run = folder / fmt::format("stopped-{}", stop);
     int steps = 0;
@@ -90,14 +96,16 @@ TEST(Trainer, AStoppedAndResumedRunEndsBitIdentical) {
   }
 }
 
-// Everything that can learn or remember is in a checkpoint, with the moments of what the optimizer moves and of nothing else.
+// Everything that can learn or remember is in a checkpoint, with the moments of what the optimizer moves and of nothing
+// else.
 TEST(Trainer, WhateverLearnsGoesOnBitIdentical) {
   const std::vector<std::vector<std::string>> settings{
       {"some.training=lora", "some.lora_rank=3"},
       {"some.training=full", "some.readout=features"},
       {"some.temperature=learned", "some.entropy_band=[0.1, 0.3]", "some.balance_loss=0.1", "some.key_ema=0.8"},
-      {"some.usage=cumulative", "some.update_every=2", "some.update_fraction=0.5", "some.ground=0.2", "some.frozen_layers=[1]",
-       "some.beta_anneal={shape=\"cosine\", start=1, end=0.1}", "some.beta_layer_scale=[1, 0.5]"},
+      {"some.usage=cumulative", "some.update_every=2", "some.update_fraction=0.5", "some.ground=0.2",
+       "some.frozen_layers=[1]", "some.beta_anneal={shape=\"cosine\", start=1, end=0.1}",
+       "some.beta_layer_scale=[1, 0.5]"},
       {"some.usage=flux", "some.routing=random", "some.constraint=free", "some.clip_delta=0.05"}};
   for (const auto& overrides : settings) {
     TemporaryFolder folder;
@@ -113,7 +121,8 @@ TEST(Trainer, WhateverLearnsGoesOnBitIdentical) {
     const std::string last = list_checkpoints(folder / "whole").back().folder;
     const SafetensorsFile moments = SafetensorsFile::open(last + "/optimizer.safetensors");
     std::int64_t remembered = 0;
-    for (const std::string& name : moments.names()) remembered += name.starts_with("first.") ? moments.load(name).elements() : 0;
+    for (const std::string& name : moments.names())
+      remembered += name.starts_with("first.") ? moments.load(name).elements() : 0;
     ModelConfig counted = one.model;
     counted.vocab = 320;
     EXPECT_EQ(remembered, count_parameters(counted).trainable) << overrides[0];
@@ -145,7 +154,8 @@ TEST(Trainer, RepeatsBitForBit) {
 
 TEST(Trainer, LearnsTheStories) {
   TemporaryFolder folder;
-  const TrainResult result = start_run(recipe({"train.epochs=8", "train.lr=0.01", "train.accumulate=1", "train.warmup_steps=5"}), folder / "run", {});
+  const TrainResult result = start_run(
+      recipe({"train.epochs=8", "train.lr=0.01", "train.accumulate=1", "train.warmup_steps=5"}), folder / "run", {});
   // ln 320 = 5.77 is what knowing nothing costs.
   EXPECT_LT(result.final_evaluation.loss, 4.6);
   EXPECT_GT(result.final_evaluation.bits_per_byte, 0.5);
@@ -170,8 +180,10 @@ TEST(Trainer, ALossThatIsNotANumberStopsTheRunAndKeepsTheLastCheckpoint) {
 
 TEST(Trainer, StopsEarlyWhenAsked) {
   TemporaryFolder folder;
-  const TrainResult result = start_run(recipe({"train.lr=1e-12", "train.weight_decay=0", "train.eval_every=1", "train.patience=2", "train.epochs=6", "some.use_alpha=false", "some.use_beta=false", "some.use_delta=false", "some.respawn_threshold=0"}),
-                                       folder / "run", {});
+  const TrainResult result = start_run(
+      recipe({"train.lr=1e-12", "train.weight_decay=0", "train.eval_every=1", "train.patience=2", "train.epochs=6",
+              "some.use_alpha=false", "some.use_beta=false", "some.use_delta=false", "some.respawn_threshold=0"}),
+      folder / "run", {});
   EXPECT_LT(result.steps, 30);
   EXPECT_TRUE(run_is_finished(folder / "run"));
 }
