@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   using namespace some;
   CLI::App app{"some: train, run, inspect and explain self-organizing mixture-of-experts language models"};
   app.name("some");
+  app.set_version_flag("--version", "some " SOME_VERSION);
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   cli::add_train(app);
@@ -33,7 +34,8 @@ int main(int argc, char** argv) {
   cli::add_data(app);
   cli::add_lab(app);
   set_log_sink([](LogLevel level, const std::string& message) {
-    fmt::print(stderr, "{}{}{}\n", cli::is_terminal() ? "\r\033[K" : "", level == LogLevel::warning ? "warning: " : "", message);
+    fmt::print(stderr, "{}{}{}\n", cli::is_terminal() ? "\r\033[K" : "", level == LogLevel::warning ? "warning: " : "",
+               message);
   });
   try {
     if (argc > 1 && argv[1][0] != '-') {

@@ -1,8 +1,8 @@
-// The program as its users meet it: exit codes, one clear line for every mistake, JSON alone on standard output, signals.
+// The program as its users meet it: exit codes, one clear line for every mistake, JSON alone on standard output,
+// signals.
 #include <gtest/gtest.h>
 
 #include <filesystem>
-
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
@@ -25,9 +25,16 @@ void expect_refused(const std::vector<std::string>& arguments, const std::vector
   for (const auto& argument : arguments) shown += argument + " ";
   EXPECT_EQ(result.code, 2) << shown << result.err;
   EXPECT_EQ(result.out, "") << shown;
-  for (const std::string& word : words) EXPECT_NE(result.err.find(word), std::string::npos) << shown << "\n" << result.err << "\nlacks: " << word;
+  for (const std::string& word : words)
+    EXPECT_NE(result.err.find(word), std::string::npos) << shown << "\n" << result.err << "\nlacks: " << word;
   EXPECT_LE(std::count(result.err.begin(), result.err.end(), '\n'), 2) << shown << result.err;
   EXPECT_TRUE(fs::is_empty(folder.path())) << shown;
+}
+
+TEST(Cli, TellsItsVersion) {
+  const CommandResult result = run_command(SOME_BINARY_DIR, {"--version"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out.rfind("some ", 0), 0U) << result.out;
 }
 
 TEST(Cli, WrongUseIsRefusedInOneLine) {
@@ -58,7 +65,8 @@ TEST(Cli, WrongUseIsRefusedInOneLine) {
 
 TEST(Cli, CudaWithoutAGpuIsOneClearLine) {
   TemporaryFolder folder;
-  const CommandResult result = run_command(folder.path(), {"train", tiny, "--device", "cuda", "--out", "run", "train.max_steps=1"});
+  const CommandResult result =
+      run_command(folder.path(), {"train", tiny, "--device", "cuda", "--out", "run", "train.max_steps=1"});
   if (result.code == 0) GTEST_SKIP() << "there is a GPU here";
   EXPECT_NE(result.code, 0);
   EXPECT_LE(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
@@ -67,7 +75,8 @@ TEST(Cli, CudaWithoutAGpuIsOneClearLine) {
 
 TEST(Cli, InfoGivesTheNumbersAsOneObject) {
   TemporaryFolder folder;
-  const CommandResult result = run_command(folder.path(), {"info", std::string(SOME_SOURCE_DIR) + "/recipes/a4.toml", "--json"});
+  const CommandResult result =
+      run_command(folder.path(), {"info", std::string(SOME_SOURCE_DIR) + "/recipes/a4.toml", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   const Json info = Json::parse(result.out);
   EXPECT_EQ(info["total_parameters"], 701496320);
@@ -95,7 +104,8 @@ TEST_F(Trained, ReportsTheRunAsOneObject) {
   const Json out = Json::parse(result_.out);
   EXPECT_EQ(out["run"], "run");
   EXPECT_TRUE(out["finished"].get<bool>());
-  for (const char* file : {"config.toml", "tokenizer.json", "metrics.jsonl", "events.out.tfevents"}) EXPECT_TRUE(fs::exists(*folder_ / ("run/" + std::string(file)))) << file;
+  for (const char* file : {"config.toml", "tokenizer.json", "metrics.jsonl", "events.out.tfevents"})
+    EXPECT_TRUE(fs::exists(*folder_ / ("run/" + std::string(file)))) << file;
 }
 
 TEST_F(Trained, EvaluatesTheSameAsTraining) {
@@ -107,7 +117,8 @@ TEST_F(Trained, EvaluatesTheSameAsTraining) {
 }
 
 TEST_F(Trained, GeneratesTheSameTextForTheSameSeed) {
-  const std::vector<std::string> call = {"generate", "run", "--prompt", "Once upon", "--prompt", "The end", "--seed", "7", "--max-tokens", "20", "--json"};
+  const std::vector<std::string> call = {"generate", "run", "--prompt",     "Once upon", "--prompt", "The end",
+                                         "--seed",   "7",   "--max-tokens", "20",        "--json"};
   const CommandResult first = run_command(folder_->path(), call), second = run_command(folder_->path(), call);
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_EQ(first.out, second.out);
@@ -115,21 +126,30 @@ TEST_F(Trained, GeneratesTheSameTextForTheSameSeed) {
   ASSERT_EQ(out["samples"].size(), 2u);
   EXPECT_EQ(out["samples"][0]["text"].get<std::string>().rfind("Once upon", 0), 0u);
   // A prompt's text does not depend on what else is generated beside it.
-  const Json alone = Json::parse(run_command(folder_->path(), {"generate", "run", "--prompt", "Once upon", "--seed", "7", "--max-tokens", "20", "--json"}).out);
+  const Json alone = Json::parse(run_command(folder_->path(), {"generate", "run", "--prompt", "Once upon", "--seed",
+                                                               "7", "--max-tokens", "20", "--json"})
+                                     .out);
   EXPECT_EQ(alone["samples"][0]["text"], out["samples"][0]["text"]);
   // Greedy, nucleus and top-k sampling.
-  EXPECT_EQ(run_command(folder_->path(), {"generate", "run", "--prompt", "A", "--temperature", "0", "--max-tokens", "5"}).code, 0);
-  EXPECT_EQ(run_command(folder_->path(), {"generate", "run", "--prompt", "A", "--top-p", "0.5", "--top-k", "3", "--max-tokens", "5"}).code, 0);
+  EXPECT_EQ(
+      run_command(folder_->path(), {"generate", "run", "--prompt", "A", "--temperature", "0", "--max-tokens", "5"})
+          .code,
+      0);
+  EXPECT_EQ(run_command(folder_->path(),
+                        {"generate", "run", "--prompt", "A", "--top-p", "0.5", "--top-k", "3", "--max-tokens", "5"})
+                .code,
+            0);
 }
 
 TEST_F(Trained, WrongGenerationIsRefused) {
-  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{{"--prompt", ""},
-                                                                                      {},
-                                                                                      {"--prompt", "A", "--temperature", "-1"},
-                                                                                      {"--prompt", "A", "--top-p", "0"},
-                                                                                      {"--prompt", "A", "--top-k", "-2"},
-                                                                                      {"--prompt", "A", "--max-tokens", "0"},
-                                                                                      {"--prompt", std::string(100000, 'x')}}) {
+  for (const std::vector<std::string>& wrong :
+       std::vector<std::vector<std::string>>{{"--prompt", ""},
+                                             {},
+                                             {"--prompt", "A", "--temperature", "-1"},
+                                             {"--prompt", "A", "--top-p", "0"},
+                                             {"--prompt", "A", "--top-k", "-2"},
+                                             {"--prompt", "A", "--max-tokens", "0"},
+                                             {"--prompt", std::string(100000, 'x')}}) {
     std::vector<std::string> call = {"generate", "run"};
     call.insert(call.end(), wrong.begin(), wrong.end());
     const CommandResult result = run_command(folder_->path(), call);
@@ -147,7 +167,8 @@ TEST_F(Trained, AFolderWithARunIsNotOverwritten) {
   EXPECT_EQ(read_file(*folder_ / "run/metrics.jsonl"), before);
 }
 
-// Signals: the step is finished, the run is saved, the exit code tells which signal, and the resumed run ends like one never stopped.
+// Signals: the step is finished, the run is saved, the exit code tells which signal, and the resumed run ends like one
+// never stopped.
 TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
   const auto last = [](const std::string& run) {
     const auto all = list_checkpoints(run);
@@ -155,14 +176,17 @@ TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
   };
   for (const int number : {SIGINT, SIGTERM, SIGKILL}) {
     const std::string name = "stopped" + std::to_string(number);
-    const Command command(folder_->path(), {"train", tiny, "--out", name, "--device", "cpu", "train.checkpoint_every=5"});
+    const Command command(folder_->path(),
+                          {"train", tiny, "--out", name, "--device", "cpu", "train.checkpoint_every=5"});
     ASSERT_TRUE(command.wait_for("step 1/"));
     usleep(50000);
     command.signal(number);
     const CommandResult stopped = command.finish();
     if (stopped.code == 0) continue;  // it was quicker than the signal
     EXPECT_EQ(stopped.code, 128 + number) << stopped.err;
-    if (number != SIGKILL) EXPECT_NE(stopped.err.find("--resume"), std::string::npos);
+    if (number != SIGKILL) {
+      EXPECT_NE(stopped.err.find("--resume"), std::string::npos);
+    }
     const CommandResult resumed = run_command(folder_->path(), {"train", "--resume", name});
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_EQ(read_file(*folder_ / (name + "/metrics.jsonl")), read_file(*folder_ / "run/metrics.jsonl")) << number;
@@ -173,11 +197,13 @@ TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
 TEST(Cli, TokenizersAreTrainedAndUsed) {
   TemporaryFolder folder;
   ASSERT_EQ(run_command(folder.path(), {"data", "stories", "--count", "50", "-o", "stories.txt"}).code, 0);
-  const CommandResult trained = run_command(folder.path(), {"tokenizer", "train", "--kind", "bytelevel", "--vocab", "400", "stories.txt", "-o", "tok.json", "--json"});
+  const CommandResult trained = run_command(folder.path(), {"tokenizer", "train", "--kind", "bytelevel", "--vocab",
+                                                            "400", "stories.txt", "-o", "tok.json", "--json"});
   ASSERT_EQ(trained.code, 0) << trained.err;
   EXPECT_EQ(Json::parse(trained.out)["vocab"], 400);
   const std::string text = "Hello,  wörld \xF0\x9F\x99\x82!";
-  const Json encoded = Json::parse(run_command(folder.path(), {"tokenizer", "encode", "--tokenizer", "tok.json", "--json", text}).out);
+  const Json encoded =
+      Json::parse(run_command(folder.path(), {"tokenizer", "encode", "--tokenizer", "tok.json", "--json", text}).out);
   std::vector<std::string> call = {"tokenizer", "decode", "--tokenizer", "tok.json", "--json"};
   for (const auto& id : encoded["encodings"][0]["ids"]) call.push_back(std::to_string(id.get<int>()));
   EXPECT_EQ(Json::parse(run_command(folder.path(), call).out)["text"], text);
