@@ -1,20 +1,16 @@
 #include "lab/queue.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <new>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "data/source.h"
 #include "lab/scale.h"
 #include "train/run.h"
+#include "train/run_lock.h"
 
 namespace some {
 namespace fs = std::filesystem;
@@ -86,40 +82,16 @@ void check_same_settings(const PlannedRun& run) {
   }
 }
 
-// Held while a run is trained, so that a second queue neither resumes nor restarts what the first is at. The system
-// lets go of it when the process ends, however it ends.
-class RunLock {
- public:
-  explicit RunLock(const std::string& folder) {
-    fs::create_directories(folder);
-    file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file_ < 0) failed("cannot open {}: {}", folder, std::strerror(errno));
-    if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
-      const bool taken = errno == EWOULDBLOCK;
-      ::close(file_);
-      // Some network file systems know no locks; there the user has to see to it.
-      file_ = -1;
-      if (taken) bad_input("another process is training {}; wait for it, or choose another folder with --runs", folder);
-    }
+// Lists and reports made later read it. Nothing of the run itself hangs on it: where it cannot be written (a full or
+// read-only disk), the queue goes on.
+void remember(const PlannedRun& run, const std::string& failure = "") {
+  try {
+    const auto known = find_run(run.folder);
+    if (known && known->stored && known->identity == run.identity && known->failure == failure) return;
+    write_identity(run.folder, run.identity, failure);
+  } catch (const std::exception& error) {
+    log_warning("{}: what the run is could not be noted: {}", run.folder, error.what());
   }
-  ~RunLock() {
-    if (file_ >= 0) ::close(file_);
-  }
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
-
- private:
-  int file_ = -1;
-};
-
-// Files that were being written when a process was killed; nobody else writes here while the lock is held.
-void remove_half_written(const std::string& folder) {
-  std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.is_regular_file() && entry.path().filename().string().find(".tmp-") != std::string::npos)
-      leftovers.push_back(entry.path());
-  }
-  for (const fs::path& one : leftovers) fs::remove(one);
 }
 
 QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& hooks) {
@@ -133,20 +105,18 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
     if (state != RunState::absent) check_same_settings(run);
     if (state == RunState::finished) {
       entry.outcome = Outcome::already_done;
-      write_identity(run.folder, run.identity);
+      remember(run);
       return entry;
     }
     const bool resumed = state == RunState::interrupted;
     if (const std::string missing = missing_text(run.recipe); !missing.empty()) bad_input("{}", missing);
-    const RunLock lock(run.folder);
-    remove_half_written(run.folder);
     if (hooks.begin) hooks.begin(run, place, resumed);
     begun = true;
     TrainHooks train = hooks.train;
     bool identified = false;
     // The folder exists from the first step on.
     train.step = [&](const TrainProgress& progress) {
-      if (!identified) write_identity(run.folder, run.identity);
+      if (!identified) remember(run);
       identified = true;
       if (hooks.train.step) hooks.train.step(progress);
     };
@@ -161,6 +131,10 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
   } catch (const StoppedWhilePreparing& stopped) {
     entry.outcome = Outcome::stopped;
     entry.result.stopped_by = stopped.signal;
+  } catch (const RunTaken& taken) {
+    entry.outcome = Outcome::failed;
+    entry.message = taken.what();
+    begun = false;  // its failure is not the run's
   } catch (const std::bad_alloc&) {
     entry.outcome = Outcome::failed;
     entry.message = "out of memory; 'some info RECIPE' says how much a run needs";
@@ -168,9 +142,8 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
     entry.outcome = Outcome::failed;
     entry.message = error.what();
   }
-  // Lists and reports made later tell of it too.
   if (begun && entry.outcome == Outcome::failed && fs::exists(RunPaths{run.folder}.config()))
-    write_identity(run.folder, run.identity, entry.message);
+    remember(run, entry.message);
   entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return entry;
 }

@@ -115,6 +115,7 @@ std::optional<FoundRun> find_run(const std::string& folder) {
       run.identity.seed = stored.at("seed").get<int>();
       run.identity.builtin = stored.at("builtin").get<bool>();
       run.failure = stored.value("failure", "");
+      run.stored = true;
     } catch (const nlohmann::json::exception& error) {
       log_warning("{}: {}; the folder's name is used instead", identity_file(run.folder), error.what());
     }

@@ -15,6 +15,7 @@ struct LabIdentity {
   double scale = 1;      // what the recipe was shrunk by
   int seed = 0;          // 0: the recipe's own seed, 1: the next one, ...
   bool builtin = false;  // built-in text was asked for in place of the recipe's
+  bool operator==(const LabIdentity&) const = default;
 };
 
 std::string run_name(const LabIdentity& identity);  // "a4@0.05-seed1"
@@ -31,6 +32,7 @@ struct FoundRun {
   LabIdentity identity;
   RunState state = RunState::absent;
   std::string failure;  // why it broke off, where it did
+  bool stored = false;  // lab.json told the identity
 
   std::string state_text() const;  // "done", "interrupted", "failed"
 };

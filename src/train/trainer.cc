@@ -15,6 +15,7 @@
 #include "train/checkpoint.h"
 #include "train/event_file.h"
 #include "train/matrix_rate.h"
+#include "train/run_lock.h"
 #include "train/schedule.h"
 #include "train/step.h"
 
@@ -412,17 +413,21 @@ TrainResult Trainer::run() {
 
 TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks) {
   const RunPaths paths{folder};
-  if (fs::exists(paths.config()))
-    bad_input("{} already holds a run: go on with 'some train --resume {}', or choose another --out", folder, folder);
+  const auto refuse_a_second_run = [&] {
+    if (fs::exists(paths.config()))
+      bad_input("{} already holds a run: go on with 'some train --resume {}', or choose another --out", folder, folder);
+  };
+  refuse_a_second_run();
   if (fs::exists(folder) && !fs::is_directory(folder)) bad_input("--out {} is a file, not a folder", folder);
   check_config(recipe.model);
   recipe_context(recipe.train);  // a device or precision that is not there is told before anything is read or written
   const DataOutlook outlook = look_at_data(recipe.data, recipe.model.seq_len);
   if (outlook.train_stories > 0) check_enough_stories(outlook.train_stories, recipe.train);
+  const RunLock lock(folder);
+  refuse_a_second_run();  // one that ended while this one looked at its data
   Corpora corpora =
       load_corpora(recipe.data, recipe.seed, paths.cache(), hooks.prepare ? hooks.prepare : DataProgress());
   Trainer trainer(recipe, folder, corpora, hooks);
-  fs::create_directories(folder);
   corpora.tokenizer.save(paths.tokenizer());
   // Written last: a folder with a config.toml is a run.
   write_file_atomic(paths.config(), write_recipe(recipe));
@@ -439,6 +444,7 @@ TrainResult resume_run(const std::string& folder, const std::vector<std::string>
                 change);
     }
   }
+  const RunLock lock(folder);
   const RunPaths paths{folder};
   const Recipe recipe = load_recipe(paths.config(), changes);
   // The tokenizer of the run, not a new one: the ids must mean the same.

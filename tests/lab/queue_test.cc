@@ -143,6 +143,16 @@ TEST_F(Queue, ARunIsTrainedByOneProcessAtATime) {
   EXPECT_EQ(find_run(folder_of("one"))->failure, "");
 }
 
+TEST_F(Queue, GoesOnWhereItsOwnNoteCannotBeWritten) {
+  run_queue(plan({"one"}), {});
+  // A folder in its place stands for whatever keeps the file from being written; a full disk does so for failures too.
+  fs::remove(folder_of("one") + "/lab.json");
+  fs::create_directories(folder_of("one") + "/lab.json");
+  fs::create_directories(folder_of("wild") + "/lab.json");
+  EXPECT_EQ(outcomes(run_queue(plan({"one", "wild", "two"}), {})),
+            (Lines{"one: already done", "wild: failed", "two: done"}));
+}
+
 TEST_F(Queue, OtherSettingsInTheSameFolderAreAnError) {
   options_.overrides = {"train.max_steps=2"};
   run_queue(plan({"one"}), {});

@@ -11,6 +11,7 @@
 #include "base/safetensors.h"
 #include "temporary_folder.h"
 #include "train/checkpoint.h"
+#include "train/run_lock.h"
 
 namespace some {
 namespace {
@@ -213,6 +214,28 @@ TEST(Trainer, NothingIsWrittenWhenTheDataAreWrong) {
   EXPECT_THROW(start_run(recipe({"data.train=\"no-such-file.txt\""}), folder / "run", {}), Error);
   EXPECT_THROW(start_run(recipe({"train.batch=4000"}), folder / "run", {}), Error);
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+  // What is only found out while the text is read leaves no folder behind either.
+  TrainHooks hooks;
+  struct Stopped {};
+  hooks.prepare = [](const std::string&, std::int64_t, std::int64_t) { throw Stopped(); };
+  EXPECT_THROW(start_run(recipe(), folder / "run", hooks), Stopped);
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+
+TEST(Trainer, ARunThatIsTrainedIsLeftAloneByOthers) {
+  TemporaryFolder folder;
+  TrainHooks hooks;
+  bool refused = false;
+  hooks.step = [&](const TrainProgress& progress) {
+    if (progress.step != 3) return;
+    EXPECT_THROW(resume_run(folder / "run", {}, {}), RunTaken);
+    refused = true;
+  };
+  start_run(recipe(), folder / "run", hooks);
+  EXPECT_TRUE(refused);
+  std::ofstream(folder / "run/best.tmp-1-2") << "half";  // as a killed process leaves it
+  EXPECT_NO_THROW(resume_run(folder / "run", {}, {}));
+  EXPECT_FALSE(std::filesystem::exists(folder / "run/best.tmp-1-2"));
 }
 
 TEST(Checkpoint, AnotherLibraryOrShapeIsRefused) {

@@ -1,0 +1,55 @@
+#include "train/run_lock.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+namespace some {
+namespace fs = std::filesystem;
+namespace {
+
+void remove_half_written(const std::string& folder) {
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.is_regular_file() && entry.path().filename().string().find(".tmp-") != std::string::npos)
+      leftovers.push_back(entry.path());
+  }
+  std::error_code ignored;  // a file that stays is no reason not to train
+  for (const fs::path& one : leftovers) fs::remove(one, ignored);
+}
+
+}  // namespace
+
+RunTaken::RunTaken(const std::string& folder)
+    : Error(Fault::input,
+            fmt::format("another process is training {}: wait for it, or choose another folder", folder)) {}
+
+RunLock::RunLock(const std::string& folder) : folder_(folder) {
+  std::error_code error;
+  made_ = fs::create_directories(folder, error);
+  if (error) failed("cannot make the folder {}: {}", folder, error.message());
+  file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file_ < 0) failed("cannot open {}: {}", folder, std::strerror(errno));
+  if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+    const bool taken = errno == EWOULDBLOCK;
+    ::close(file_);
+    // Some network file systems know no locks; there the user has to see to it.
+    file_ = -1;
+    if (taken) throw RunTaken(folder);
+  }
+  remove_half_written(folder);
+}
+
+RunLock::~RunLock() {
+  std::error_code ignored;
+  if (made_) fs::remove(folder_, ignored);  // does nothing where there is something in it
+  if (file_ >= 0) ::close(file_);
+}
+
+}  // namespace some

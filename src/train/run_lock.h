@@ -1,0 +1,32 @@
+// One process at a time writes into a run folder: two would mix their lines and checkpoints.
+#pragma once
+
+#include <string>
+
+#include "base/error.h"
+
+namespace some {
+
+// Another process is training the folder.
+class RunTaken : public Error {
+ public:
+  explicit RunTaken(const std::string& folder);
+};
+
+// Makes the folder and holds it while a run is trained, so that no other process resumes or restarts what this one is
+// at. The system lets go of it when the process ends, however it ends. Files that a killed process left half written
+// are removed: nobody else writes here now. A folder made here in which nothing was written is taken away again.
+class RunLock {
+ public:
+  explicit RunLock(const std::string& folder);  // RunTaken when another process holds it
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  std::string folder_;
+  bool made_ = false;
+  int file_ = -1;
+};
+
+}  // namespace some
