@@ -125,7 +125,11 @@ EventFile::EventFile(std::string path, const std::string& metrics_path) : path_(
   std::string contents = record(first);
   if (std::filesystem::exists(metrics_path)) {
     std::istringstream lines(read_file(metrics_path));
-    for (std::string line; std::getline(lines, line);) contents += line_record(nlohmann::json::parse(line));
+    for (std::string line; std::getline(lines, line);) {
+      const nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
+      // A line that was spoiled by hand is no reason for a run not to go on.
+      if (parsed.is_object()) contents += line_record(parsed);
+    }
   }
   write_file_atomic(path_, contents);
 }
