@@ -30,9 +30,11 @@ RunTaken::RunTaken(const std::string& folder)
     : Error(Fault::input,
             fmt::format("another process is training {}: wait for it, or choose another folder", folder)) {}
 
-RunLock::RunLock(const std::string& folder) : folder_(folder) {
+RunLock::RunLock(const std::string& folder) {
   std::error_code error;
-  made_ = fs::create_directories(folder, error);
+  for (fs::path path = folder; !path.empty() && !fs::exists(path, error); path = path.parent_path())
+    made_.push_back(path.string());
+  fs::create_directories(folder, error);
   if (error) failed("cannot make the folder {}: {}", folder, error.message());
   file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file_ < 0) failed("cannot open {}: {}", folder, std::strerror(errno));
@@ -48,7 +50,7 @@ RunLock::RunLock(const std::string& folder) : folder_(folder) {
 
 RunLock::~RunLock() {
   std::error_code ignored;
-  if (made_) fs::remove(folder_, ignored);  // does nothing where there is something in it
+  for (const std::string& folder : made_) fs::remove(folder, ignored);  // does nothing where there is something in it
   if (file_ >= 0) ::close(file_);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 
@@ -15,7 +16,7 @@ class RunTaken : public Error {
 
 // Makes the folder and holds it while a run is trained, so that no other process resumes or restarts what this one is
 // at. The system lets go of it when the process ends, however it ends. Files that a killed process left half written
-// are removed: nobody else writes here now. A folder made here in which nothing was written is taken away again.
+// are removed: nobody else writes here now. Folders made here in which nothing was written are taken away again.
 class RunLock {
  public:
   explicit RunLock(const std::string& folder);  // RunTaken when another process holds it
@@ -24,8 +25,7 @@ class RunLock {
   RunLock& operator=(const RunLock&) = delete;
 
  private:
-  std::string folder_;
-  bool made_ = false;
+  std::vector<std::string> made_;  // the folder and those above it that were not there, the innermost first
   int file_ = -1;
 };
 
