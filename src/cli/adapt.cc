@@ -100,9 +100,7 @@ void run(Options options) {
   set_threads(options.model.threads);
   if (is_terminal()) {
     options.adapt.progress = [](const std::string& what, std::int64_t done, std::int64_t total) {
-      fmt::print(stderr, "\r\033[K{}",
-                 done < total ? fmt::format("{}: {} of {} tokens", what, done, total) : std::string());
-      std::fflush(stderr);
+      redraw(done < total ? fmt::format("{}: {} of {} tokens", what, done, total) : std::string());
     };
   }
   const nlohmann::json report = adapt_run(run, options.adapt);

@@ -26,8 +26,7 @@ void run_train(const Options& options) {
   const Recipe recipe = load_recipe(options.recipe, changes);
   const BenchResult r = bench_train(recipe, options.bench, [&](int done, int all) {
     if (!is_terminal()) return;
-    fmt::print(stderr, "\r\033[Kstep {}/{}{}", done, all, done == all ? "\r\033[K" : "");
-    std::fflush(stderr);
+    redraw(done < all ? fmt::format("step {}/{}", done, all) : std::string());
   });
   if (options.json) {
     print_json({{"recipe", options.recipe},

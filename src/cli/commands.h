@@ -1,7 +1,10 @@
 // The command line: one file a subcommand. Only here is anything printed or the process ended.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -26,15 +29,37 @@ void add_lab(CLI::App& app);
 // The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
 extern int exit_code;
 
-// SIGINT and SIGTERM are taken by a thread of their own, from this call on (before other threads begin). No handler
-// ever interrupts a computing thread: generated matrix kernels do not keep to the rules a handler's stack frame relies
-// on. A second signal ends the program at once.
+// SIGINT, SIGTERM and SIGHUP (a lost terminal; not under nohup) are taken by a thread of their own, from this call on
+// (before other threads begin). No handler ever interrupts a computing thread: generated matrix kernels do not keep to
+// the rules a handler's stack frame relies on. A second signal ends the program at once.
 void watch_signals();
 int received_signal();  // 0: none
 
 // One JSON object on standard output, nothing else.
 void print_json(const nlohmann::json& value);
 bool is_terminal();  // standard error is a terminal: bars may be drawn
+int terminal_columns();
+
+// To standard error. What cannot be written there (a closed terminal, a full disk) is dropped: a run of days must not
+// end because nobody reads along.
+void say_text(const std::string& text);
+template <typename... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  say_text(fmt::format(format, std::forward<Args>(args)...));
+}
+// Like say, in place of a line that is being redrawn, where there is one.
+template <typename... Args>
+void say_line(fmt::format_string<Args...> format, Args&&... args) {
+  say_text((is_terminal() ? "\r\033[K" : "") + fmt::format(format, std::forward<Args>(args)...) + "\n");
+}
+// Redraws the line that shows progress; cut to the terminal's width, since a wrapped line cannot be redrawn.
+void redraw(const std::string& text);
+// The progress of training in at most `columns` columns: what matters least is left out first.
+struct ProgressPart {
+  std::string text;
+  int rank = 0;  // the highest goes first
+};
+std::string progress_line(double done, std::vector<ProgressPart> parts, int columns);
 
 struct ModelFlags {  // shared by the commands that open a run
   std::string run, checkpoint = "latest", device = "auto", precision;

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -22,6 +24,9 @@ void watch_signals() {
   sigemptyset(&wanted);
   sigaddset(&wanted, SIGINT);
   sigaddset(&wanted, SIGTERM);
+  struct sigaction lost_terminal {};
+  if (sigaction(SIGHUP, nullptr, &lost_terminal) == 0 && lost_terminal.sa_handler != SIG_IGN)
+    sigaddset(&wanted, SIGHUP);                  // ignored: nohup wants the run to go on
   pthread_sigmask(SIG_BLOCK, &wanted, nullptr);  // threads made from here on inherit it
   std::thread([wanted] {
     for (int number = 0; sigwait(&wanted, &number) == 0;) {
@@ -40,6 +45,45 @@ void print_json(const nlohmann::json& value) {
 bool is_terminal() {
   static const bool terminal = isatty(STDERR_FILENO) != 0;
   return terminal;
+}
+
+int terminal_columns() {
+  winsize size{};
+  // Asked anew each time: windows change their size.
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void say_text(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+void redraw(const std::string& text) {
+  const auto room = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
+  std::size_t end = 0;
+  for (std::size_t columns = 0; end < text.size(); ++end) {
+    const bool begins = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
+    if (begins && ++columns > room) break;
+  }
+  say_text("\r\033[K" + text.substr(0, end));
+}
+
+std::string progress_line(double done, std::vector<ProgressPart> parts, int columns) {
+  constexpr int widest = 24, narrowest = 8;
+  const auto width = [&] {
+    int sum = -1;
+    for (const ProgressPart& part : parts) sum += static_cast<int>(part.text.size()) + 2;
+    return sum;
+  };
+  while (parts.size() > 1 && width() + narrowest > columns)
+    parts.erase(std::max_element(parts.begin(), parts.end(),
+                                 [](const ProgressPart& a, const ProgressPart& b) { return a.rank < b.rank; }));
+  const int bar = std::clamp(columns - width(), narrowest, widest);
+  const int filled = static_cast<int>(bar * done);
+  std::string line;
+  for (int i = 0; i < bar; ++i) line += i < filled ? "█" : "░";
+  for (std::size_t i = 0; i < parts.size(); ++i) line += (i == 0 ? " " : "  ") + parts[i].text;
+  return line;
 }
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {

@@ -21,7 +21,7 @@ struct Options {
 void stories(const Options& options) {
   if (options.count < 1) bad_input("--count {}: say at least 1", options.count);
   if (options.first < 0) bad_input("--first {}: stories are counted from 0", options.first);
-  if (options.json) {
+  if (options.json && options.out.empty()) {
     nlohmann::json list = nlohmann::json::array();
     for (std::int64_t i = 0; i < options.count; ++i)
       list.push_back(make_story(options.story, static_cast<std::uint64_t>(options.first + i)));
@@ -39,7 +39,13 @@ void stories(const Options& options) {
   write_file_atomic(options.out, [&](const ByteSink& sink) {
     write([&](std::string_view text) { sink(text.data(), text.size()); });
   });
-  fmt::print("{}: {} stories of the domain {}\n", options.out, options.count, options.story.domain);
+  if (options.json)
+    print_json({{"domain", options.story.domain},
+                {"seed", options.story.seed},
+                {"file", options.out},
+                {"count", options.count}});
+  else
+    fmt::print("{}: {} stories of the domain {}\n", options.out, options.count, options.story.domain);
 }
 
 }  // namespace

@@ -50,10 +50,12 @@ void run(Options options) {
     start.emplace(*run.model);
   }
   const bool streamed = !options.json && prompts.size() == 1 && run.tokenizer.kind() == TokenizerKind::bytelevel;
-  if (streamed) fmt::print("{}", prompts[0]);
+  bool begun = false;  // the prompt is shown with the first token, so that a refused one is not shown at all
   const auto generated =
       generate(*run.model, run.tokenizer, prompts, options.generate, [&](std::size_t, TokenId token) {
         if (!streamed) return;
+        if (!begun) fmt::print("{}", prompts[0]);
+        begun = true;
         fmt::print("{}", run.tokenizer.token_bytes(token));
         std::fflush(stdout);
       });
@@ -80,23 +82,28 @@ void run(Options options) {
     print_json(out);
     return;
   }
-  if (streamed) fmt::print("\n");
+  if (streamed) fmt::print("{}\n", begun ? "" : prompts[0]);
   for (std::size_t i = 0; !streamed && i < generated.size(); ++i)
     fmt::print("{}{}\n", i > 0 ? "\n---\n" : "", generated[i].text);
+  // What follows is said beside the text, not in it.
+  std::fflush(stdout);
+  const auto full =
+      std::count_if(generated.begin(), generated.end(), [](const Generated& one) { return one.stopped == "context"; });
+  if (full > 0) {
+    say("({} ended where prompt and text fill the model's sequence: model.seq_len = {} tokens)\n",
+        generated.size() == 1 ? "the text" : fmt::format("{} of {} texts", full, generated.size()),
+        run.recipe.model.seq_len);
+  }
   if (!start) return;
-  // Beside the text, not in it.
   double mean = 0, most = 0;
   for (int layer = 0; layer < run.recipe.model.layers; ++layer) {
     const KeySnapshot::Distance moved = start->distance(*run.model, layer);
     mean += moved.mean / run.recipe.model.layers;
     most = std::max(most, moved.most);
   }
-  std::fflush(stdout);
-  fmt::print(stderr,
-             "(keys learnt by {}, an update every {} tokens: they moved {:.4f} on average, {:.4f} at most; the run "
-             "itself is unchanged)\n",
-             rules_text(choose_rules(run.recipe.model.keys, options.generate.adapt_rules)), options.adapt_window, mean,
-             most);
+  say("(keys learnt by {}, an update every {} tokens: they moved {:.4f} on average, {:.4f} at most; the run "
+      "itself is unchanged)\n",
+      rules_text(choose_rules(run.recipe.model.keys, options.generate.adapt_rules)), options.adapt_window, mean, most);
 }
 
 }  // namespace

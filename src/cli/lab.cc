@@ -119,12 +119,10 @@ class QueueDisplay {
     when_ = now;
     const std::string numbers = fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", p.step, p.total_steps,
                                             p.loss, human_count(p.tokens_per_second), human_seconds(p.seconds_left));
-    if (is_terminal()) {
-      fmt::print(stderr, "\r\033[K{} {}", label_, numbers);
-      std::fflush(stderr);
-    } else {
+    if (is_terminal())
+      redraw(label_ + " " + numbers);
+    else
       line("{}", numbers);
-    }
   }
 
   void evaluated(const nlohmann::json& values) {
@@ -137,9 +135,8 @@ class QueueDisplay {
 
   void prepare(const std::string& what, std::int64_t done, std::int64_t total) {
     if (!is_terminal()) return;
-    fmt::print(stderr, "\r\033[K{} {} {}", label_, what,
-               total > 0 ? fmt::format("{}%", 100 * done / total) : human_count(static_cast<double>(done)));
-    std::fflush(stderr);
+    redraw(fmt::format("{} {} {}", label_, what,
+                       total > 0 ? fmt::format("{}%", 100 * done / total) : human_count(static_cast<double>(done))));
   }
 
   void end(const QueueEntry& entry) {
@@ -150,8 +147,7 @@ class QueueDisplay {
  private:
   template <typename... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::print(stderr, "{}{} {}\n", is_terminal() ? "\r\033[K" : "", label_,
-               fmt::format(format, std::forward<Args>(args)...));
+    say_line("{} {}", label_, fmt::format(format, std::forward<Args>(args)...));
   }
 
   std::size_t runs_;
@@ -229,14 +225,14 @@ void run(Options options) {
     print_table(entries);
   }
   if (failures > 0) {
-    fmt::print(stderr, "{} of {} runs failed:\n", failures, entries.size());
+    say("{} of {} runs failed:\n", failures, entries.size());
     for (const QueueEntry& entry : entries) {
-      if (entry.outcome == Outcome::failed) fmt::print(stderr, "  {}: {}\n", entry.name, entry.message);
+      if (entry.outcome == Outcome::failed) say("  {}: {}\n", entry.name, entry.message);
     }
     exit_code = 1;
   }
   if (received_signal() != 0 && count(Outcome::stopped) + count(Outcome::not_begun) > 0) {
-    fmt::print(stderr, "stopped and saved; the same command goes on from here\n");
+    say("stopped and saved; the same command goes on from here\n");
     exit_code = 128 + received_signal();
   }
 }
@@ -248,9 +244,7 @@ void report(const Options& options) {
   report_options.runs = options.runs;
   report_options.samples = !options.no_samples;
   report_options.device = options.device.empty() ? "auto" : options.device;
-  report_options.progress = [](const std::string& what) {
-    fmt::print(stderr, "{}{}\n", is_terminal() ? "\r\033[K" : "", what);
-  };
+  report_options.progress = [](const std::string& what) { say_line("{}", what); };
   if (options.threads > 0) set_threads(options.threads);
   for (const std::string& out : options.out) {
     if (!out.ends_with(".html") && !out.ends_with(".md"))

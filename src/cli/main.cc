@@ -1,6 +1,9 @@
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <string>
@@ -11,10 +14,31 @@
 
 namespace some::cli {
 int exit_code = 0;
+
+namespace {
+
+// A descriptor that the caller closed would be given to the next file opened, and what is printed would land in that
+// file. Standard output is opened for reading only: printing to it fails and is told.
+void keep_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) == -1 && errno == EBADF)
+      open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // the lowest free one: this one
+  }
 }
+
+// A result that could not be written is no result.
+bool output_written() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
+  say_line("some: cannot write to standard output: {}", std::strerror(errno));
+  return false;
+}
+
+}  // namespace
+}  // namespace some::cli
 
 int main(int argc, char** argv) {
   using namespace some;
+  cli::keep_standard_descriptors();
   CLI::App app{"some: train, run, inspect and explain self-organizing mixture-of-experts language models"};
   app.name("some");
   app.set_version_flag("--version", "some " SOME_VERSION);
@@ -34,8 +58,7 @@ int main(int argc, char** argv) {
   cli::add_data(app);
   cli::add_lab(app);
   set_log_sink([](LogLevel level, const std::string& message) {
-    fmt::print(stderr, "{}{}{}\n", cli::is_terminal() ? "\r\033[K" : "", level == LogLevel::warning ? "warning: " : "",
-               message);
+    cli::say_line("{}{}", level == LogLevel::warning ? "warning: " : "", message);
   });
   try {
     if (argc > 1 && argv[1][0] != '-') {
@@ -50,16 +73,18 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // Help ends well; every wrong use of the command line is code 2.
-    return app.exit(error) == 0 ? 0 : 2;
+    if (app.exit(error) != 0) return 2;
+    return cli::output_written() ? 0 : 1;
   } catch (const Error& error) {
-    fmt::print(stderr, "{}some: {}\n", cli::is_terminal() ? "\r\033[K" : "", error.what());
+    cli::say_line("some: {}", error.what());
     return error.fault() == Fault::input ? 2 : 1;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "some: out of memory; 'some info RECIPE' says how much a run needs\n");
+    cli::say_line("some: out of memory; 'some info RECIPE' says how much a run needs");
     return 1;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "some: {}\n", error.what());
+    cli::say_line("some: {}", error.what());
     return 1;
   }
+  if (!cli::output_written()) return 1;
   return cli::exit_code;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -30,6 +31,11 @@ struct CodeOptions {
   bool json = false;
 };
 
+// A run folder stands for the tokenizer in it.
+Tokenizer load_tokenizer(const std::string& path) {
+  return Tokenizer::load(std::filesystem::is_directory(path) ? path + "/tokenizer.json" : path);
+}
+
 std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
 
 void train(const TrainOptions& options) {
@@ -52,7 +58,7 @@ void train(const TrainOptions& options) {
 }
 
 void encode(const CodeOptions& options) {
-  const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
+  const Tokenizer tokenizer = load_tokenizer(options.tokenizer);
   std::vector<std::string> texts = options.text;
   if (!options.file.empty()) texts.push_back(read_file(options.file));
   if (texts.empty()) texts.push_back(standard_input());
@@ -73,7 +79,7 @@ void encode(const CodeOptions& options) {
 }
 
 void decode(const CodeOptions& options) {
-  const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
+  const Tokenizer tokenizer = load_tokenizer(options.tokenizer);
   std::vector<TokenId> ids = options.ids;
   if (ids.empty()) {
     std::string word;
@@ -118,7 +124,7 @@ void add_tokenizer(CLI::App& app) {
     CLI::App* sub = command->add_subcommand("encode", "text to ids (standard input without TEXT or --file)");
     sub->add_option("TEXT", options->text, "texts");
     sub->add_option("--file", options->file, "a whole file as one text");
-    sub->add_option("--tokenizer", options->tokenizer, "tokenizer.json")->required();
+    sub->add_option("--tokenizer", options->tokenizer, "tokenizer.json, or a run folder")->required();
     sub->add_flag("--json", options->json, "print the result as one JSON object");
     sub->callback([options] { encode(*options); });
   }
@@ -126,7 +132,7 @@ void add_tokenizer(CLI::App& app) {
     auto options = std::make_shared<CodeOptions>();
     CLI::App* sub = command->add_subcommand("decode", "ids to text (standard input without IDS)");
     sub->add_option("IDS", options->ids, "token ids");
-    sub->add_option("--tokenizer", options->tokenizer, "tokenizer.json")->required();
+    sub->add_option("--tokenizer", options->tokenizer, "tokenizer.json, or a run folder")->required();
     sub->add_flag("--json", options->json, "print the result as one JSON object");
     sub->callback([options] { decode(*options); });
   }

@@ -28,48 +28,46 @@ class Display {
     if (!last && shown_ && std::chrono::duration<double>(now - when_).count() < wait) return;
     when_ = now;
     shown_ = true;
-    const std::string numbers =
-        fmt::format("step {}/{}  epoch {}/{}  loss {:.4f}  lr {:.1e}  {} tokens/s  {:.2f} TFLOP/s{}  {} left", p.step,
-                    p.total_steps, p.epoch, p.epochs, p.loss, p.lr, human_count(p.tokens_per_second),
-                    p.operations_per_second / 1e12,
-                    p.matrix_rate > 0 ? fmt::format(" ({:.0f}% of this GPU's {:.0f})",
-                                                    100 * p.operations_per_second / p.matrix_rate, p.matrix_rate / 1e12)
-                                      : "",
-                    human_seconds(p.seconds_left));
+    std::vector<ProgressPart> parts = {
+        {fmt::format("step {}/{}", p.step, p.total_steps), 0},
+        {fmt::format("epoch {}/{}", p.epoch, p.epochs), 4},
+        {fmt::format("loss {:.4f}", p.loss), 1},
+        {fmt::format("lr {:.1e}", p.lr), 5},
+        {fmt::format("{} tokens/s", human_count(p.tokens_per_second)), 3},
+        {fmt::format("{:.2f} TFLOP/s", p.operations_per_second / 1e12), 6},
+        {fmt::format("{} left", human_seconds(p.seconds_left)), 2},
+    };
+    if (p.matrix_rate > 0)
+      parts[5].text += fmt::format(" ({:.0f}% of this GPU's {:.0f})", 100 * p.operations_per_second / p.matrix_rate,
+                                   p.matrix_rate / 1e12);
     if (!is_terminal()) {
-      fmt::print(stderr, "{}\n", numbers);
+      std::string line;
+      for (const ProgressPart& part : parts) line += (line.empty() ? "" : "  ") + part.text;
+      say("{}\n", line);
       return;
     }
-    constexpr int width = 24;
-    const int filled = static_cast<int>(width * static_cast<double>(p.step) / static_cast<double>(p.total_steps));
-    std::string bar;
-    for (int i = 0; i < width; ++i) bar += i < filled ? "█" : "░";
-    fmt::print(stderr, "\r\033[K{} {}", bar, numbers);
-    if (last) fmt::print(stderr, "\n");
-    std::fflush(stderr);
+    const double done = static_cast<double>(p.step) / static_cast<double>(p.total_steps);
+    redraw(progress_line(done, std::move(parts), terminal_columns() - 1));
+    if (last) say("\n");
   }
 
   void evaluated(const nlohmann::json& line) {
     std::string text =
-        fmt::format("{}epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte",
-                    is_terminal() ? "\r\033[K" : "", line["epoch"].get<double>(), line["step"].get<std::int64_t>(),
-                    line["loss"].get<double>(), line["perplexity"].get<double>(), line["bits_per_byte"].get<double>());
+        fmt::format("epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte",
+                    line["epoch"].get<double>(), line["step"].get<std::int64_t>(), line["loss"].get<double>(),
+                    line["perplexity"].get<double>(), line["bits_per_byte"].get<double>());
     if (line.contains("padded_loss")) text += fmt::format("  padded loss {:.4f}", line["padded_loss"].get<double>());
     if (!line["layers"].empty()) {
       const auto& middle = line["layers"][line["middle_layer"].get<std::size_t>()];
       text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} experts in effect", middle["layer"].get<int>(),
                           middle["count"]["gini"].get<double>(), middle["count"]["effective_experts"].get<double>());
     }
-    fmt::print(stderr, "{}\n", text);
+    say_line("{}", text);
   }
 
   void prepare(const std::string& what, std::int64_t done, std::int64_t total) {
     if (!is_terminal()) return;
-    if (total > 0)
-      fmt::print(stderr, "\r\033[K{} {}%", what, 100 * done / total);
-    else
-      fmt::print(stderr, "\r\033[K{} {}", what, human_count(static_cast<double>(done)));
-    std::fflush(stderr);
+    redraw(what + " " + (total > 0 ? fmt::format("{}%", 100 * done / total) : human_count(static_cast<double>(done))));
   }
 
  private:
@@ -100,7 +98,11 @@ void run(const Options& options) {
   if (!options.resume.empty()) {
     if (!options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
     while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    const bool finished = std::filesystem::exists(folder) && run_is_finished(folder);
     result = resume_run(folder, changes, hooks);
+    if (finished)
+      say_line("{} was finished already, at step {}; for a longer run train its recipe into another --out", folder,
+               result.steps);
   } else {
     const Recipe recipe = load_recipe(options.recipe, changes);
     folder = options.out.empty() ? "runs/" + recipe.name : options.out;
@@ -108,8 +110,7 @@ void run(const Options& options) {
     result = start_run(recipe, folder, hooks);
   }
   if (result.stopped_by != 0) {
-    fmt::print(stderr, "{}stopped at step {} and saved; go on with: some train --resume {}\n",
-               is_terminal() ? "\r\033[K" : "", result.steps, folder);
+    say_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
     exit_code = 128 + result.stopped_by;
   }
   nlohmann::json out{{"run", folder},

@@ -308,8 +308,8 @@ class Reader {
       bad_input("data.valid_share = 0: leaves nothing to validate on; give data.valid, or a share above 0");
     }
     if (recipe.train.max_steps > 0 && recipe.train.warmup_steps > recipe.train.max_steps) {
-      bad_input("train.warmup_steps = {}: must not be more than train.max_steps = {}", recipe.train.warmup_steps,
-                recipe.train.max_steps);
+      bad_input("train.warmup_steps = {}: must not be more than train.max_steps = {}; lower it too",
+                recipe.train.warmup_steps, recipe.train.max_steps);
     }
     if (recipe.train.precision == "f64" && recipe.train.device == "cuda") {
       bad_input("train.precision = \"f64\": is computed on the CPU only; train.device must be \"cpu\"");

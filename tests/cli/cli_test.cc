@@ -154,7 +154,23 @@ TEST_F(Trained, WrongGenerationIsRefused) {
     call.insert(call.end(), wrong.begin(), wrong.end());
     const CommandResult result = run_command(folder_->path(), call);
     EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_EQ(result.out, "");
   }
+}
+
+TEST_F(Trained, TellsWhenTheSequenceIsFull) {
+  const CommandResult result =
+      run_command(folder_->path(), {"generate", "run", "--prompt", "A", "--max-tokens", "1000", "--ignore-eos"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out.rfind("A", 0), 0u);
+  EXPECT_NE(result.err.find("model.seq_len = 64"), std::string::npos) << result.err;
+}
+
+TEST_F(Trained, ARunFolderStandsForItsTokenizer) {
+  EXPECT_EQ(
+      run_command(folder_->path(), {"tokenizer", "encode", "--tokenizer", "run", "Once upon"}).out,
+      run_command(folder_->path(), {"tokenizer", "encode", "--tokenizer", "run/tokenizer.json", "Once upon"}).out);
+  EXPECT_EQ(run_command(folder_->path(), {"tokenizer", "encode", "--tokenizer", ".", "Once upon"}).code, 2);
 }
 
 TEST_F(Trained, AFolderWithARunIsNotOverwritten) {
@@ -163,7 +179,9 @@ TEST_F(Trained, AFolderWithARunIsNotOverwritten) {
   EXPECT_NE(result.err.find("--resume"), std::string::npos);
   // Resuming a finished run is no error and changes nothing.
   const std::string before = read_file(*folder_ / "run/metrics.jsonl");
-  EXPECT_EQ(run_command(folder_->path(), {"train", "--resume", "run"}).code, 0);
+  const CommandResult again = run_command(folder_->path(), {"train", "--resume", "run"});
+  EXPECT_EQ(again.code, 0);
+  EXPECT_NE(again.err.find("finished already"), std::string::npos) << again.err;
   EXPECT_EQ(read_file(*folder_ / "run/metrics.jsonl"), before);
 }
 
@@ -174,7 +192,7 @@ TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
     const auto all = list_checkpoints(run);
     return read_file(all.back().folder + "/model.safetensors");
   };
-  for (const int number : {SIGINT, SIGTERM, SIGKILL}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
     const std::string name = "stopped" + std::to_string(number);
     const Command command(folder_->path(),
                           {"train", tiny, "--out", name, "--device", "cpu", "train.checkpoint_every=5"});
@@ -196,7 +214,10 @@ TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
 
 TEST(Cli, TokenizersAreTrainedAndUsed) {
   TemporaryFolder folder;
-  ASSERT_EQ(run_command(folder.path(), {"data", "stories", "--count", "50", "-o", "stories.txt"}).code, 0);
+  const CommandResult made =
+      run_command(folder.path(), {"data", "stories", "--count", "50", "-o", "stories.txt", "--json"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_EQ(Json::parse(made.out)["file"], "stories.txt");
   const CommandResult trained = run_command(folder.path(), {"tokenizer", "train", "--kind", "bytelevel", "--vocab",
                                                             "400", "stories.txt", "-o", "tok.json", "--json"});
   ASSERT_EQ(trained.code, 0) << trained.err;

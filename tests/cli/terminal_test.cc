@@ -1,0 +1,92 @@
+// The program in a terminal, and where its output cannot be written.
+#include <gtest/gtest.h>
+#include <pty.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/files.h"
+#include "cli/command.h"
+
+namespace some {
+namespace {
+
+const std::string program = std::string(SOME_BINARY_DIR) + "/some";
+const std::string tiny = std::string(SOME_SOURCE_DIR) + "/recipes/tiny.toml";
+
+// What `some ARGUMENTS` sends to a terminal of that many columns.
+std::string in_a_terminal(const std::string& folder, const std::string& arguments, unsigned short columns) {
+  winsize size{24, columns, 0, 0};
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+  if (child == 0) {
+    const std::string line = "cd '" + folder + "' && exec '" + program + "' " + arguments;
+    execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+    _exit(121);
+  }
+  std::string shown;
+  char piece[4096];
+  for (ssize_t got = 0; (got = read(terminal, piece, sizeof piece)) > 0;)
+    shown.append(piece, static_cast<std::size_t>(got));
+  close(terminal);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << shown;
+  return shown;
+}
+
+int in_a_shell(const std::string& folder, const std::string& arguments) {
+  const int status = std::system(("cd '" + folder + "' && '" + program + "' " + arguments).c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Terminal, TheProgressBarIsRedrawnInPlaceAtEveryWidth) {
+  TemporaryFolder folder;
+  for (const unsigned short columns : {200, 80, 40, 10}) {
+    const std::string shown =
+        in_a_terminal(folder.path(), "train " + tiny + " --out run" + std::to_string(columns), columns);
+    int bars = 0;
+    std::istringstream pieces(shown);
+    for (std::string piece; std::getline(pieces, piece, '\r');) {
+      if (piece.find("░") == std::string::npos && piece.find("█") == std::string::npos) continue;
+      ++bars;
+      ASSERT_EQ(piece.rfind("\033[K", 0), 0u) << piece;
+      std::size_t width = 0;
+      for (const char c : piece.substr(3)) width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+      EXPECT_LT(width, columns) << piece;
+      if (columns >= 40) {
+        EXPECT_NE(piece.find("step "), std::string::npos) << piece;
+        EXPECT_NE(piece.find("loss "), std::string::npos) << piece;
+      }
+      EXPECT_TRUE(columns < 80 || piece.find(" left") != std::string::npos) << piece;
+      EXPECT_TRUE(columns < 200 || piece.find("TFLOP/s") != std::string::npos) << piece;
+    }
+    EXPECT_GT(bars, 0) << shown;
+  }
+}
+
+TEST(Terminal, AResultThatCannotBeWrittenIsAFailure) {
+  TemporaryFolder folder;
+  for (const std::string& command : {"info " + tiny, "info --json " + tiny, std::string("data stories"),
+                                     std::string("data stories --count 2000"), std::string("--help")}) {
+    for (const std::string out : {">/dev/full", ">&-"}) {
+      EXPECT_EQ(in_a_shell(folder.path(), command + " " + out + " 2>err"), 1) << command << out;
+      EXPECT_EQ(read_file(folder / "err").rfind("some: cannot write", 0), 0u) << read_file(folder / "err");
+    }
+  }
+}
+
+// A closed descriptor must not be given to a file of the run, and nobody reading along is no reason to stop.
+TEST(Terminal, TrainingDoesNotDependOnWhoReadsAlong) {
+  TemporaryFolder folder;
+  ASSERT_EQ(in_a_shell(folder.path(), "train " + tiny + " --out plain >out 2>err"), 0);
+  EXPECT_EQ(in_a_shell(folder.path(), "train " + tiny + " --out full >out 2>/dev/full"), 0);
+  EXPECT_EQ(in_a_shell(folder.path(), "train " + tiny + " --out closed <&- >out 2>&-"), 0);
+  EXPECT_EQ(in_a_shell(folder.path(), "train " + tiny + " --out silent <&- >&- 2>&-"), 1);
+  for (const std::string run : {"full", "closed", "silent"})
+    EXPECT_EQ(read_file(folder / (run + "/metrics.jsonl")), read_file(folder / "plain/metrics.jsonl")) << run;
+}
+
+}  // namespace
+}  // namespace some
