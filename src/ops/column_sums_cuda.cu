@@ -254,7 +254,6 @@ void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t 
 
 void hold_sums(Context& ctx) {
   HeldSums& sums = held();
-  sums.forget();
   if (sums.room == nullptr) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     SOME_CUDA_CHECK(cudaStreamIsCapturing(ctx.cuda->stream, &status));
@@ -266,6 +265,11 @@ void hold_sums(Context& ctx) {
 
 void finish_sums(Context& ctx) {
   held().launch(ctx);
+  held().holding = false;
+}
+
+void drop_sums(Context&) {
+  held().forget();
   held().holding = false;
 }
 

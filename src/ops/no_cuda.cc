@@ -30,6 +30,7 @@ void add_norm_forward(Context&, const Tensor&, const Tensor*, const Param&, cons
 }
 void hold_sums(Context&) { refuse(); }
 void finish_sums(Context&) { refuse(); }
+void drop_sums(Context&) { refuse(); }
 
 void norm_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Param&, const Param&,
                    const Tensor*, Tensor&, Tensor*) {

@@ -6,7 +6,8 @@
 namespace some::test {
 namespace {
 
-// More bias gradients than wait for one launch, and one bias that is added to twice.
+// More bias gradients than wait for one launch, one bias that is added to twice, and one that is summed after sums that
+// were held and never finished.
 OpCase held_case(std::int64_t rows, std::int64_t out) {
   constexpr int biases = 70, twice = 3;
   OpCase one;
@@ -23,11 +24,22 @@ OpCase held_case(std::int64_t rows, std::int64_t out) {
     const Tensor x = lab.compute(in.at("x")), dy = lab.compute(in.at("dy"));
     std::vector<Param> all;
     for (int i = 0; i < biases; ++i) all.push_back(lab.param(in.at("dbias0"), in.at("dbias0")));
-    hold_sums(ctx);
-    for (const Param& bias : all) linear_backward(ctx, dy, x, weight, bias, nullptr, Into::overwrite);
-    linear_backward(ctx, dy, x, weight, all[twice], nullptr, Into::overwrite);
-    finish_sums(ctx);
-    return Arrays{{"first", read(all.front().grad)}, {"twice", read(all[twice].grad)}, {"last", read(all.back().grad)}};
+    const Param lost = lab.param(in.at("dbias0"), in.at("dbias0"));
+    const Param alone = lab.param(in.at("dbias0"), in.at("dbias0"));
+    const auto add_to = [&](const Param& bias) { linear_backward(ctx, dy, x, weight, bias, nullptr, Into::overwrite); };
+    {
+      const SumsHeld broken_off(ctx);
+      add_to(lost);
+    }
+    add_to(alone);  // waits for nobody
+    SumsHeld held(ctx);
+    for (const Param& bias : all) add_to(bias);
+    add_to(all[twice]);
+    held.finish();
+    return Arrays{{"first", read(all.front().grad)},
+                  {"twice", read(all[twice].grad)},
+                  {"last", read(all.back().grad)},
+                  {"alone", read(alone.grad)}};
   };
   one.reference = [=](const Arrays& in) {
     Array once = in.at("dbias0"), again = in.at("dbias0");
@@ -35,7 +47,7 @@ OpCase held_case(std::int64_t rows, std::int64_t out) {
       once[i % out] += in.at("dy")[i];
       again[i % out] += 2 * in.at("dy")[i];
     }
-    return Arrays{{"first", once}, {"twice", again}, {"last", once}};
+    return Arrays{{"first", once}, {"twice", again}, {"last", once}, {"alone", once}};
   };
   return one;
 }
