@@ -21,6 +21,17 @@ AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, c
   return tape;
 }
 
+Tensor attention_layer_cached(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
+                              const Tensor& slots, const Tensor& positions, Tensor& cache) {
+  const std::int64_t tokens = x.dim(0), d = config.d_model;
+  Tensor qkv = ctx.scratch({tokens, 3 * d}), mixed = ctx.scratch({tokens, d}), output = ctx.scratch({tokens, d});
+  linear_forward(ctx, x, layer.qkv_weight, layer.qkv_bias, qkv);
+  if (config.position == Position::rope) rope(ctx, qkv, positions, config.heads, false);
+  attention_cached(ctx, qkv, slots, positions, config.heads, cache, mixed);
+  linear_forward(ctx, mixed, layer.out_weight, layer.out_bias, output);
+  return output;
+}
+
 void attention_layer_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const AttentionTape& tape,
                               const Tensor& x, const Tensor& positions, const Sequences& sequences, const Tensor& dy,
                               Tensor& dx, bool add) {

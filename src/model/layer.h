@@ -83,6 +83,9 @@ void dense_backward(Context& ctx, const Layer& layer, DenseTape& tape, const Ten
 
 AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
                                       const Tensor& positions, const Sequences& sequences);
+// The output for new tokens of several sequences, each at its position of a slot of the cache (generation).
+Tensor attention_layer_cached(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
+                              const Tensor& slots, const Tensor& positions, Tensor& cache);
 // dx is overwritten or added to.
 void attention_layer_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const AttentionTape& tape,
                               const Tensor& x, const Tensor& positions, const Sequences& sequences, const Tensor& dy,

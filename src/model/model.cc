@@ -40,18 +40,26 @@ DeviceBatch upload(Context& ctx, const Batch& batch) {
   return out;
 }
 
+// spec 2. Both placements of the norm are one walk: a block adds to `residual` and reads `input`; behind a norm,
+// post-norm goes on with the normed tensor in both roles, pre-norm keeps the sum as the residual.
+struct Model::Stream {
+  Tensor residual, input;
+};
+
+// What one layer computes.
+struct Model::Block {
+  Tensor input;  // what the attention reads
+  AttentionTape attention;
+  NormTape norm1;  // after the attention
+  SomeTape some;
+  DenseTape dense;
+  NormTape norm2;  // after the feed-forward block; without one in pre-norm there is none
+};
+
 // Everything the backward pass needs from the forward pass of all layers.
 struct Model::Tape {
   Tensor embedded;
   NormTape first_norm;  // pre-norm only
-  struct Block {
-    Tensor residual, input;  // what the attention adds to, and what it reads
-    AttentionTape attention;
-    NormTape norm1;  // after the attention
-    SomeTape some;
-    DenseTape dense;
-    NormTape norm2;  // after the feed-forward block
-  };
   std::vector<Block> blocks;
 };
 
@@ -217,50 +225,57 @@ std::uint64_t Model::library_hash() const {
   return hash;
 }
 
-// spec 2. Both norm placements are one walk: a block adds to `residual` and reads `input`; after a norm, post-norm goes
-// on with the normed tensor in both roles, pre-norm keeps the sum as the residual.
-Tensor Model::forward(const DeviceBatch& batch, const Pass& pass, Tape& tape) {
+NormTape Model::embed(const Tensor& tokens, const Tensor& positions, Stream& stream) {
+  Context& ctx = *ctx_;
+  stream.residual = ctx.scratch({tokens.dim(0), config_.d_model});
+  embed_forward(ctx, tokens, positions, embed_, config_.position == Position::sinusoidal, stream.residual);
+  stream.input = stream.residual;
+  if (config_.norm == Norm::post) return {};
+  const NormTape norm =
+      norm_layer_forward(ctx, stream.residual, nullptr, layers_[0].norm1_weight, layers_[0].norm1_bias);
+  stream.input = norm.y;
+  return norm;
+}
+
+void Model::after_attention(const Layer& layer, const Pass& pass, const Tensor* previous_query, Block& block,
+                            Stream& stream) {
   Context& ctx = *ctx_;
   const bool post = config_.norm == Norm::post;
-  tape.embedded = ctx.scratch({batch.sequences.tokens, config_.d_model});
-  embed_forward(ctx, batch.tokens, batch.positions, embed_, config_.position == Position::sinusoidal, tape.embedded);
-  Tensor residual = tape.embedded, input = tape.embedded;
-  if (!post) {
-    tape.first_norm = norm_layer_forward(ctx, tape.embedded, nullptr, layers_[0].norm1_weight, layers_[0].norm1_bias);
-    input = tape.first_norm.y;
+  const auto behind = [&](const NormTape& norm) { stream = {post ? norm.y : norm.sum, norm.y}; };
+  const Tensor& attended = block.attention.output;
+  const auto [after_weight, after_bias] = norm_after(layer.index);
+  if (!post && config_.ffn == Ffn::none) {
+    block.norm1 = norm_layer_forward(ctx, stream.residual, &attended, after_weight, after_bias);
+    return behind(block.norm1);
   }
+  block.norm1 = norm_layer_forward(ctx, stream.residual, &attended, post ? layer.norm1_weight : layer.norm2_weight,
+                                   post ? layer.norm1_bias : layer.norm2_bias);
+  behind(block.norm1);
+  const Tensor* addend = nullptr;
+  if (config_.ffn == Ffn::some) {
+    block.some = some_forward(ctx, config_, layer, pass, stream.input, previous_query);
+    addend = &block.some.output;
+  } else if (config_.ffn == Ffn::dense) {
+    block.dense = dense_forward(ctx, config_, layer, stream.input);
+    addend = &block.dense.output;
+  }
+  block.norm2 = norm_layer_forward(ctx, stream.residual, addend, after_weight, after_bias);
+  behind(block.norm2);
+}
+
+Tensor Model::forward(const DeviceBatch& batch, const Pass& pass, Tape& tape) {
+  Stream stream;
+  tape.first_norm = embed(batch.tokens, batch.positions, stream);
+  tape.embedded = stream.residual;
   const Tensor* previous_query = nullptr;
-  for (Layer& layer : layers_) {
-    Tape::Block& block = tape.blocks.emplace_back();
-    block.residual = residual;
-    block.input = input;
-    block.attention = attention_layer_forward(ctx, config_, layer, input, batch.positions, batch.sequences);
-    const bool attention_only = !post && config_.ffn == Ffn::none;
-    const auto [after_weight, after_bias] = norm_after(layer.index);
-    if (attention_only) {
-      block.norm1 = norm_layer_forward(ctx, residual, &block.attention.output, after_weight, after_bias);
-      residual = block.norm1.sum;
-      input = block.norm1.y;
-      continue;
-    }
-    block.norm1 =
-        post ? norm_layer_forward(ctx, residual, &block.attention.output, layer.norm1_weight, layer.norm1_bias)
-             : norm_layer_forward(ctx, residual, &block.attention.output, layer.norm2_weight, layer.norm2_bias);
-    residual = post ? block.norm1.y : block.norm1.sum;
-    const Tensor* addend = nullptr;
-    if (config_.ffn == Ffn::some) {
-      block.some = some_forward(ctx, config_, layer, pass, block.norm1.y, previous_query);
-      previous_query = &block.some.query;
-      addend = &block.some.output;
-    } else if (config_.ffn == Ffn::dense) {
-      block.dense = dense_forward(ctx, config_, layer, block.norm1.y);
-      addend = &block.dense.output;
-    }
-    block.norm2 = norm_layer_forward(ctx, residual, addend, after_weight, after_bias);
-    residual = post ? block.norm2.y : block.norm2.sum;
-    input = block.norm2.y;
+  for (const Layer& layer : layers_) {
+    Block& block = tape.blocks.emplace_back();
+    block.input = stream.input;
+    block.attention = attention_layer_forward(*ctx_, config_, layer, stream.input, batch.positions, batch.sequences);
+    after_attention(layer, pass, previous_query, block, stream);
+    if (config_.ffn == Ffn::some) previous_query = &block.some.query;
   }
-  return input;
+  return stream.input;
 }
 
 // dy: gradient of what forward() returned; it is overwritten. Four buffers serve all layers.
@@ -268,7 +283,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
   Context& ctx = *ctx_;
   const bool post = config_.norm == Norm::post;
   const Shape shape = dy.shape();
-  hold_sums(ctx);
+  SumsHeld sums(ctx);
   Tensor dsum2 = ctx.scratch(shape);             // of what the norm behind the feed-forward block reads
   Tensor dafter_attention = ctx.scratch(shape);  // of what the feed-forward block reads
   Tensor dsum1 = ctx.scratch(shape);             // of what the norm behind the attention reads
@@ -276,7 +291,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
   Tensor dquery;     // grounding: what a layer sends to the one below
   for (int i = config_.layers - 1; i >= 0; --i) {
     Layer& layer = layers_[static_cast<std::size_t>(i)];
-    Tape::Block& block = tape.blocks[static_cast<std::size_t>(i)];
+    Block& block = tape.blocks[static_cast<std::size_t>(i)];
     const auto [after_weight, after_bias] = norm_after(i);
     const Tensor* extra = dresidual ? &dresidual : nullptr;
     if (!post && config_.ffn == Ffn::none) {
@@ -308,7 +323,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
                   layers_[0].norm1_bias, &dresidual, dsum2);
     dy = dsum2;
   }
-  finish_sums(ctx);
+  sums.finish();
   embed_backward(ctx, batch.tokens, dy, embed_);
 }
 
@@ -350,55 +365,45 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
   return nll;
 }
 
+Pass Model::eval_settings(const EvalPass& options, const Tensor& tokens) {
+  Pass pass;
+  pass.top_k = config_.top_k;
+  pass.fixed_temperature = temperature_tensor(options.temperature > 0 ? options.temperature : config_.eval_temp);
+  pass.tokens = &tokens;
+  return pass;
+}
+
 // Evaluation keeps only one layer's intermediate results at a time.
 Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
   check_ids(batch);
   Context& ctx = *ctx_;
-  const bool post = config_.norm == Norm::post;
   const Shape shape{batch.sequences.tokens, config_.d_model};
-  Pass pass;
-  pass.top_k = config_.top_k;
-  pass.fixed_temperature = temperature_tensor(options.temperature > 0 ? options.temperature : config_.eval_temp);
-  pass.tokens = &batch.tokens;
-  Tensor residual = ctx.scratch(shape), input = ctx.scratch(shape), previous_query;
+  const Pass pass = eval_settings(options, batch.tokens);
+  Stream kept{ctx.scratch(shape), ctx.scratch(shape)};
+  Tensor previous_query;
   if (config_.ground > 0) previous_query = ctx.scratch(shape, ctx.master);
-  embed_forward(ctx, batch.tokens, batch.positions, embed_, config_.position == Position::sinusoidal, residual);
-  if (post) {
-    convert(ctx, residual, input);
-  } else {
-    ArenaScope scope(*ctx.arena);
-    const NormTape first = norm_layer_forward(ctx, residual, nullptr, layers_[0].norm1_weight, layers_[0].norm1_bias);
-    convert(ctx, first.y, input);
+  const auto keep = [&](const Stream& stream) {
+    convert(ctx, stream.residual, kept.residual);
+    convert(ctx, stream.input, kept.input);
+  };
+  {
+    const ArenaScope scope(*ctx.arena);
+    Stream stream;
+    embed(batch.tokens, batch.positions, stream);
+    keep(stream);
   }
-  for (Layer& layer : layers_) {
-    ArenaScope scope(*ctx.arena);
-    const AttentionTape attention =
-        attention_layer_forward(ctx, config_, layer, input, batch.positions, batch.sequences);
-    const auto [after_weight, after_bias] = norm_after(layer.index);
-    NormTape last;
-    if (!post && config_.ffn == Ffn::none) {
-      last = norm_layer_forward(ctx, residual, &attention.output, after_weight, after_bias);
-    } else {
-      const NormTape middle =
-          post ? norm_layer_forward(ctx, residual, &attention.output, layer.norm1_weight, layer.norm1_bias)
-               : norm_layer_forward(ctx, residual, &attention.output, layer.norm2_weight, layer.norm2_bias);
-      const Tensor& carried = post ? middle.y : middle.sum;
-      Tensor output;
-      if (config_.ffn == Ffn::some) {
-        const SomeTape tape = some_forward(ctx, config_, layer, pass, middle.y,
-                                           previous_query && layer.index > 0 ? &previous_query : nullptr);
-        output = tape.output;
-        if (previous_query) convert(ctx, tape.query, previous_query);
-        if (options.observe) options.observe(layer.index, tape);
-      } else if (config_.ffn == Ffn::dense) {
-        output = dense_forward(ctx, config_, layer, middle.y).output;
-      }
-      last = norm_layer_forward(ctx, carried, output ? &output : nullptr, after_weight, after_bias);
-    }
-    convert(ctx, post ? last.y : last.sum, residual);
-    convert(ctx, last.y, input);
+  for (const Layer& layer : layers_) {
+    const ArenaScope scope(*ctx.arena);
+    Stream stream = kept;
+    Block block;
+    block.attention = attention_layer_forward(ctx, config_, layer, stream.input, batch.positions, batch.sequences);
+    after_attention(layer, pass, previous_query && layer.index > 0 ? &previous_query : nullptr, block, stream);
+    keep(stream);
+    if (config_.ffn != Ffn::some) continue;
+    if (previous_query) convert(ctx, block.some.query, previous_query);
+    if (options.observe) options.observe(layer.index, block.some);
   }
-  return input;
+  return kept.input;
 }
 
 Tensor Model::evaluate(const DeviceBatch& batch, const EvalPass& pass) {
@@ -430,9 +435,6 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
                      const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& wanted,
                      const EvalPass& options) {
   Context& ctx = *ctx_;
-  const bool post = config_.norm == Norm::post;
-  const auto n = static_cast<std::int64_t>(tokens.size());
-  const Shape shape{n, config_.d_model};
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= config_.vocab)
       failed("token {} is outside of the vocabulary of {}", tokens[i], config_.vocab);
@@ -440,46 +442,21 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
       failed("position {} is outside of a cache of {}", positions[i], cache.capacity);
   }
   const Tensor token_ids = to_device(ctx, tokens), slot_ids = to_device(ctx, slots), places = to_device(ctx, positions);
-  Pass pass;
-  pass.top_k = config_.top_k;
-  pass.fixed_temperature = temperature_tensor(options.temperature > 0 ? options.temperature : config_.eval_temp);
-  pass.tokens = &token_ids;
-  Tensor residual = ctx.scratch(shape);
-  embed_forward(ctx, token_ids, places, embed_, config_.position == Position::sinusoidal, residual);
-  Tensor input = residual, previous_query;
-  if (!post) input = norm_layer_forward(ctx, residual, nullptr, layers_[0].norm1_weight, layers_[0].norm1_bias).y;
-  for (Layer& layer : layers_) {
-    Tensor qkv = ctx.scratch({n, 3 * config_.d_model}), mixed = ctx.scratch(shape), attended = ctx.scratch(shape);
-    linear_forward(ctx, input, layer.qkv_weight, layer.qkv_bias, qkv);
-    if (config_.position == Position::rope) rope(ctx, qkv, places, config_.heads, false);
-    attention_cached(ctx, qkv, slot_ids, places, config_.heads, cache.layers[static_cast<std::size_t>(layer.index)],
-                     mixed);
-    linear_forward(ctx, mixed, layer.out_weight, layer.out_bias, attended);
-    const auto [after_weight, after_bias] = norm_after(layer.index);
-    NormTape last;
-    if (!post && config_.ffn == Ffn::none) {
-      last = norm_layer_forward(ctx, residual, &attended, after_weight, after_bias);
-    } else {
-      const NormTape middle = post ? norm_layer_forward(ctx, residual, &attended, layer.norm1_weight, layer.norm1_bias)
-                                   : norm_layer_forward(ctx, residual, &attended, layer.norm2_weight, layer.norm2_bias);
-      Tensor output;
-      if (config_.ffn == Ffn::some) {
-        const SomeTape tape =
-            some_forward(ctx, config_, layer, pass, middle.y, previous_query ? &previous_query : nullptr);
-        output = tape.output;
-        previous_query = tape.query;
-        if (options.observe) options.observe(layer.index, tape);
-      } else if (config_.ffn == Ffn::dense) {
-        output = dense_forward(ctx, config_, layer, middle.y).output;
-      }
-      last =
-          norm_layer_forward(ctx, post ? middle.y : middle.sum, output ? &output : nullptr, after_weight, after_bias);
-    }
-    residual = post ? last.y : last.sum;
-    input = last.y;
+  const Pass pass = eval_settings(options, token_ids);
+  Stream stream;
+  Tensor previous_query;
+  embed(token_ids, places, stream);
+  for (const Layer& layer : layers_) {
+    Block block;
+    block.attention.output = attention_layer_cached(ctx, config_, layer, stream.input, slot_ids, places,
+                                                    cache.layers[static_cast<std::size_t>(layer.index)]);
+    after_attention(layer, pass, previous_query ? &previous_query : nullptr, block, stream);
+    if (config_.ffn != Ffn::some) continue;
+    previous_query = block.some.query;
+    if (options.observe) options.observe(layer.index, block.some);
   }
   Tensor rows = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config_.d_model});
-  gather_rows(ctx, input, to_device(ctx, wanted), rows);
+  gather_rows(ctx, stream.input, to_device(ctx, wanted), rows);
   Tensor out = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config_.vocab}, ctx.master);
   linear_forward(ctx, rows, head_weight_, head_bias_, out);
   return out;

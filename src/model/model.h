@@ -93,9 +93,16 @@ class Model {
   std::uint64_t library_hash() const;  // of all layers; 0 without a library
 
  private:
+  struct Stream;
+  struct Block;
   struct Tape;
   void declare_parameters();
   void bind_parameters();
+  // Training, evaluation and generation walk alike: embed, then for each layer its attention and after_attention.
+  NormTape embed(const Tensor& tokens, const Tensor& positions, Stream& stream);  // the norm is empty in post-norm
+  void after_attention(const Layer& layer, const Pass& pass, const Tensor* previous_query, Block& block,
+                       Stream& stream);
+  Pass eval_settings(const EvalPass& options, const Tensor& tokens);
   Tensor head_input(const DeviceBatch& batch, const EvalPass& pass);
   Tensor forward(const DeviceBatch& batch, const Pass& pass, Tape& tape);
   void backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy);
