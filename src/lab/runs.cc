@@ -42,11 +42,13 @@ nlohmann::json last_line(const std::string& path, const Wanted& wanted) {
   return found;
 }
 
-// The line on a sitting's time is written after the last checkpoint: where it speaks of the step of the last
-// evaluation, and that is the end of the recipe's epochs or steps, the run had come to its end.
+// The line on a sitting's time is written after the last checkpoint and says whether the run had come to its end. Older
+// ones do not: there it had where the line speaks of the step of the last evaluation, and that is the end of the
+// recipe's epochs or steps.
 bool ended_by_its_lines(const std::string& folder) {
   const RunPaths paths{folder};
   const nlohmann::json sitting = last_line(paths.timing(), [](const auto&) { return true; });
+  if (sitting.contains("finished")) return sitting["finished"] == true;
   const nlohmann::json evaluation =
       last_line(paths.metrics(), [](const nlohmann::json& line) { return line.value("kind", "") == "eval"; });
   if (sitting.is_null() || evaluation.is_null()) return false;

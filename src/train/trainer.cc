@@ -397,6 +397,7 @@ TrainResult Trainer::run() {
   const double seconds = seconds_since(started);
   append_line(paths_.timing(), nlohmann::json{{"from_step", first},
                                               {"to_step", state_.step},
+                                              {"finished", state_.finished},
                                               {"seconds", seconds},
                                               {"real_tokens", tokens_},
                                               {"slots", slots_},

@@ -31,9 +31,10 @@ class Queue : public ::testing::Test {
     write("away",
           "# away\nbase = \"one.toml\"\n[data]\ntrain = \"nowhere/train.txt\"\nvalid = \"nowhere/valid.txt\"\n");
     write("wild", "# wild\nbase = \"one.toml\"\n[train]\nlr = 1e30\nclip = 0.0\n");
+    write("patient", "# patient\nbase = \"one.toml\"\n[train]\nlr = 1e-12\neval_every = 1\npatience = 1\n");
     write("index",
           "[[series]]\nname = \"all-of-them\"\nrecipes = [\"one\", \"two\", \"three\"]\n[[series]]\nname = "
-          "\"bad\"\nrecipes = [\"away\", \"wild\"]\n");
+          "\"bad\"\nrecipes = [\"away\", \"wild\", \"patient\"]\n");
     index_ = load_series_index(recipes() + "/index.toml");
     options_.runs = folder_ / "runs";
   }
@@ -71,6 +72,11 @@ TEST_F(Queue, SkipsWhatIsFinished) {
   fs::remove_all(folder_of("one") + "/checkpoints");
   EXPECT_EQ(outcomes(run_queue(plan({"one"}), {})), (Lines{"one: already done"}));
   EXPECT_EQ(fs::last_write_time(folder_of("one") + "/metrics.jsonl"), written);
+  // Nor is one that stopped early.
+  const auto stopped = run_queue(plan({"patient"}), {});
+  ASSERT_TRUE(stopped[0].result.stopped_early);
+  fs::remove_all(folder_of("patient") + "/checkpoints");
+  EXPECT_EQ(outcomes(run_queue(plan({"patient"}), {})), (Lines{"patient: already done"}));
   // Without the line that a run's end leaves, it cannot be known to have ended.
   fs::remove(folder_of("one") + "/timing.jsonl");
   EXPECT_EQ(run_state(folder_of("one")), RunState::interrupted);
