@@ -249,7 +249,7 @@ void add_data(Builder& builder) {
                "folder, then from the recipe's.");
   builder.text("valid", FIELD(data.valid), "Validation text, likewise; empty: valid_share of the training stories.");
   builder.text("separator", FIELD(data.separator), "The line between two stories of a plain-text file.");
-  builder.text("field", FIELD(data.field), "Name of the story's field in JSON lines.");
+  builder.text("field", FIELD(data.field), "Name of the story's field in JSON lines; empty: text.");
   builder.integer("train_stories", FIELD(data.train_stories), 0, unlimited,
                   "Use only the first so many training stories; 0: all.");
   builder.integer("valid_stories", FIELD(data.valid_stories), 0, unlimited, "Likewise for validation.");

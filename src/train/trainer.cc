@@ -79,7 +79,7 @@ void check_enough_stories(std::int64_t stories, const TrainConfig& train) {
   if (stories / train.batch / train.accumulate > 0) return;
   bad_input(
       "data.train holds {} stories, fewer than one step needs (train.batch {} x train.accumulate {}): lower "
-      "train.batch or bring more text",
+      "train.batch, bring more text, or name the line between its stories with data.separator",
       stories, train.batch, train.accumulate);
 }
 

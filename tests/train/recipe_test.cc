@@ -214,7 +214,7 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
        "some.toml:2: data.valid_share = 0: leaves nothing to validate on; give data.valid, or a share above 0"},
       {"[data]\ntrain = \"\"", "some.toml:2: data.train = \"\": wants a file, a folder or \"builtin:stories\""},
       {"[train]\nmax_steps = 10\nwarmup_steps = 20",
-       "some.toml:3: train.warmup_steps = 20: must not be more than train.max_steps = 10"},
+       "some.toml:3: train.warmup_steps = 20: must not be more than train.max_steps = 10; lower it too"},
       {"base = 3",
        "some.toml:1: base: wants the file name of another recipe, such as \"a4.toml\", not the whole number 3"},
       {"base = \"nothing.toml\"", "some.toml:1: base = \"nothing.toml\": there is no file nothing.toml"},
