@@ -4,15 +4,12 @@
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "lab/scale.h"
-#include "train/checkpoint.h"
 #include "train/run.h"
-#include "train/trainer.h"
 
 namespace some {
 namespace fs = std::filesystem;
@@ -27,35 +24,6 @@ std::optional<Number> whole_number(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
-}
-
-// The last line of a file of JSON lines for which `wanted` holds; null when there is none.
-template <typename Wanted>
-nlohmann::json last_line(const std::string& path, const Wanted& wanted) {
-  nlohmann::json found;
-  if (!fs::exists(path)) return found;
-  std::istringstream lines(read_file(path));
-  for (std::string line; std::getline(lines, line);) {
-    nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
-    if (parsed.is_object() && wanted(parsed)) found = std::move(parsed);
-  }
-  return found;
-}
-
-// The line on a sitting's time is written after the last checkpoint and says whether the run had come to its end. Older
-// ones do not: there it had where the line speaks of the step of the last evaluation, and that is the end of the
-// recipe's epochs or steps.
-bool ended_by_its_lines(const std::string& folder) {
-  const RunPaths paths{folder};
-  const nlohmann::json sitting = last_line(paths.timing(), [](const auto&) { return true; });
-  if (sitting.contains("finished")) return sitting["finished"] == true;
-  const nlohmann::json evaluation =
-      last_line(paths.metrics(), [](const nlohmann::json& line) { return line.value("kind", "") == "eval"; });
-  if (sitting.is_null() || evaluation.is_null()) return false;
-  const TrainConfig train = read_run_recipe(folder).train;
-  const auto step = evaluation.value("step", std::int64_t{-1});
-  return sitting.value("to_step", std::int64_t{-2}) == step &&
-         (evaluation.value("epoch", 0.0) >= train.epochs || (train.max_steps > 0 && step == train.max_steps));
 }
 
 }  // namespace
@@ -85,8 +53,7 @@ LabIdentity identity_of_name(const std::string& name) {
 
 RunState run_state(const std::string& folder) {
   if (!fs::exists(RunPaths{folder}.config())) return RunState::absent;
-  const bool finished = list_checkpoints(folder).empty() ? ended_by_its_lines(folder) : run_is_finished(folder);
-  return finished ? RunState::finished : RunState::interrupted;
+  return run_is_finished(folder) ? RunState::finished : RunState::interrupted;
 }
 
 std::string name_of(RunState state) {

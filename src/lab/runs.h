@@ -22,7 +22,6 @@ std::string run_name(const LabIdentity& identity);  // "a4@0.05-seed1"
 LabIdentity identity_of_name(const std::string& name);
 
 enum class RunState { absent, interrupted, finished };
-// Told by the last checkpoint; where all checkpoints were removed, by what the run wrote when it ended.
 RunState run_state(const std::string& folder);
 std::string name_of(RunState state);
 

@@ -1,12 +1,48 @@
 #include "train/run.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "base/files.h"
+#include "base/safetensors.h"
 #include "base/threads.h"
 #include "train/checkpoint.h"
 
 namespace some {
 namespace fs = std::filesystem;
+namespace {
+
+// The last line of a file of JSON lines for which `wanted` holds; null when there is none.
+template <typename Wanted>
+nlohmann::json last_line(const std::string& path, const Wanted& wanted) {
+  nlohmann::json found;
+  if (!fs::exists(path)) return found;
+  std::istringstream lines(read_file(path));
+  for (std::string line; std::getline(lines, line);) {
+    nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
+    if (parsed.is_object() && wanted(parsed)) found = std::move(parsed);
+  }
+  return found;
+}
+
+// The line on a sitting's time is written after the last checkpoint and says whether the run had come to its end. Older
+// ones do not: there it had where the line speaks of the step of the last evaluation, and that is the end of the
+// recipe's epochs or steps.
+bool ended_by_its_lines(const std::string& folder) {
+  const RunPaths paths{folder};
+  const nlohmann::json sitting = last_line(paths.timing(), [](const auto&) { return true; });
+  if (sitting.contains("finished")) return sitting["finished"] == true;
+  const nlohmann::json evaluation =
+      last_line(paths.metrics(), [](const nlohmann::json& line) { return line.value("kind", "") == "eval"; });
+  if (sitting.is_null() || evaluation.is_null()) return false;
+  const TrainConfig train = read_run_recipe(folder).train;
+  const auto step = evaluation.value("step", std::int64_t{-1});
+  return sitting.value("to_step", std::int64_t{-2}) == step &&
+         (evaluation.value("epoch", 0.0) >= train.epochs || (train.max_steps > 0 && step == train.max_steps));
+}
+
+}  // namespace
 
 std::string RunPaths::cache() const {
   const fs::path parent = fs::path(folder).lexically_normal().parent_path();
@@ -30,6 +66,13 @@ Recipe read_run_recipe(const std::string& folder) {
     bad_input("there is no run folder {}; 'some train RECIPE --out {}' makes one", folder, folder);
   if (!fs::exists(paths.config())) bad_input("{} is not a run folder: it has no config.toml", folder);
   return load_recipe(paths.config(), {});
+}
+
+bool run_is_finished(const std::string& folder) {
+  const auto checkpoints = list_checkpoints(folder);
+  if (checkpoints.empty()) return ended_by_its_lines(folder);
+  const SafetensorsFile file = SafetensorsFile::open(checkpoints.back().folder + "/optimizer.safetensors");
+  return nlohmann::json::parse(file.metadata().at("state")).at("finished").get<bool>();
 }
 
 OpenedRun open_run(const std::string& folder, const OpenOptions& options) {

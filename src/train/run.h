@@ -39,6 +39,9 @@ struct OpenOptions {
 };
 OpenedRun open_run(const std::string& folder, const OpenOptions& options);
 Recipe read_run_recipe(const std::string& folder);
+// Whether the run came to its end. Told by the last checkpoint; where all checkpoints were removed, by what the run
+// wrote when it ended.
+bool run_is_finished(const std::string& folder);
 
 // The context a recipe asks for: "auto" precision is bf16 on a GPU and fp32 on a CPU.
 std::shared_ptr<Context> recipe_context(const TrainConfig& train);

@@ -9,7 +9,6 @@
 #include "base/device.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "base/safetensors.h"
 #include "data/outlook.h"
 #include "model/operations.h"
 #include "train/checkpoint.h"
@@ -446,6 +445,12 @@ TrainResult resume_run(const std::string& folder, const std::vector<std::string>
     }
   }
   const RunLock lock(folder);
+  if (list_checkpoints(folder).empty() && run_is_finished(folder)) {
+    bad_input(
+        "{} is finished and its checkpoints were removed: there is nothing to go on from; train into another folder "
+        "with --out",
+        folder);
+  }
   const RunPaths paths{folder};
   const Recipe recipe = load_recipe(paths.config(), changes);
   // The tokenizer of the run, not a new one: the ids must mean the same.
@@ -461,13 +466,6 @@ TrainResult resume_run(const std::string& folder, const std::vector<std::string>
     trainer.resume(checkpoints.back());
   }
   return trainer.run();
-}
-
-bool run_is_finished(const std::string& folder) {
-  const auto checkpoints = list_checkpoints(folder);
-  if (checkpoints.empty()) return false;
-  const SafetensorsFile file = SafetensorsFile::open(checkpoints.back().folder + "/optimizer.safetensors");
-  return nlohmann::json::parse(file.metadata().at("state")).at("finished").get<bool>();
 }
 
 }  // namespace some

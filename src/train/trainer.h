@@ -37,9 +37,9 @@ struct TrainResult {
 // Makes the folder (bad_input when it already holds a run) and trains. Nothing is written when the recipe or the data
 // are wrong.
 TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks);
-// Goes on from the last checkpoint, or from the beginning when there is none yet. `changes` may name what may differ on
+// Goes on from the last checkpoint, or from the beginning when there is none yet (bad_input when the run had ended and
+// they were removed). `changes` may name what may differ on
 // resuming: train.device, train.threads, train.precision.
 TrainResult resume_run(const std::string& folder, const std::vector<std::string>& changes, const TrainHooks& hooks);
-bool run_is_finished(const std::string& folder);
 
 }  // namespace some

@@ -238,6 +238,16 @@ TEST(Trainer, ARunThatIsTrainedIsLeftAloneByOthers) {
   EXPECT_FALSE(std::filesystem::exists(folder / "run/best.tmp-1-2"));
 }
 
+TEST(Trainer, AFinishedRunWithoutCheckpointsIsNotTrainedAgain) {
+  TemporaryFolder folder;
+  start_run(recipe(), folder / "run", {});
+  const std::string metrics = read_file(folder / "run/metrics.jsonl");
+  std::filesystem::remove_all(folder / "run/checkpoints");
+  EXPECT_TRUE(run_is_finished(folder / "run"));
+  EXPECT_THROW(resume_run(folder / "run", {}, {}), Error);
+  EXPECT_EQ(read_file(folder / "run/metrics.jsonl"), metrics);
+}
+
 TEST(Checkpoint, AnotherLibraryOrShapeIsRefused) {
   TemporaryFolder folder;
   TrainHooks hooks;
