@@ -19,6 +19,10 @@ struct Options {
   bool json = false;
 };
 
+struct StoppedWhilePreparing {
+  int signal;
+};
+
 class Display {
  public:
   void step(const TrainProgress& p) {
@@ -89,30 +93,35 @@ void run(const Options& options) {
   hooks.step = [&](const TrainProgress& p) { display.step(p); };
   hooks.evaluated = [&](const nlohmann::json& line) { display.evaluated(line); };
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
+    if (const int signal = received_signal(); signal != 0) throw StoppedWhilePreparing{signal};
     display.prepare(what, done, total);
   };
   hooks.stop_signal = [] { return received_signal(); };
 
   std::string folder = options.resume;
   TrainResult result;
-  if (!options.resume.empty()) {
-    if (!options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
-    while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-    const bool finished = std::filesystem::exists(folder) && run_is_finished(folder);
-    result = resume_run(folder, changes, hooks);
-    if (finished)
-      say_line("{} was finished already, at step {}; for a longer run train its recipe into another --out", folder,
-               result.steps);
-  } else {
-    const Recipe recipe = load_recipe(options.recipe, changes);
-    folder = options.out.empty() ? "runs/" + recipe.name : options.out;
-    while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-    result = start_run(recipe, folder, hooks);
+  try {
+    if (!options.resume.empty()) {
+      if (!options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
+      while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+      const bool finished = fs::exists(folder) && run_is_finished(folder);
+      result = resume_run(folder, changes, hooks);
+      if (finished)
+        say_line("{} was finished already, at step {}; for a longer run train its recipe into another --out", folder,
+                 result.steps);
+    } else {
+      const Recipe recipe = load_recipe(options.recipe, changes);
+      folder = options.out.empty() ? "runs/" + recipe.name : options.out;
+      while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+      result = start_run(recipe, folder, hooks);
+    }
+    if (result.stopped_by != 0)
+      say_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
+  } catch (const StoppedWhilePreparing& stopped) {
+    result.stopped_by = stopped.signal;
+    say_line("stopped while the text was read, before a step was made; the same command begins again");
   }
-  if (result.stopped_by != 0) {
-    say_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
-    exit_code = 128 + result.stopped_by;
-  }
+  if (result.stopped_by != 0) exit_code = 128 + result.stopped_by;
   nlohmann::json out{{"run", folder},
                      {"steps", result.steps},
                      {"finished", result.stopped_by == 0},

@@ -3,6 +3,7 @@
 #include <pty.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -15,8 +16,14 @@ namespace {
 const std::string program = std::string(SOME_BINARY_DIR) + "/some";
 const std::string tiny = std::string(SOME_SOURCE_DIR) + "/recipes/tiny.toml";
 
-// What `some ARGUMENTS` sends to a terminal of that many columns.
-std::string in_a_terminal(const std::string& folder, const std::string& arguments, unsigned short columns) {
+struct Seen {
+  int code = -1;
+  std::string shown;
+};
+
+// What `some ARGUMENTS` sends to a terminal of that many columns; Ctrl-C is pressed once `stop_at` is seen.
+Seen in_a_terminal(const std::string& folder, const std::string& arguments, unsigned short columns,
+                   const std::string& stop_at = "") {
   winsize size{24, columns, 0, 0};
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
@@ -25,15 +32,19 @@ std::string in_a_terminal(const std::string& folder, const std::string& argument
     execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
     _exit(121);
   }
-  std::string shown;
+  Seen seen;
   char piece[4096];
-  for (ssize_t got = 0; (got = read(terminal, piece, sizeof piece)) > 0;)
-    shown.append(piece, static_cast<std::size_t>(got));
+  bool pressed = stop_at.empty();
+  for (ssize_t got = 0; (got = read(terminal, piece, sizeof piece)) > 0;) {
+    seen.shown.append(piece, static_cast<std::size_t>(got));
+    if (pressed || seen.shown.find(stop_at) == std::string::npos) continue;
+    pressed = write(terminal, "\003", 1) == 1;
+  }
   close(terminal);
   int status = 0;
   waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << shown;
-  return shown;
+  if (WIFEXITED(status)) seen.code = WEXITSTATUS(status);
+  return seen;
 }
 
 int in_a_shell(const std::string& folder, const std::string& arguments) {
@@ -44,8 +55,9 @@ int in_a_shell(const std::string& folder, const std::string& arguments) {
 TEST(Terminal, TheProgressBarIsRedrawnInPlaceAtEveryWidth) {
   TemporaryFolder folder;
   for (const unsigned short columns : {200, 80, 40, 10}) {
-    const std::string shown =
+    const auto [code, shown] =
         in_a_terminal(folder.path(), "train " + tiny + " --out run" + std::to_string(columns), columns);
+    EXPECT_EQ(code, 0) << shown;
     int bars = 0;
     std::istringstream pieces(shown);
     for (std::string piece; std::getline(pieces, piece, '\r');) {
@@ -64,6 +76,15 @@ TEST(Terminal, TheProgressBarIsRedrawnInPlaceAtEveryWidth) {
     }
     EXPECT_GT(bars, 0) << shown;
   }
+}
+
+TEST(Terminal, ControlCWhileTextIsReadEndsAtOnceAndLeavesNoRun) {
+  TemporaryFolder folder;
+  const auto [code, shown] = in_a_terminal(
+      folder.path(), "train " + tiny + " --out runs/long data.train_stories=100000000", 80, "reading the training");
+  EXPECT_EQ(code, 130) << shown;
+  EXPECT_NE(shown.find("stopped while the text was read"), std::string::npos) << shown;
+  EXPECT_FALSE(std::filesystem::exists(folder / "runs/long"));
 }
 
 TEST(Terminal, AResultThatCannotBeWrittenIsAFailure) {
