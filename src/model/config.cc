@@ -126,8 +126,7 @@ void check_config(const ModelConfig& config) {
   if (keys.respawn_threshold > 1 && keys.constraint != Constraint::free) {
     bad_input(
         "some.respawn_threshold = {}: some.constraint keeps keys no longer than 1, so that every key would die in "
-        "every "
-        "update; wants a number below 1",
+        "every update; wants a number of at most 1",
         keys.respawn_threshold);
   }
   if (!keys.beta_layer_scale.empty() && keys.beta_layer_scale.size() != static_cast<std::size_t>(config.layers)) {

@@ -98,7 +98,11 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (!fs::exists(status)) {
-      bad_input("{}: does not exist; expected a text file, a .jsonl file or a folder of these", path);
+      bad_input(
+          "{}: does not exist; expected a text file, a .jsonl file or a folder of these, or builtin:stories for text "
+          "that "
+          "needs no file",
+          path);
     }
     if (!fs::is_directory(status)) {
       files.push_back(path);

@@ -203,7 +203,7 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
       {"[some]\nrespawn_threshold = 1.5",
        "some.toml:2: some.respawn_threshold = 1.5: some.constraint keeps keys no longer than 1, so that every key "
        "would "
-       "die in every update; wants a number below 1"},
+       "die in every update; wants a number of at most 1"},
       {"[some]\ntraining = \"lora\"\nlora_rank = 600",
        "some.toml:3: some.lora_rank = 600: must not be more than the smaller side of an expert's matrix, 512"},
       {"[some]\ntemperature = \"learned\"\ntrain_temp_end = 1.0",
