@@ -13,33 +13,18 @@ namespace some {
 namespace fs = std::filesystem;
 namespace {
 
-// The last line of a file of JSON lines for which `wanted` holds; null when there is none.
-template <typename Wanted>
-nlohmann::json last_line(const std::string& path, const Wanted& wanted) {
-  nlohmann::json found;
-  if (!fs::exists(path)) return found;
+// For a run whose checkpoints were removed: the line on a sitting's time, written after its last checkpoint, says
+// whether the run had come to its end.
+bool ended_by_its_timing(const std::string& folder) {
+  const std::string path = RunPaths{folder}.timing();
+  if (!fs::exists(path)) return false;
+  bool ended = false;
   std::istringstream lines(read_file(path));
   for (std::string line; std::getline(lines, line);) {
-    nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
-    if (parsed.is_object() && wanted(parsed)) found = std::move(parsed);
+    const nlohmann::json sitting = nlohmann::json::parse(line, nullptr, false);
+    if (sitting.is_object()) ended = sitting.value("finished", false);
   }
-  return found;
-}
-
-// The line on a sitting's time is written after the last checkpoint and says whether the run had come to its end. Older
-// ones do not: there it had where the line speaks of the step of the last evaluation, and that is the end of the
-// recipe's epochs or steps.
-bool ended_by_its_lines(const std::string& folder) {
-  const RunPaths paths{folder};
-  const nlohmann::json sitting = last_line(paths.timing(), [](const auto&) { return true; });
-  if (sitting.contains("finished")) return sitting["finished"] == true;
-  const nlohmann::json evaluation =
-      last_line(paths.metrics(), [](const nlohmann::json& line) { return line.value("kind", "") == "eval"; });
-  if (sitting.is_null() || evaluation.is_null()) return false;
-  const TrainConfig train = read_run_recipe(folder).train;
-  const auto step = evaluation.value("step", std::int64_t{-1});
-  return sitting.value("to_step", std::int64_t{-2}) == step &&
-         (evaluation.value("epoch", 0.0) >= train.epochs || (train.max_steps > 0 && step == train.max_steps));
+  return ended;
 }
 
 }  // namespace
@@ -70,7 +55,7 @@ Recipe read_run_recipe(const std::string& folder) {
 
 bool run_is_finished(const std::string& folder) {
   const auto checkpoints = list_checkpoints(folder);
-  if (checkpoints.empty()) return ended_by_its_lines(folder);
+  if (checkpoints.empty()) return ended_by_its_timing(folder);
   const SafetensorsFile file = SafetensorsFile::open(checkpoints.back().folder + "/optimizer.safetensors");
   return nlohmann::json::parse(file.metadata().at("state")).at("finished").get<bool>();
 }

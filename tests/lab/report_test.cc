@@ -105,6 +105,7 @@ class LabReport : public ::testing::Test {
     folder_.write("runs/" + name + "/metrics.jsonl", metrics(shift));
     folder_.write("runs/" + name + "/timing.jsonl", json{{"from_step", 0},
                                                          {"to_step", 20},
+                                                         {"finished", true},
                                                          {"seconds", 10},
                                                          {"real_tokens", 5000},
                                                          {"slots", 20000},
