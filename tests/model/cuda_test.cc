@@ -12,20 +12,6 @@
 namespace some {
 namespace {
 
-ModelConfig medium_config() {
-  ModelConfig c;
-  c.seed = 4;
-  c.vocab = 61;
-  c.d_model = 64;
-  c.layers = 3;
-  c.heads = 4;
-  c.seq_len = 40;
-  c.experts = 8;
-  c.d_ffn = 96;
-  c.top_k = 2;
-  return c;
-}
-
 std::vector<std::vector<std::int32_t>> medium_rows() {
   std::vector<std::vector<std::int32_t>> rows;
   for (int r = 0; r < 12; ++r) {
@@ -98,11 +84,6 @@ double distance(const std::vector<double>& expected, const std::vector<double>& 
   return length(difference) / std::max(length(expected), 1e-12);
 }
 
-struct Variant {
-  const char* name;
-  void (*change)(ModelConfig&);
-};
-
 class ModelOnGpu : public testing::TestWithParam<Variant> {
  protected:
   void compare(const std::string& precision, double loss_tolerance, double gradient_tolerance, double key_tolerance,
@@ -163,26 +144,16 @@ TEST_P(ModelOnGpu, RepeatsToTheBit) {
   EXPECT_EQ(first.evaluated, second.evaluated);
 }
 
+const auto variant_name = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Settings, ModelOnGpu, testing::ValuesIn(model_variants), variant_name);
 INSTANTIATE_TEST_SUITE_P(
-    Settings, ModelOnGpu,
-    testing::Values(
-        Variant{"published", [](ModelConfig&) {}}, Variant{"pre_norm", [](ModelConfig& c) { c.norm = Norm::pre; }},
-        Variant{"rope", [](ModelConfig& c) { c.position = Position::rope; }},
-        Variant{"not_causal", [](ModelConfig& c) { c.causal = false; }},
-        Variant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }},
-        Variant{"none", [](ModelConfig& c) { c.ffn = Ffn::none; }},
-        Variant{"none_pre", [](ModelConfig& c) { c.ffn = Ffn::none, c.norm = Norm::pre; }},
-        Variant{"linear_router", [](ModelConfig& c) { c.router = Router::linear; }},
-        Variant{"grounded", [](ModelConfig& c) { c.ground = 0.3; }},
-        Variant{"readout", [](ModelConfig& c) { c.readout = Readout::linear; }},
-        Variant{"features", [](ModelConfig& c) { c.readout = Readout::features; }},
-        Variant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
-        Variant{"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
-        Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 8; }},
-        Variant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},
-        Variant{"odd_sizes",
-                [](ModelConfig& c) { c.d_model = 60, c.heads = 3, c.d_ffn = 50, c.experts = 5, c.vocab = 63; }}),
-    [](const auto& info) { return info.param.name; });
+    MoreSettings, ModelOnGpu,
+    testing::Values(Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 8; }},
+                    Variant{"odd_sizes",
+                            [](ModelConfig& c) {
+                              c.d_model = 60, c.heads = 3, c.d_ffn = 50, c.experts = 5, c.vocab = 63;
+                            }}),
+    variant_name);
 
 // Both devices: an id that is not in the vocabulary is refused before anything reads memory by it.
 TEST(ModelIds, OutsideOfTheVocabularyAreRefused) {

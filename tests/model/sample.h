@@ -1,4 +1,4 @@
-// A small model and batches of written-out rows, for the tests of the model.
+// Small models, their variants, and batches of written-out rows, for the tests of the model and of training.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +23,44 @@ inline ModelConfig small_config() {
   c.top_k = 2;
   return c;
 }
+
+// Large enough for a GPU's own ways through the operations.
+inline ModelConfig medium_config() {
+  ModelConfig c;
+  c.seed = 4;
+  c.vocab = 61;
+  c.d_model = 64;
+  c.layers = 3;
+  c.heads = 4;
+  c.seq_len = 40;
+  c.experts = 8;
+  c.d_ffn = 96;
+  c.top_k = 2;
+  return c;
+}
+
+struct Variant {
+  const char* name;
+  void (*change)(ModelConfig&);
+};
+
+// The settings that take another way through the model, for tests that go through all of them.
+inline const std::vector<Variant> model_variants = {
+    {"published", [](ModelConfig&) {}},
+    {"pre_norm", [](ModelConfig& c) { c.norm = Norm::pre; }},
+    {"rope", [](ModelConfig& c) { c.position = Position::rope; }},
+    {"not_causal", [](ModelConfig& c) { c.causal = false; }},
+    {"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }},
+    {"none", [](ModelConfig& c) { c.ffn = Ffn::none; }},
+    {"none_pre", [](ModelConfig& c) { c.ffn = Ffn::none, c.norm = Norm::pre; }},
+    {"linear_router", [](ModelConfig& c) { c.router = Router::linear; }},
+    {"grounded", [](ModelConfig& c) { c.ground = 0.3, c.layers = 3; }},
+    {"readout", [](ModelConfig& c) { c.readout = Readout::linear; }},
+    {"features", [](ModelConfig& c) { c.readout = Readout::features; }},
+    {"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
+    {"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
+    {"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},
+};
 
 // Rows of real tokens; `padded`: laid out to seq_len with padding that has no target.
 inline Batch rows_batch(const std::vector<std::vector<std::int32_t>>& rows, int seq_len, bool padded) {

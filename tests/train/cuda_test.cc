@@ -7,6 +7,7 @@
 
 #include "base/device.h"
 #include "base/files.h"
+#include "model/sample.h"
 #include "temporary_folder.h"
 #include "train/checkpoint.h"
 #include "train/step.h"
@@ -19,16 +20,8 @@ namespace {
   if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable()
 
 ModelConfig step_config() {
-  ModelConfig c;
-  c.seed = 4;
-  c.vocab = 61;
-  c.d_model = 64;
-  c.layers = 3;
-  c.heads = 4;
+  ModelConfig c = medium_config();
   c.seq_len = 32;
-  c.experts = 8;
-  c.d_ffn = 96;
-  c.top_k = 2;
   c.keys.decay_warmup = 9;  // begins in the middle
   return c;
 }
@@ -102,13 +95,11 @@ Trained train(const ModelConfig& config, const std::string& precision, bool grap
   return out;
 }
 
-struct Variant {
-  const char* name;
-  void (*change)(ModelConfig&);
+struct StepVariant : Variant {
   bool repeats;  // steps can be recorded
 };
 
-class RecordedStep : public testing::TestWithParam<Variant> {};
+class RecordedStep : public testing::TestWithParam<StepVariant> {};
 
 TEST_P(RecordedStep, GivesTheBitsOfThePlainOne) {
   NEEDS_GPU();
@@ -131,29 +122,30 @@ TEST_P(RecordedStep, GivesTheBitsOfThePlainOne) {
 INSTANTIATE_TEST_SUITE_P(
     Settings, RecordedStep,
     testing::Values(
-        Variant{"published", [](ModelConfig&) {}, true},
-        Variant{"pre_rope", [](ModelConfig& c) { c.norm = Norm::pre, c.position = Position::rope; }, true},
-        Variant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }, true},
-        Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora; }, true},
-        Variant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }, true},
-        Variant{"every_second", [](ModelConfig& c) { c.keys.update_every = 2; }, true},
-        Variant{"frozen_layer", [](ModelConfig& c) { c.keys.frozen_layers = {1}, c.keys.key_ema = 0.9; }, true},
-        Variant{"losses",
-                [](ModelConfig& c) {
-                  c.balance_loss = 0.1, c.entropy_low = 0.1, c.entropy_high = 0.2, c.temperature = Temperature::learned,
-                  c.ground = 0.2;
-                  c.readout = Readout::linear;
-                },
-                true},
-        Variant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }, true},
-        Variant{"rebirth",
-                [](ModelConfig& c) { c.keys.respawn_threshold = 0.9, c.keys.constraint = Constraint::clamp; }, false},
-        Variant{"fraction", [](ModelConfig& c) { c.keys.update_fraction = 0.5; }, false},
-        Variant{"annealed",
-                [](ModelConfig& c) {
-                  c.keys.beta_anneal = {AnnealShape::linear, 1.0, 0.2};
-                },
-                false}),
+        StepVariant{"published", [](ModelConfig&) {}, true},
+        StepVariant{"pre_rope", [](ModelConfig& c) { c.norm = Norm::pre, c.position = Position::rope; }, true},
+        StepVariant{"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }, true},
+        StepVariant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora; }, true},
+        StepVariant{"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }, true},
+        StepVariant{"every_second", [](ModelConfig& c) { c.keys.update_every = 2; }, true},
+        StepVariant{"frozen_layer", [](ModelConfig& c) { c.keys.frozen_layers = {1}, c.keys.key_ema = 0.9; }, true},
+        StepVariant{"losses",
+                    [](ModelConfig& c) {
+                      c.balance_loss = 0.1, c.entropy_low = 0.1, c.entropy_high = 0.2,
+                      c.temperature = Temperature::learned, c.ground = 0.2;
+                      c.readout = Readout::linear;
+                    },
+                    true},
+        StepVariant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }, true},
+        StepVariant{"rebirth",
+                    [](ModelConfig& c) { c.keys.respawn_threshold = 0.9, c.keys.constraint = Constraint::clamp; },
+                    false},
+        StepVariant{"fraction", [](ModelConfig& c) { c.keys.update_fraction = 0.5; }, false},
+        StepVariant{"annealed",
+                    [](ModelConfig& c) {
+                      c.keys.beta_anneal = {AnnealShape::linear, 1.0, 0.2};
+                    },
+                    false}),
     [](const auto& info) { return info.param.name; });
 
 const char* const recipe_text = R"(
