@@ -175,7 +175,7 @@ std::string usage_picture(const std::string& title, const std::string& subtitle,
   }
   const double tallest = static_cast<double>(std::max(never, *std::max_element(counts.begin(), counts.end())));
   Axis y{0, std::max(tallest, 1.0) * 1.08, bottom, top, false};
-  const double left = 84, gap = never > 0 ? 64 : 0;
+  const double left = 84, gap = never > 0 ? 84 : 0;
   Axis x{range.low, range.high, left + gap, 500, true};
   for (const double tick : y.ticks(6)) {
     if (tick != std::floor(tick)) continue;
