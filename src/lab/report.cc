@@ -49,7 +49,9 @@ std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<st
     std::vector<std::string> known = recipes;
     for (const Series& series : index.series) known.push_back(series.name);
     for (const FoundRun& run : all) known.push_back(run.name);
-    bad_input("{} is neither a series, a recipe nor a run folder; did you mean {}?", name, nearest_name(name, known));
+    const std::string near = misspelled_name(name, known);
+    bad_input("{} is neither a series, a recipe nor a run folder; {}`some lab list` names them all", name,
+              near.empty() ? "" : fmt::format("did you mean {}? ", near));
   }
   return chosen;
 }

@@ -99,8 +99,9 @@ std::vector<std::string> SeriesIndex::select(const std::vector<std::string>& nam
       if (!numbered.empty())
         bad_input("there is no series or run named {}; did you mean {}? `some lab list` names them all", name,
                   numbered);
-      bad_input("there is no series or run named {}; did you mean {}? `some lab list` names them all", name,
-                nearest_name(name, known));
+      const std::string near = misspelled_name(name, known);
+      bad_input("there is no series or run named {}; {}`some lab list` names them all", name,
+                near.empty() ? "" : fmt::format("did you mean {}? ", near));
     }
     for (const std::string& recipe : meant) {
       if (!contains(selected, recipe)) selected.push_back(recipe);

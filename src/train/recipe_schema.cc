@@ -460,4 +460,9 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return best;
 }
 
+std::string misspelled_name(std::string_view name, const std::vector<std::string>& candidates) {
+  const std::string nearest = nearest_name(name, candidates);
+  return edit_distance(name, nearest) <= (name.size() + 2) / 3 ? nearest : "";
+}
+
 }  // namespace some

@@ -65,5 +65,7 @@ AnnealShape anneal_shape(const std::string& name);  // one of anneal_shapes()
 
 // The candidate with the smallest edit distance to `name`.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
+// The same, but empty where none is near enough to be a misspelling of it: a guess among many free names misleads.
+std::string misspelled_name(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace some

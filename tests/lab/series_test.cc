@@ -179,6 +179,13 @@ TEST(SeriesIndexFile, KnowsEveryRecipe) {
     EXPECT_EQ(std::string(error.what()),
               "there is no series or run named serie-a; did you mean series-a? `some lab list` names them all");
   }
+  // No name is near: none is guessed.
+  try {
+    index.select({"nosuch"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()), "there is no series or run named nosuch; `some lab list` names them all");
+  }
 }
 
 TEST(SeriesIndexFile, FaultsAreNamedWithTheirPlace) {
