@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "study/svg.h"
@@ -76,6 +77,27 @@ bool has_groups(const Table& table) {
                      [](const auto& column) { return !column.group.empty(); });
 }
 
+// "2.72 ± 0.01" may be broken before its sign, nowhere else, so that a table of many such still fits.
+std::string html_number(const Text& text) {
+  std::string out = html_text(text);
+  const std::string sign = " ± ";
+  if (const std::size_t place = out.find(sign); place != std::string::npos)
+    out = fmt::format("<span>{}</span> <span>{}</span>", out.substr(0, place), out.substr(place + 1));
+  return out;
+}
+
+// A number keeps the word after it ("done, 3 seeds"): a narrow column would set them below one another.
+std::string html_short(const Text& text) {
+  std::string out;
+  for (const char c : html_text(text)) {
+    if (c == ' ' && !out.empty() && std::isdigit(static_cast<unsigned char>(out.back())) != 0)
+      out += "&nbsp;";
+    else
+      out += c;
+  }
+  return out;
+}
+
 std::string html_table(const Table& table) {
   std::string out = fmt::format("<div class=\"table\"><table id=\"{}\">", xml_escape(table.id));
   if (!table.caption.empty()) out += "<caption>" + xml_escape(table.caption) + "</caption>";
@@ -109,8 +131,10 @@ std::string html_table(const Table& table) {
                                               : long_text   ? "long"
                                                             : "",
                                               first_of_group ? " first" : "");
-      out +=
-          fmt::format("<td{}>{}</td>", classes.empty() ? "" : fmt::format(" class=\"{}\"", classes), html_text(row[i]));
+      out += fmt::format("<td{}>{}</td>", classes.empty() ? "" : fmt::format(" class=\"{}\"", classes),
+                         column.number ? html_number(row[i])
+                         : long_text   ? html_text(row[i])
+                                       : html_short(row[i]));
     }
     out += "</tr>\n";
   }

@@ -49,6 +49,14 @@ constexpr RunNumber run_numbers[] = {
     {"step_seconds", "seconds a step", three_digits, true},
 };
 
+// 1234567 as 1,234,567, as charts have it.
+std::string grouped(double value) {
+  std::string digits = fmt::format("{:.0f}", value);
+  for (std::ptrdiff_t place = std::ssize(digits) - 3; place > 0; place -= 3)
+    digits.insert(static_cast<std::size_t>(place), ",");
+  return digits;
+}
+
 std::string written(double value, const RunNumber& number) {
   return number.digits == three_digits ? fmt::format("{:.3g}", value) : fixed(value, number.digits);
 }
@@ -137,14 +145,15 @@ void add_size_and_speed(Document& document, const RunGroup& group) {
                           duration(timing.seconds) + (run.last() != nullptr && timing.steps < run.last()->step
                                                           ? fmt::format(" (of {} steps)", timing.steps)
                                                           : "")});
-    table.rows.push_back({"real tokens a second", "–", fmt::format("{:.0f}", timing.tokens / timing.seconds)});
+    table.rows.push_back({"real tokens a second", "–", grouped(timing.tokens / timing.seconds)});
     if (run.recipe.data.count_pads)
-      table.rows.push_back(
-          {"positions a second, padding with them", "–", fmt::format("{:.0f}", timing.slots / timing.seconds)});
+      table.rows.push_back({"positions a second, padding with them", "–", grouped(timing.slots / timing.seconds)});
     table.rows.push_back(
         {"computation, TFLOP/s", "–", fmt::format("{:.3g}", timing.operations / timing.seconds / 1e12)});
-    table.rows.push_back({"device", published_number(group.published(), "step_seconds") ? "A100" : "–", timing.device});
-    table.rows.push_back({"working memory, MiB", "–", fmt::format("{:.0f}", timing.memory / 1048576)});
+    // The documents speak of an A100; the line their logs print is printed for any newer GPU as well.
+    table.rows.push_back(
+        {"device", published_number(group.published(), "step_seconds") ? "A100, as reported" : "–", timing.device});
+    table.rows.push_back({"working memory, MiB", "–", grouped(timing.memory / 1048576)});
   } else {
     table.rows.push_back({"time and speed", "–", "not written yet"});
   }

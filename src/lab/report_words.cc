@@ -56,7 +56,8 @@ const std::vector<Claim>& claims() {
        "How many experts a token takes must grow with their number.",
        "The loss must depend on k by more than seeds differ.",
        2,
-       {"b1", "c1", "c2", "c3"},
+       // Each beside the run of as many experts that takes four.
+       {"a4", "c1", "b1", "b2", "c2", "b3", "c3"},
        {}},
       {"collapse",
        "At 16 layers routing loses its hold on meaning and the model collapses; D1, D2, D3 are to cure it.",
@@ -129,6 +130,7 @@ void add_claim(Document& document, const Claim& claim, const std::vector<RunGrou
   Table table;
   table.id = id + "-table";
   table.columns = {{"run", "", false},
+                   {"what", "", false},
                    {"", "", false},
                    {"seeds", "", true},
                    {"loss over real tokens", "", true},
@@ -140,8 +142,8 @@ void add_claim(Document& document, const Claim& claim, const std::vector<RunGrou
   for (std::size_t i = 0; i < both.size(); ++i) {
     const RunGroup& group = *both[i];
     const Spread here = spread_of(group, final_loss);
-    table.rows.push_back({Text().link(group.name, group.id()), i < runs.size() ? "claim" : "control",
-                          fmt::to_string(here.count), here.text(4),
+    table.rows.push_back({Text().link(group.name, group.id()), group.first().recipe.title,
+                          i < runs.size() ? "claim" : "control", fmt::to_string(here.count), here.text(4),
                           i == 0 ? "" : fmt::format("{:+.4f}", here.mean - loss), spread_of(group, final_bits).text(4),
                           fmt::format("{:.2f}", static_cast<double>(group.first().parameters.trainable) / 1e6)});
   }
@@ -156,18 +158,19 @@ void add_claim(Document& document, const Claim& claim, const std::vector<RunGrou
   else
     text.add("No experiment here has more than one seed, so how much of these differences is chance cannot be told. ");
   if (!controls.empty()) {
-    const RunGroup& best =
-        **std::min_element(controls.begin(), controls.end(), [](const RunGroup* a, const RunGroup* b) {
-          return spread_of(*a, final_loss).mean < spread_of(*b, final_loss).mean;
-        });
-    const RunGroup& best_run = **std::min_element(runs.begin(), runs.end(), [](const RunGroup* a, const RunGroup* b) {
+    const RunGroup& best = **std::min_element(runs.begin(), runs.end(), [](const RunGroup* a, const RunGroup* b) {
       return spread_of(*a, final_loss).mean < spread_of(*b, final_loss).mean;
     });
-    const double difference = spread_of(best_run, final_loss).mean - spread_of(best, final_loss).mean;
-    text.add(fmt::format("The best of the claim, {}, is {:.4f} nats {} the best control, {}", best_run.name,
-                         std::abs(difference), difference > 0 ? "worse than" : "better than", best.name));
-    if (deviation)
-      text.add(std::abs(difference) <= 2 * *deviation ? ", which is within chance" : ", which is more than chance");
+    text.add(fmt::format("The best of the claim, {}, is ", best.name));
+    for (std::size_t i = 0; i < controls.size(); ++i) {
+      const double difference = spread_of(best, final_loss).mean - spread_of(*controls[i], final_loss).mean;
+      text.add(fmt::format("{}{:.4f} nats {} than {}",
+                           i == 0                    ? ""
+                           : i + 1 < controls.size() ? ", "
+                                                     : " and ",
+                           std::abs(difference), difference > 0 ? "worse" : "better", controls[i]->name));
+      if (deviation) text.add(std::abs(difference) <= 2 * *deviation ? " (within chance)" : " (more than chance)");
+    }
     text.add(".");
   } else {
     const auto [low, high] = std::minmax_element(runs.begin(), runs.end(), [](const RunGroup* a, const RunGroup* b) {
@@ -187,6 +190,19 @@ std::string state_of(const RunGroup& group) {
                                   [](const RunHistory& run) { return run.found.state == RunState::finished; });
   if (done == static_cast<std::ptrdiff_t>(group.runs.size())) return fmt::format("done, {} seeds", done);
   return fmt::format("{} of {} seeds done", done, group.runs.size());
+}
+
+// Words between backticks are code.
+Text marked_text(const std::string& marked) {
+  Text text;
+  bool code = false;
+  for (std::size_t begin = 0; begin <= marked.size(); code = !code) {
+    const std::size_t end = std::min(marked.find('`', begin), marked.size());
+    const std::string part = marked.substr(begin, end - begin);
+    if (!part.empty()) code ? text.code(part) : text.add(part);
+    begin = end + 1;
+  }
+  return text;
 }
 
 // What padding does to the number, in one of these runs.
@@ -226,7 +242,9 @@ void add_reading_guide(Document& document, const std::vector<RunGroup>& groups) 
                             .strong("One seed is not a result. ")
                             .add("Every experiment here was run once, as the published ones were. Two runs that differ "
                                  "in nothing but their seed also differ; "
-                                 "only several seeds (some lab run NAME --seeds 3) tell by how much."));
+                                 "only several seeds (")
+                            .code("some lab run NAME --seeds 3")
+                            .add(") tell by how much."));
   items.push_back(Text()
                       .strong("A claim needs its control. ")
                       .add("That a model with frozen experts learns does not show that the experts help: the rest of "
@@ -299,7 +317,7 @@ Table overview_table(const std::string& id, const std::vector<const RunGroup*>& 
 
 void add_series(Document& document, const Series& series, const std::vector<const RunGroup*>& groups) {
   document.heading(2, "series-" + series.name, series.title);
-  document.paragraph(series.about);
+  document.paragraph(marked_text(series.about));
   document.table(overview_table("overview-" + series.name, groups));
   std::string missing;
   for (const std::string& recipe : series.recipes) {
@@ -341,8 +359,8 @@ void add_claims(Document& document, const std::vector<RunGroup>& groups) {
 void add_experiment_index(Document& document, const SeriesIndex& index, const std::vector<RunGroup>& groups) {
   document.heading(2, "index", "Experiment index");
   document.paragraph(
-      "Every experiment the lab knows. Runs that are in this report are linked; the others can be added with some lab "
-      "run NAME.");
+      marked_text("Every experiment the lab knows. Runs that are in this report are linked; `some lab run NAME` adds "
+                  "others."));
   Table table;
   table.id = "experiment-index";
   table.columns = {{"series", "", false},          {"run", "", false},       {"what", "", false},
@@ -385,7 +403,9 @@ void add_reasons(Document& document) {
       Text()
           .strong("Tokenizer. ")
           .add("Published: one vocabulary of 8,192 trained on the whole data set. Here it is trained on the run's own "
-               "training stories, unless data.tokenizer names a file: words "
+               "training stories, unless ")
+          .code("data.tokenizer")
+          .add(" names a file: words "
                "are cut a little differently, so stories have a few more or fewer tokens. Bits per byte does not "
                "depend on this."),
       Text()

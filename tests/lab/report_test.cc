@@ -111,7 +111,7 @@ class LabReport : public ::testing::Test {
                                                          {"slots", 20000},
                                                          {"operations", 1e12},
                                                          {"device", "cpu"},
-                                                         {"arena_bytes", 1048576}}
+                                                         {"arena_bytes", 1288490189}}
                                                             .dump() +
                                                         "\n");
   }
@@ -156,6 +156,8 @@ TEST_F(LabReport, PublishedStandsBesideReproduced) {
   EXPECT_TRUE(holds(report.markdown, "| Gini, middle layer, best epoch | 0.4321 | 0.5200 |"));
   EXPECT_TRUE(holds(report.markdown, "| lowest entropy after an epoch, middle layer | 1.500 | 1.700 |"));
   EXPECT_TRUE(holds(report.markdown, "| seconds a step | 2 | 0.5 |"));
+  EXPECT_TRUE(holds(report.markdown, "| device | A100, as reported | cpu |"));
+  EXPECT_TRUE(holds(report.markdown, "| working memory, MiB | – | 1,229 |"));
   EXPECT_TRUE(holds(report.markdown, "2 layers of 16, 2 heads, rows of 32 tokens; 8 experts of 16, 1 a token"));
   EXPECT_TRUE(holds(report.markdown, "the perplexity of told is 2.72 with padding and 7.39 over text"));
   // Checkpoints and key positions may have been removed: the run is still done, and what is missing is said.
@@ -176,8 +178,36 @@ TEST_F(LabReport, SeedsGiveMeanAndSpread) {
       << report.markdown;
   EXPECT_TRUE(holds(report.markdown, "| told-seed2 | 2 |"));
   EXPECT_TRUE(holds(report.markdown, "| done, 3 seeds |"));
+  // A table of many spreads fits because each may be broken before its sign, and only there.
+  EXPECT_TRUE(holds(report.html, "<td class=\"number\"><span>1.5000</span> <span>± 0.0200</span></td>"));
+  EXPECT_TRUE(holds(report.html, "<td>done, 3&nbsp;seeds</td>"));
   EXPECT_TRUE(
       holds(report.markdown, "3 seeds here spread by 0.0200, so the difference is more than chance does here."));
+}
+
+TEST_F(LabReport, AClaimIsHeldAgainstEachOfItsControls) {
+  // Losses over real tokens: 2.04, 2.06 for the claim, then 2.02, 2.00 and 1.60 for two controls.
+  told("a4-warm", 0.02, {});
+  told("a4-warm-seed1", 0.03, {"seed=1"});
+  told("control-no-ffn", 0.01, {});
+  told("control-no-ffn-seed1", 0.0, {"seed=1"});
+  told("control-dense-4x", -0.2, {});
+  fs::remove_all(folder_ / "runs/told");
+  const SeriesIndex index = load_series_index(std::string(SOME_SOURCE_DIR) + "/recipes/index.toml");
+  const Report report = make_report(index, {}, options_);
+  EXPECT_TRUE(holds(report.markdown,
+                    "Seeds of one experiment differ by 0.0141 (standard deviation), so a difference below about 0.0283 "
+                    "says nothing. The best of the claim, a4-warm, is 0.0400 nats worse than control-no-ffn (more than "
+                    "chance) and 0.4500 nats worse than control-dense-4x (more than chance)."))
+      << report.markdown;
+  EXPECT_TRUE(holds(report.markdown,
+                    "| [control-dense-4x](#run-control-dense-4x) | A run & its \\<numbers\\> | control | 1 | 1.6000 | "
+                    "-0.4500 |"))
+      << report.markdown;
+  // Words between backticks in the index are code, in both formats.
+  told("a1", 0, {});
+  told("a4", 0, {});
+  EXPECT_TRUE(holds(make_report(index, {}, options_).html, "<code>some lab run main --seeds 3</code>"));
 }
 
 TEST_F(LabReport, ScaledRunsAreNoReplay) {
@@ -222,7 +252,8 @@ TEST_F(LabReport, NamesThatLeadNowhereAreBadInput) {
     return "";
   };
   EXPECT_TRUE(holds(message("plain"), "there is no run of plain in"));
-  EXPECT_TRUE(holds(message("tolt"), "did you mean told?"));
+  EXPECT_TRUE(holds(message("tolt"), "did you mean told? `some lab list` names them all"));
+  EXPECT_TRUE(holds(message("nosuch"), "nosuch is neither a series, a recipe nor a run folder; `some lab list`"));
   options_.runs = folder_ / "nothing";
   EXPECT_THROW(make_report(index_, {}, options_), Error);
 }

@@ -77,6 +77,9 @@ function look(c, series, place) {
   }
 }
 
+// All seeds but the first have one entry in the legend; the tooltip tells them apart.
+const legendName = (series) => (series.role === 'seed' ? 'other seeds' : series.name);
+
 function lines(c, spec) {
   const option = base(c);
   const few = spec.series.every((series) => series.points.length <= 60);
@@ -90,7 +93,7 @@ function lines(c, spec) {
     const dense = series.points.length > 60;
     const layer = series.role === 'layer' || series.role === 'middle';
     return {
-      type: 'line', name: series.name, data: series.points, color: style.color, z: series.role === 'layer' || series.role === 'train' ? 2 : 4,
+      type: 'line', name: legendName(series), data: series.points, color: style.color, z: series.role === 'layer' || series.role === 'train' ? 2 : 4,
       lineStyle: { color: style.color, width: style.width, type: style.dash, opacity: style.opacity ?? 1 },
       showSymbol: style.symbol && !dense, symbol: 'circle', symbolSize: 6,
       itemStyle: style.hollow ? { color: c.panel, borderColor: style.color, borderWidth: 1.6 } : { color: style.color },
@@ -101,7 +104,7 @@ function lines(c, spec) {
       } : {}),
     };
   });
-  option.legend.data = spec.series.filter((series) => series.role !== 'layer').map((series) => series.name);
+  option.legend.data = [...new Set(spec.series.filter((series) => series.role !== 'layer').map(legendName))];
   // A few names are all shown, on two lines where they need them; many are paged through.
   if (option.legend.data.length <= 6) {
     option.legend.type = 'plain';
@@ -112,7 +115,7 @@ function lines(c, spec) {
   option.tooltip.formatter = (what) => {
     const list = Array.isArray(what) ? what : [what];
     const head = `${escapeText(spec.x.name)} ${short(list[0].value[0])}`;
-    return [head, ...list.map((one) => `${one.marker}${escapeText(one.seriesName)} <b>${short(one.value[1])}</b>`)].join('<br>');
+    return [head, ...list.map((one) => `${one.marker}${escapeText(spec.series[one.seriesIndex].name)} <b>${short(one.value[1])}</b>`)].join('<br>');
   };
   return option;
 }
