@@ -3,21 +3,25 @@
 
 #include "ops/attention.h"
 #include "ops/cuda_attention_plain.cuh"
+#include "ops/cuda_launch.cuh"
 #include "ops/cuda_state.h"
 
 namespace some::cuda {
 namespace {
 
-// delta[head, t] = dout . out over the head's columns; one thread each.
+// delta[head, t] = dout . out over the head's columns; eight lanes each, so that neighbours read neighbouring bytes.
+constexpr int delta_lanes = 8;
 template <typename T>
 __global__ void __launch_bounds__(256) delta_kernel(const T* __restrict__ dout, const T* __restrict__ out, int tokens,
                                                     int heads, int head_size, float* __restrict__ delta) {
-  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (item >= static_cast<std::int64_t>(tokens) * heads) return;
-  const std::int64_t start = item * head_size;
+  after_previous();
+  const int lane = threadIdx.x % delta_lanes;
+  const std::int64_t item = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / delta_lanes;
+  const bool valid = item < static_cast<std::int64_t>(tokens) * heads;
+  const std::int64_t start = valid ? item * head_size : 0;
   float sum = 0.f;
   if (sizeof(T) == 2 && head_size % 8 == 0) {
-    for (int c = 0; c < head_size; c += 8) {
+    for (int c = 8 * lane; c < head_size; c += 8 * delta_lanes) {
       const uint4 left = *reinterpret_cast<const uint4*>(dout + start + c);
       const uint4 right = *reinterpret_cast<const uint4*>(out + start + c);
       const auto add = [&](std::uint32_t a, std::uint32_t b) {
@@ -29,9 +33,12 @@ __global__ void __launch_bounds__(256) delta_kernel(const T* __restrict__ dout, 
       add(left.w, right.w);
     }
   } else {
-    sum = dot(dout + start, out + start, head_size);
+    for (int c = lane; c < head_size; c += delta_lanes)
+      sum = fmaf(as_float(dout[start + c]), as_float(out[start + c]), sum);
   }
-  delta[item % heads * tokens + item / heads] = sum;
+#pragma unroll
+  for (int offset = delta_lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+  if (valid && lane == 0) delta[item % heads * tokens + item / heads] = sum;
 }
 
 // One thread a token and pair of columns, through all heads of queries and keys. The angle is reduced in double
@@ -125,8 +132,7 @@ void launch_tiles(const Context& ctx, Kernel kernel, const AttentionArguments& a
   const dim3 grid(static_cast<unsigned>(arguments.heads), static_cast<unsigned>(sequences.count),
                   static_cast<unsigned>((sequences.longest + own - 1) / own));
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  kernel<<<grid, attention_threads, shared, ctx.cuda->stream>>>(arguments);
-  SOME_CUDA_LAUNCHED();
+  launch_behind(ctx, kernel, grid, attention_threads, static_cast<std::size_t>(shared), arguments);
 }
 
 template <typename Run>
@@ -174,10 +180,8 @@ void attention_backward(Context& ctx, const Tensor& dout, const Tensor& qkv, con
   const std::int64_t warps = qkv.dim(0) * heads;
   by_type(ctx.compute, [&](auto zero) {
     using T = decltype(zero);
-    delta_kernel<T><<<blocks_for(warps, 256), 256, 0, ctx.cuda->stream>>>(
-        static_cast<const T*>(dout.raw()), static_cast<const T*>(out.raw()), arguments.tokens, heads,
-        arguments.head_size, delta.data<float>());
-    SOME_CUDA_LAUNCHED();
+    launch_behind(ctx, delta_kernel<T>, blocks_for(warps * delta_lanes, 256), 256, 0, static_cast<const T*>(dout.raw()),
+                  static_cast<const T*>(out.raw()), arguments.tokens, heads, arguments.head_size, delta.data<float>());
   });
   if (fits_tensor_cores(ctx, arguments)) {
     return by_head_size(ctx, arguments, sequences, [&]<int kHead, int kBlocks>() {

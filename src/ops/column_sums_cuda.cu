@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "ops/column_sums.h"
+#include "ops/cuda_launch.cuh"
 #include "ops/held_sums.h"
 
 namespace some::cuda {
@@ -79,6 +80,7 @@ struct GeluBackward {
 template <typename Source>
 __global__ void __launch_bounds__(threads) column_sums_kernel(Source source, std::int64_t rows, std::int64_t columns,
                                                               std::int64_t rows_per_chunk, float* partials) {
+  after_previous();
   constexpr int WIDTH = Source::WIDTH, ahead = Source::ahead, block_columns = warp_size * WIDTH;
   __shared__ float shared[warps][block_columns + 1];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
@@ -285,9 +287,8 @@ void launch_sums(Context& ctx, const Source& source, std::int64_t rows, std::int
   const int used = grid_for(rows, rows_per_chunk);
   const ArenaScope scope(*ctx.arena);
   float* partials = target != nullptr ? partial_room(ctx, used * columns) : nullptr;
-  column_sums_kernel<<<dim3(column_blocks, used), threads, 0, ctx.cuda->stream>>>(source, rows, columns, rows_per_chunk,
-                                                                                  partials);
-  SOME_CUDA_LAUNCHED();
+  launch_behind(ctx, column_sums_kernel<Source>, dim3(column_blocks, used), threads, 0, source, rows, columns,
+                rows_per_chunk, partials);
   if (target != nullptr) add_partials(ctx, partials, used, columns, target);
 }
 

@@ -7,6 +7,7 @@
 // operand loaded from shared memory.
 #pragma once
 
+#include "ops/cuda_launch.cuh"
 #include "ops/cuda_primitives.cuh"
 
 namespace some::cuda {
@@ -172,6 +173,7 @@ struct AttentionShared {
 // out = softmax(scale * q k^T) v and lse, for 64*kBlocks queries of one head of one sequence.
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(const AttentionArguments arguments) {
+  after_previous();
   constexpr int own = AttentionShared<kHead, kBlocks>::own;
   const int head = blockIdx.x, sequence = blockIdx.y, tile = gridDim.z - 1 - blockIdx.z;  // the longest rows first
   const int begin = arguments.offsets[sequence], length = arguments.offsets[sequence + 1] - begin;
@@ -296,6 +298,7 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads)
     attention_keys_backward_kernel(const AttentionArguments arguments) {
+  after_previous();
   constexpr int own = AttentionShared<kHead, kBlocks>::own;
   const int head = blockIdx.x, sequence = blockIdx.y, tile = blockIdx.z;
   const int begin = arguments.offsets[sequence], length = arguments.offsets[sequence + 1] - begin;
@@ -403,6 +406,7 @@ __global__ void __launch_bounds__(attention_threads)
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads)
     attention_queries_backward_kernel(const AttentionArguments arguments) {
+  after_previous();
   constexpr int own = AttentionShared<kHead, kBlocks>::own;
   const int head = blockIdx.x, sequence = blockIdx.y, tile = gridDim.z - 1 - blockIdx.z;
   const int begin = arguments.offsets[sequence], length = arguments.offsets[sequence + 1] - begin;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cub/block/block_scan.cuh>
 
+#include "ops/cuda_launch.cuh"
 #include "ops/experts.h"
 #include "ops/grouped_gemm.h"
 
@@ -13,6 +14,7 @@ namespace {
 __global__ void __launch_bounds__(256)
     count_kernel(const std::int32_t* __restrict__ indices, std::int64_t total, int experts, int chunk, int chunks,
                  std::int32_t* __restrict__ counts) {
+  after_previous();
   extern __shared__ std::int32_t histogram[];
   for (int e = threadIdx.x; e < experts; e += blockDim.x) histogram[e] = 0;
   __syncthreads();
@@ -54,6 +56,7 @@ __device__ void write_tiles(const std::int32_t* offsets, int experts, Tile* tile
 // One block. counts become the places where each chunk's choices of an expert start; then offsets and tiles.
 __global__ void __launch_bounds__(scan_threads)
     scan_kernel(std::int32_t* counts, int experts, int chunks, std::int32_t total, std::int32_t* offsets, Tile* tiles) {
+  after_previous();
   __shared__ Scan::TempStorage storage;
   constexpr int each = 4;
   const std::int64_t entries = static_cast<std::int64_t>(experts) * chunks;
@@ -91,6 +94,7 @@ __global__ void __launch_bounds__(32)
     place_kernel(const std::int32_t* __restrict__ indices, std::int64_t total, int experts, int chunk, int chunks,
                  const std::int32_t* __restrict__ starts, std::int32_t* __restrict__ order,
                  std::int32_t* __restrict__ place) {
+  after_previous();
   extern __shared__ std::int32_t next[];
   const int lane = threadIdx.x;
   for (int e = lane; e < experts; e += 32) next[e] = starts[static_cast<std::int64_t>(e) * chunks + blockIdx.x];
@@ -147,9 +151,10 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts) {
   plan.tiles = empty_table(ctx, total, experts);
 
   const ArenaScope scope(*ctx.arena);
-  const cudaStream_t stream = ctx.cuda->stream;
-  // Many experts: longer chunks, so that the scan over experts * chunks stays short.
-  const int chunk = experts <= 256 ? 1024 : 4096;
+  // A warp places a chunk one group of 32 after the other, so short ones are done sooner; but one block scans all
+  // experts * chunks counts.
+  int chunk = 256;
+  while (chunk < 4096 && experts * (total / chunk) > 8192) chunk *= 2;
   const int chunks = static_cast<int>(std::max<std::int64_t>(1, (total + chunk - 1) / chunk));
   const std::size_t shared = static_cast<std::size_t>(experts) * sizeof(std::int32_t);
   if (shared > 48 * 1024) {
@@ -160,15 +165,13 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts) {
   }
   Tensor counts = ctx.scratch({experts, chunks}, DType::i32);
   const std::int32_t* const chosen = indices.data<std::int32_t>();
-  count_kernel<<<chunks, 256, shared, stream>>>(chosen, total, experts, chunk, chunks, counts.data<std::int32_t>());
-  SOME_CUDA_LAUNCHED();
-  scan_kernel<<<1, scan_threads, 0, stream>>>(counts.data<std::int32_t>(), experts, chunks,
-                                              static_cast<std::int32_t>(total), plan.offsets.data<std::int32_t>(),
-                                              static_cast<Tile*>(plan.tiles.raw()));
-  SOME_CUDA_LAUNCHED();
-  place_kernel<<<chunks, 32, shared, stream>>>(chosen, total, experts, chunk, chunks, counts.data<std::int32_t>(),
-                                               plan.order.data<std::int32_t>(), plan.place.data<std::int32_t>());
-  SOME_CUDA_LAUNCHED();
+  launch_behind(ctx, count_kernel, static_cast<unsigned>(chunks), 256, shared, chosen, total, experts, chunk, chunks,
+                counts.data<std::int32_t>());
+  launch_behind(ctx, scan_kernel, 1, scan_threads, 0, counts.data<std::int32_t>(), experts, chunks,
+                static_cast<std::int32_t>(total), plan.offsets.data<std::int32_t>(),
+                static_cast<Tile*>(plan.tiles.raw()));
+  launch_behind(ctx, place_kernel, static_cast<unsigned>(chunks), 32, shared, chosen, total, experts, chunk, chunks,
+                counts.data<std::int32_t>(), plan.order.data<std::int32_t>(), plan.place.data<std::int32_t>());
   return plan;
 }
 

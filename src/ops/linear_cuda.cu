@@ -2,6 +2,7 @@
 // of its own; backward, that pass sums the bias gradient too.
 #include "ops/column_sums.h"
 #include "ops/cuda_kernels.h"
+#include "ops/cuda_launch.cuh"
 #include "ops/linear.h"
 
 namespace some::cuda {
@@ -12,6 +13,7 @@ constexpr int threads = 256;
 // y = GELU(pre): reads and writes each element once.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads) gelu_kernel(const T* pre, T* y, std::int64_t vectors) {
+  after_previous();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= vectors) return;
   float values[WIDTH];
@@ -42,12 +44,11 @@ void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, con
     T* target = elements_of<T>(y);
     constexpr int width = vector_width<T>;
     if (count % width == 0 && all_aligned16(source, target)) {
-      gelu_kernel<T, width>
-          <<<grid_for(count / width, threads), threads, 0, ctx.cuda->stream>>>(source, target, count / width);
+      launch_behind(ctx, gelu_kernel<T, width>, grid_for(count / width, threads), threads, 0, source, target,
+                    count / width);
     } else {
-      gelu_kernel<T, 1><<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(source, target, count);
+      launch_behind(ctx, gelu_kernel<T, 1>, grid_for(count, threads), threads, 0, source, target, count);
     }
-    SOME_CUDA_LAUNCHED();
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "ops/column_sums.h"
 #include "ops/cuda_kernels.h"
+#include "ops/cuda_launch.cuh"
 #include "ops/norm.h"
 
 namespace some::cuda {
@@ -20,6 +21,7 @@ template <typename T, int PARTS, int WIDTH>
 __global__ void __launch_bounds__(threads)
     norm_forward_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum, T* y, float* means,
                         float* rstds, std::int64_t rows, int d) {
+  after_previous();
   const int lane = threadIdx.x % warp_size;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (row >= rows) return;
@@ -75,6 +77,7 @@ template <typename T>
 __global__ void __launch_bounds__(threads)
     norm_forward_any_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum, T* y,
                             float* means, float* rstds, std::int64_t rows, int d) {
+  after_previous();
   const int lane = threadIdx.x % warp_size;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (row >= rows) return;
@@ -103,6 +106,7 @@ template <typename T, int PARTS, int WIDTH>
 __global__ void __launch_bounds__(threads)
     norm_backward_kernel(const T* dy, const T* sum, const float* means, const float* rstds, const float* weight,
                          const T* extra, T* dsum, T* copy, float* partials, std::int64_t rows, int d) {
+  after_previous();
   constexpr int columns = PARTS * warp_size * WIDTH;
   __shared__ float shared[warps / 2][columns];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
@@ -258,9 +262,8 @@ void add_norm_forward(Context& ctx, const Tensor& x, const Tensor* addend, const
     const float *scale = floats(weight.value), *shift = floats(bias.value);
     T *total = elements_of<T>(sum), *out = elements_of<T>(y);
     const auto launch = [&](auto kernel) {
-      kernel<<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(in, more, scale, shift, total, out, floats(mean),
-                                                                      floats(rstd), rows, d);
-      SOME_CUDA_LAUNCHED();
+      launch_behind(ctx, kernel, grid_for(rows, warps), threads, 0, in, more, scale, shift, total, out, floats(mean),
+                    floats(rstd), rows, d);
     };
     const int parts = d % width == 0 && all_aligned16(in, more, scale, shift, total, out)
                           ? (d + warp_size * width - 1) / (warp_size * width)
@@ -301,9 +304,8 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
       const int blocks = static_cast<int>(std::clamp<std::int64_t>((rows + 4 * warps - 1) / (4 * warps), 1, 264));
       float* partials = with_parameters ? partial_room(ctx, blocks * 2 * d) : nullptr;
       const auto launch = [&](auto kernel) {
-        kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(grad, input, floats(mean), floats(rstd), scale, more, out,
-                                                         twin, partials, rows, d);
-        SOME_CUDA_LAUNCHED();
+        launch_behind(ctx, kernel, blocks, threads, 0, grad, input, floats(mean), floats(rstd), scale, more, out, twin,
+                      partials, rows, d);
       };
       const int parts = (d + warp_size * width - 1) / (warp_size * width);
       if (parts <= 1)

@@ -1,8 +1,12 @@
 // Queries, scores and the choice of experts, all in fp32: one warp a token, its row in registers where it fits. The
-// scores are an fp32 product (never TF32), so that the choice does not depend on the precision of the model.
+// scores have the accuracy of an fp32 product (never TF32), so that the choice does not depend on the precision of the
+// model.
 #include "ops/cuda_kernels.h"
+#include "ops/cuda_launch.cuh"
 #include "ops/random_choice.h"
 #include "ops/route.h"
+#include "ops/route_choose.cuh"
+#include "ops/route_product.h"
 
 namespace some::cuda {
 namespace {
@@ -66,6 +70,7 @@ struct WarpRow {
 template <typename Row>
 __global__ void __launch_bounds__(threads) query_forward_kernel(const float* raw, const float* previous, float ground,
                                                                 float* query, float* norms, std::int64_t rows, int d) {
+  after_previous();
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   Row q;
@@ -99,6 +104,7 @@ template <typename Row, typename T>
 __global__ void __launch_bounds__(threads)
     query_backward_kernel(const float* dquery, const float* raw, const float* query, const float* norms, float ground,
                           T* draw, float* dprevious, std::int64_t rows, int d) {
+  after_previous();
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   Row g, direction;
@@ -119,20 +125,6 @@ __global__ void __launch_bounds__(threads)
   g.store(draw + row * d, d);
 }
 
-// Numbers in the order of the scores; a score that is not a number counts as the lowest, and 0 stands below all of
-// them.
-__device__ __forceinline__ unsigned rank_of(float score) {
-  if (isnan(score)) score = -INFINITY;
-  const unsigned bits = __float_as_uint(score + 0.0f);  // -0 becomes +0: they are equal
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-__device__ __forceinline__ float warp_max(float value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(full_warp, value, offset));
-  return value;
-}
-
 // gates[i] = softmax(scores / temperature) of one row of any k, by a warp.
 __device__ __forceinline__ void row_softmax(const float* scores, float* gates, int k, float inverse) {
   const int lane = threadIdx.x % warp_size;
@@ -142,52 +134,6 @@ __device__ __forceinline__ void row_softmax(const float* scores, float* gates, i
   for (int i = lane; i < k; i += warp_size) sum += expf(scores[i] * inverse - highest);
   sum = warp_sum(sum);
   for (int i = lane; i < k; i += warp_size) gates[i] = expf(scores[i] * inverse - highest) / sum;
-}
-
-// The k best of `experts` <= 32*ITEMS scores, k <= 32, by a warp: k rounds of "largest of the warp"; equal scores go to
-// the lower expert. Then their softmax.
-template <int ITEMS>
-__device__ __forceinline__ void choose_row(const float* line, int experts, int k, float inverse, std::int32_t* indices,
-                                           float* scores, float* gates) {
-  const int lane = threadIdx.x % warp_size;
-  unsigned ranks[ITEMS];
-#pragma unroll
-  for (int i = 0; i < ITEMS; ++i) {
-    const int expert = i * warp_size + lane;
-    ranks[i] = expert < experts ? rank_of(line[expert]) : 0u;
-  }
-  int chosen = 0;
-  for (int round = 0; round < k; ++round) {
-    unsigned best = 0u;
-    int where = 0;
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      if (ranks[i] > best) {
-        best = ranks[i];
-        where = i;
-      }
-    }
-    const unsigned highest = __reduce_max_sync(full_warp, best);
-    const unsigned mine =
-        best == highest && highest != 0u ? static_cast<unsigned>(where * warp_size + lane) : 0xFFFFFFFFu;
-    const unsigned winner = __reduce_min_sync(full_warp, mine);
-    if (lane == round) chosen = static_cast<int>(winner);
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-      if (static_cast<unsigned>(i * warp_size + lane) == winner) ranks[i] = 0u;
-    }
-  }
-  const bool mine = lane < k;
-  const float score = mine ? line[chosen] : 0.0f;
-  const float scaled = mine ? score * inverse : -INFINITY;
-  const float highest = warp_max(scaled);
-  const float weight = mine ? expf(scaled - highest) : 0.0f;
-  const float sum = warp_sum(weight);
-  if (mine) {
-    indices[lane] = chosen;
-    scores[lane] = score;
-    gates[lane] = weight / sum;
-  }
 }
 
 template <int ITEMS>
@@ -264,6 +210,7 @@ __global__ void __launch_bounds__(threads)
     route_backward_kernel(const float* dgates, const float* gates, const float* scores, const std::int32_t* indices,
                           const float* keys, const float* temperature, std::int64_t rows, int d, int k, float* dquery,
                           float* along) {
+  after_previous();
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   const int lane = threadIdx.x % warp_size;
@@ -320,9 +267,8 @@ void query_forward(Context& ctx, const Tensor& raw, const Tensor* previous, doub
   if (rows == 0) return;
   const float* below = previous != nullptr && ground > 0.0 ? floats(*previous) : nullptr;
   with_row(d, all_aligned16(raw.raw(), below, query.raw()), [&](auto row) {
-    query_forward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
-        floats(raw), below, static_cast<float>(ground), floats(query), floats(norms), rows, d);
-    SOME_CUDA_LAUNCHED();
+    launch_behind(ctx, query_forward_kernel<decltype(row)>, grid_for(rows, warps), threads, 0, floats(raw), below,
+                  static_cast<float>(ground), floats(query), floats(norms), rows, d);
   });
 }
 
@@ -335,10 +281,9 @@ void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const
   with_real_type(draw.dtype(), "the gradient of a query", [&](auto tag) {
     auto* target = elements_of<decltype(tag)>(draw);
     with_row(d, all_aligned16(dquery.raw(), raw.raw(), query.raw(), draw.raw(), below), [&](auto row) {
-      query_backward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
-          floats(dquery), floats(raw), floats(query), floats(norms), static_cast<float>(ground), target, below, rows,
-          d);
-      SOME_CUDA_LAUNCHED();
+      launch_behind(ctx, query_backward_kernel<decltype(row), decltype(tag)>, grid_for(rows, warps), threads, 0,
+                    floats(dquery), floats(raw), floats(query), floats(norms), static_cast<float>(ground), target,
+                    below, rows, d);
     });
   });
 }
@@ -362,6 +307,10 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
     return;
   }
   const ArenaScope scope(*ctx.arena);
+  if (product_serves(ctx, query, keys, k)) {
+    choose_by_product(ctx, query, keys, temperature, routing);
+    return;
+  }
   const Tensor all = ctx.scratch({rows, experts}, DType::f32);
   matmul(ctx, rows, experts, d, {query.raw(), DType::f32, false}, {keys.raw(), DType::f32, true}, all.raw(), DType::f32,
          false);
@@ -402,10 +351,9 @@ void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, 
   const ArenaScope scope(*ctx.arena);
   float* along = dtemperature != nullptr ? floats(ctx.scratch({rows}, DType::f32)) : nullptr;
   with_row(d, all_aligned16(keys.raw(), dquery.raw()), [&](auto row) {
-    route_backward_kernel<decltype(row)><<<grid_for(rows, warps), threads, 0, ctx.cuda->stream>>>(
-        floats(dgates), floats(routing.gates), floats(routing.scores), ints(routing.indices), floats(keys),
-        floats(temperature), rows, d, k, floats(dquery), along);
-    SOME_CUDA_LAUNCHED();
+    launch_behind(ctx, route_backward_kernel<decltype(row)>, grid_for(rows, warps), threads, 0, floats(dgates),
+                  floats(routing.gates), floats(routing.scores), ints(routing.indices), floats(keys),
+                  floats(temperature), rows, d, k, floats(dquery), along);
   });
   if (dtemperature == nullptr) return;
   temperature_kernel<<<1, 1024, 0, ctx.cuda->stream>>>(along, rows, floats(temperature), floats(*dtemperature));

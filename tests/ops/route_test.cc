@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/device.h"
 #include "ops/harness.h"
 #include "ops/random_choice.h"
 
@@ -98,7 +99,8 @@ double plain_score(const Arrays& in, std::int64_t t, std::int64_t e, std::int64_
   return score;
 }
 
-OpCase route_case(RouteShape s) {
+// smooth: no choice lies so close to another that the small steps of finite differences change it.
+OpCase route_case(RouteShape s, bool smooth = true) {
   OpCase one;
   one.name = route_name("route", s);
   one.inputs = [=] { return route_inputs(s); };
@@ -141,6 +143,7 @@ OpCase route_case(RouteShape s) {
     return out;
   };
   one.exact = {"indices"};
+  if (!smooth) return one;
   one.loss = {{"gates", "dgates"}};
   one.gradients = {{"query", "dquery"}, {"query", "dquery_only"}, {"temperature", "dtemperature", "dtemperature0"}};
   return one;
@@ -270,6 +273,11 @@ const bool added = add_cases({
     route_case({5, 16, 20, 20}),
     route_case({40, 16, 100, 17}),
     route_case({65, 12, 9, 3, true}),
+    // Enough tokens for the product on the tensor cores (ops/route_product.h); experts that fill no tile, too.
+    route_case({512, 64, 64, 4}, false),
+    route_case({600, 128, 100, 7}, false),
+    route_case({577, 384, 33, 32}, false),
+    route_case({530, 512, 256, 4}, false),
     balance_case({1, 12, 1, 1}, false),
     balance_case({200, 12, 10, 3}, false),
     balance_case({70, 11, 6, 2}, true),
@@ -324,6 +332,57 @@ TEST(Route, ZeroRouterOutputGivesAFiniteQuery) {
   Tensor query = Tensor::empty({1, 4}, DType::f32), norms = Tensor::empty({1, 2}, DType::f32);
   query_forward(*context, raw, nullptr, 0, query, norms);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(query.data<float>()[i], 0.0f);
+}
+
+// Queries and keys of very different sizes: what is lost must be small beside the lengths of the two, as it is in fp32.
+TEST(Route, ScoresOfAModelInBfloat16HaveTheAccuracyOfFp32) {
+  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  constexpr std::int64_t tokens = 900, d = 448, experts = 200;
+  constexpr int k = 32;
+  Array query = normals({tokens, d}, "query"), keys = normals({experts, d}, "keys"), temperature = zeros({1});
+  temperature[0] = 1;
+  const auto rescale = [](Array& rows, std::int64_t count, int range) {
+    for (std::int64_t r = 0; r < count; ++r) {
+      for (std::int64_t i = 0; i < d; ++i) {
+        double& value = rows[r * d + i];
+        if (r % 5 == 1) value *= std::pow(2.0, -static_cast<double>(i % 23));  // sizes that differ within a row
+        value = static_cast<float>(value * std::pow(10.0, static_cast<double>(r % (2 * range + 1) - range)));
+      }
+    }
+  };
+  rescale(query, tokens, 25);
+  rescale(keys, experts, 6);
+  for (std::int64_t i = 0; i < d; ++i) query[3 * d + i] = keys[7 * d + i] = 0;
+  for (std::int64_t i = 0; i < d; ++i) keys[9 * d + i] = keys[8 * d + i];  // equal ones
+  for (const char* precision : {"fp32", "bf16"}) {
+    SCOPED_TRACE(precision);
+    Lab lab(Device::cuda, precision);
+    Routing routing{lab.new_whole({tokens, k}), lab.new_master({tokens, k}), lab.new_master({tokens, k})};
+    route_forward(lab.context(), lab.master(query), lab.master(keys), lab.master(temperature), false, routing);
+    const Array indices = read(routing.indices), scores = read(routing.scores);
+    double worst = 0;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      std::set<std::int64_t> seen;
+      for (int i = 0; i < k; ++i) {
+        const auto e = static_cast<std::int64_t>(indices[t * k + i]);
+        ASSERT_TRUE(e >= 0 && e < experts && seen.insert(e).second);
+        double score = 0, q = 0, key = 0;
+        for (std::int64_t j = 0; j < d; ++j) {
+          score += query[t * d + j] * keys[e * d + j];
+          q += query[t * d + j] * query[t * d + j];
+          key += keys[e * d + j] * keys[e * d + j];
+        }
+        const double error = std::abs(scores[t * k + i] - score);
+        worst = std::max(worst, error / std::max(std::sqrt(q * key), 1e-30));
+        if (i > 0) {
+          EXPECT_LE(scores[t * k + i], scores[t * k + i - 1]);
+          EXPECT_TRUE(scores[t * k + i] < scores[t * k + i - 1] || static_cast<double>(e) > indices[t * k + i - 1]);
+        }
+      }
+      EXPECT_EQ(seen.contains(9) && !seen.contains(8), false);  // of two equal ones the lower goes first
+    }
+    EXPECT_LE(worst, 1.5e-7);
+  }
 }
 
 TEST(RandomChoice, DistinctAndSpreadEvenly) {

@@ -1,0 +1,69 @@
+// The choice of the best experts of one token by a warp, shared by the kernels that have the scores in different
+// places.
+#pragma once
+
+#include "ops/cuda_kernels.h"
+
+namespace some::cuda {
+
+// Numbers in the order of the scores; a score that is not a number counts as the lowest, and 0 stands below all of
+// them.
+__device__ __forceinline__ unsigned rank_of(float score) {
+  if (isnan(score)) score = -INFINITY;
+  const unsigned bits = __float_as_uint(score + 0.0f);  // -0 becomes +0: they are equal
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(full_warp, value, offset));
+  return value;
+}
+
+// The k best of `experts` <= 32*ITEMS scores, k <= 32, by a warp: k rounds of "largest of the warp"; equal scores go to
+// the lower expert. Then their softmax.
+template <int ITEMS>
+__device__ __forceinline__ void choose_row(const float* line, int experts, int k, float inverse, std::int32_t* indices,
+                                           float* scores, float* gates) {
+  const int lane = threadIdx.x % warp_size;
+  unsigned ranks[ITEMS];
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    const int expert = i * warp_size + lane;
+    ranks[i] = expert < experts ? rank_of(line[expert]) : 0u;
+  }
+  int chosen = 0;
+  for (int round = 0; round < k; ++round) {
+    unsigned best = 0u;
+    int where = 0;
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (ranks[i] > best) {
+        best = ranks[i];
+        where = i;
+      }
+    }
+    const unsigned highest = __reduce_max_sync(full_warp, best);
+    const unsigned mine =
+        best == highest && highest != 0u ? static_cast<unsigned>(where * warp_size + lane) : 0xFFFFFFFFu;
+    const unsigned winner = __reduce_min_sync(full_warp, mine);
+    if (lane == round) chosen = static_cast<int>(winner);
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+      if (static_cast<unsigned>(i * warp_size + lane) == winner) ranks[i] = 0u;
+    }
+  }
+  const bool mine = lane < k;
+  const float score = mine ? line[chosen] : 0.0f;
+  const float scaled = mine ? score * inverse : -INFINITY;
+  const float highest = warp_max(scaled);
+  const float weight = mine ? expf(scaled - highest) : 0.0f;
+  const float sum = warp_sum(weight);
+  if (mine) {
+    indices[lane] = chosen;
+    scores[lane] = score;
+    gates[lane] = weight / sum;
+  }
+}
+
+}  // namespace some::cuda

@@ -1,0 +1,303 @@
+// Scores to the accuracy of fp32 from the tensor cores, which an fp32 product cannot use: a row (query or key) is
+// scaled by a power of two so that its largest number lies in [2^10, 2^11), and each number written as the sum of two
+// of fp16, 22 bits together. Of the four products of such sums the three larger ones are added; the fourth is below the
+// last bit of an fp32 number of that row's size. Every product of two fp16 numbers is exact in fp32. The tensor cores
+// cut off what they add instead of rounding it, so only 64 columns are summed there; those sums are added by ordinary
+// fp32 additions.
+//
+// One block takes 64 tokens: their two pieces stay in shared memory while the keys' pieces, made once before, pass by;
+// the scores stay there too until the block's warps choose.
+#include <cuda_fp16.h>
+
+#include "ops/cuda_kernels.h"
+#include "ops/cuda_launch.cuh"
+#include "ops/cuda_primitives.cuh"
+#include "ops/route_choose.cuh"
+#include "ops/route_product.h"
+
+namespace some::cuda {
+namespace {
+
+constexpr int threads = 256, warps = threads / warp_size;
+constexpr int block_rows = 64, block_keys = 64, block_depth = 64;
+constexpr int most_columns = 512, most_experts = 256;
+constexpr std::int64_t fewest_rows = 512;
+constexpr int piece_bytes = block_keys * block_depth * 2, stage_bytes = 2 * piece_bytes;
+
+// The scores of a row lie `line_width` apart: the eight more let a warp's stores touch different banks.
+constexpr int line_width(int experts) { return (experts + block_keys - 1) / block_keys * block_keys + 8; }
+constexpr std::size_t shared_size(int d, int experts, int stages) {
+  return static_cast<std::size_t>(block_rows) * static_cast<std::size_t>(d) * 4 +
+         static_cast<std::size_t>(stages) * stage_bytes +
+         static_cast<std::size_t>(block_rows * line_width(experts)) * sizeof(float);
+}
+
+// Powers of two that bring a largest magnitude into [2^10, 2^11) and back. Zero and what is no number stay as they are.
+struct Scale {
+  float there, back;
+};
+__device__ __forceinline__ Scale scale_for(float largest) {
+  const int exponent = static_cast<int>(__float_as_uint(largest) >> 23);  // biased by 127
+  if (largest == 0.0f || exponent == 255) return {1.0f, 1.0f};
+  const int shift = 10 + 127 - max(exponent, 11);  // both powers can be written
+  return {__uint_as_float(static_cast<unsigned>(127 + shift) << 23),
+          __uint_as_float(static_cast<unsigned>(127 - shift) << 23)};
+}
+
+// Four numbers as their larger and smaller pieces.
+__device__ __forceinline__ void split(const float4& from, float scale, uint2& large, uint2& small) {
+  const float values[4] = {from.x * scale, from.y * scale, from.z * scale, from.w * scale};
+  __half first[4], second[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    first[i] = __float2half_rn(values[i]);
+    second[i] = __float2half_rn(values[i] - __half2float(first[i]));
+  }
+  const auto pair = [](__half low, __half high) {
+    return static_cast<unsigned>(__half_as_ushort(low)) | static_cast<unsigned>(__half_as_ushort(high)) << 16;
+  };
+  large = {pair(first[0], first[1]), pair(first[2], first[3])};
+  small = {pair(second[0], second[1]), pair(second[2], second[3])};
+}
+
+// A row of at most 512 numbers, read by a warp: lane l has numbers 4 l to 4 l + 3 of every 128.
+struct Row {
+  float4 parts[most_columns / 128];
+
+  __device__ __forceinline__ void load(const float* source, int d, int lane) {
+#pragma unroll
+    for (int p = 0; p < most_columns / 128; ++p) {
+      const int column = 128 * p + 4 * lane;
+      parts[p] = source != nullptr && column < d ? *reinterpret_cast<const float4*>(source + column)
+                                                 : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+  }
+  __device__ __forceinline__ Scale scale() const {
+    float largest = 0.0f;
+#pragma unroll
+    for (const float4& part : parts)
+      largest = fmaxf(fmaxf(fmaxf(fabsf(part.x), fabsf(part.y)), fmaxf(fabsf(part.z), fabsf(part.w))), largest);
+    return scale_for(warp_max(largest));
+  }
+};
+
+// pieces: [2][experts][d], the larger ones first; back: [experts]
+__global__ void __launch_bounds__(threads)
+    split_keys_kernel(const float* keys, int experts, int d, __half* pieces, float* back) {
+  after_previous();
+  const int expert = static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / warp_size;
+  const int lane = static_cast<int>(threadIdx.x) % warp_size;
+  if (expert >= experts) return;
+  Row row;
+  row.load(keys + static_cast<std::int64_t>(expert) * d, d, lane);
+  const Scale scale = row.scale();
+#pragma unroll
+  for (int p = 0; p < most_columns / 128; ++p) {
+    const int column = 128 * p + 4 * lane;
+    if (column >= d) break;
+    uint2 large, small;
+    split(row.parts[p], scale.there, large, small);
+    __half* const target = pieces + static_cast<std::int64_t>(expert) * d + column;
+    *reinterpret_cast<uint2*>(target) = large;
+    *reinterpret_cast<uint2*>(target + static_cast<std::int64_t>(experts) * d) = small;
+  }
+  if (lane == 0) back[expert] = scale.back;
+}
+
+// d[16x8] += a[16x16] * b[16x8], as multiply_add (cuda_primitives.cuh) with fp16 instead of bf16.
+__device__ __forceinline__ void multiply_add_half(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                                  std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// 16-byte pieces of a row change places with the row's number, so that eight rows of one column touch all banks.
+__device__ __forceinline__ int swizzled(int row, int piece) { return (piece ^ (row & 7)) * 16; }
+
+struct Product {
+  const float* query;    // [rows, d]
+  const __half* pieces;  // of the keys
+  const float* back;     // of the keys
+  const float* temperature;
+  std::int64_t rows;
+  int d, experts, k;
+  std::int32_t* indices;
+  float *scores, *gates;
+};
+
+// Keys `tile` * 64 on, columns `step` * 64 on, both pieces.
+__device__ __forceinline__ void load_stage(const Product& product, std::uint32_t stage, int tile, int step) {
+#pragma unroll
+  for (int i = 0; i < stage_bytes / 16 / threads; ++i) {
+    const int index = static_cast<int>(threadIdx.x) + i * threads;
+    const int small = index >> 9, row = index >> 3 & 63, piece = index & 7;
+    const int expert = tile * block_keys + row;
+    const bool valid = expert < product.experts;
+    const std::int64_t line = static_cast<std::int64_t>(small * product.experts + (valid ? expert : 0));
+    copy_async(stage + static_cast<std::uint32_t>(small * piece_bytes + row * block_depth * 2 + swizzled(row, piece)),
+               product.pieces + line * product.d + step * block_depth + piece * 8, valid);
+  }
+}
+
+template <int ITEMS, int STAGES>
+__global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Product product) {
+  after_previous();
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ float query_back[block_rows];
+  const int d = product.d, width = line_width(product.experts);
+  const std::uint32_t queries = shared_address(shared), small_queries = queries + block_rows * d * 2,
+                      stages = small_queries + block_rows * d * 2;
+  float* const lines = reinterpret_cast<float*>(shared + block_rows * d * 4 + STAGES * stage_bytes);
+  const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = static_cast<int>(threadIdx.x) % warp_size;
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * block_rows;
+  const int steps = d / block_depth, tiles = (product.experts + block_keys - 1) / block_keys, all = steps * tiles;
+  const auto load = [&](int i) {
+    if (i < all)
+      load_stage(product, stages + static_cast<std::uint32_t>(i % STAGES * stage_bytes), i / steps, i % steps);
+    copy_async_commit();
+  };
+  for (int i = 0; i < STAGES - 1; ++i) load(i);
+
+#pragma unroll 2
+  for (int row = warp; row < block_rows; row += warps) {
+    Row q;
+    q.load(first_row + row < product.rows ? product.query + (first_row + row) * d : nullptr, d, lane);
+    const Scale scale = q.scale();
+#pragma unroll
+    for (int p = 0; p < most_columns / 128; ++p) {
+      const int column = 128 * p + 4 * lane;
+      if (column >= d) break;
+      uint2 large, small;
+      split(q.parts[p], scale.there, large, small);
+      unsigned char* const target = shared + row * d * 2 + swizzled(row, column / 8) + column % 8 * 2;
+      *reinterpret_cast<uint2*>(target) = large;
+      *reinterpret_cast<uint2*>(target + block_rows * d * 2) = small;
+    }
+    if (lane == 0) query_back[row] = scale.back;
+  }
+
+  // A warp: 16 tokens by 32 keys of each tile.
+  const int warp_row = warp % 4 * 16, warp_key = warp / 4 * 32;
+  const int a_row = warp_row + lane % 16, a_piece = lane / 16;
+  const int b_row = warp_key + lane % 8 + lane / 16 * 8, b_piece = lane / 8 % 2;
+  float sums[4][4] = {};
+  for (int i = 0; i < all; ++i) {
+    copy_async_wait<STAGES - 2>();
+    __syncthreads();
+    load(i + STAGES - 1);
+    const int step = i % steps;
+    const std::uint32_t stage = stages + static_cast<std::uint32_t>(i % STAGES * stage_bytes);
+    float parts[4][4] = {}, small_parts[4][4] = {};  // apart: beside large sums more of the small ones is cut off
+#pragma unroll
+    for (int inner = 0; inner < block_depth / 16; ++inner) {
+      std::uint32_t large[4], small[4];
+      const auto a = static_cast<std::uint32_t>(a_row * d * 2 + swizzled(a_row, step * 8 + inner * 2 + a_piece));
+      load_matrices(large, queries + a);
+      load_matrices(small, small_queries + a);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = b_row + 16 * half;
+        std::uint32_t large_keys[4], small_keys[4];
+        const std::uint32_t b =
+            stage + static_cast<std::uint32_t>(row * block_depth * 2 + swizzled(row, inner * 2 + b_piece));
+        load_matrices(large_keys, b);
+        load_matrices(small_keys, b + piece_bytes);
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          multiply_add_half(small_parts[2 * half + n], small, large_keys[2 * n], large_keys[2 * n + 1]);
+          multiply_add_half(small_parts[2 * half + n], large, small_keys[2 * n], small_keys[2 * n + 1]);
+          multiply_add_half(parts[2 * half + n], large, large_keys[2 * n], large_keys[2 * n + 1]);
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sums[n][j] += parts[n][j] + small_parts[n][j];
+    }
+    if (step == steps - 1) {
+      const int row = warp_row + lane / 4;
+      const float upper = query_back[row], lower = query_back[row + 8];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const int key = i / steps * block_keys + warp_key + 8 * n + lane % 4 * 2;
+        const float first = key < product.experts ? product.back[key] : 0.0f,
+                    second = key + 1 < product.experts ? product.back[key + 1] : 0.0f;
+        *reinterpret_cast<float2*>(lines + row * width + key) =
+            make_float2(sums[n][0] * upper * first, sums[n][1] * upper * second);
+        *reinterpret_cast<float2*>(lines + (row + 8) * width + key) =
+            make_float2(sums[n][2] * lower * first, sums[n][3] * lower * second);
+#pragma unroll
+        for (float& sum : sums[n]) sum = 0.0f;
+      }
+    }
+  }
+  __syncthreads();
+  const float inverse = 1.0f / product.temperature[0];
+  for (int row = warp; row < block_rows; row += warps) {
+    const std::int64_t token = first_row + row;
+    if (token >= product.rows) break;
+    const std::int64_t at = token * product.k;
+    choose_row<ITEMS>(lines + row * width, product.experts, product.k, inverse, product.indices + at,
+                      product.scores + at, product.gates + at);
+  }
+}
+
+int most_shared() {
+  static const int bytes = [] {
+    int device = 0, most = 0;
+    SOME_CUDA_CHECK(cudaGetDevice(&device));
+    SOME_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    return most;
+  }();
+  return bytes - block_rows * static_cast<int>(sizeof(float));
+}
+
+template <int ITEMS, int STAGES>
+void launch(Context& ctx, const Product& product) {
+  const std::size_t shared = shared_size(product.d, product.experts, STAGES);
+  auto* const kernel = choose_by_product_kernel<ITEMS, STAGES>;
+  SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+  launch_behind(ctx, kernel, grid_for(product.rows, block_rows), threads, shared, product);
+}
+
+}  // namespace
+
+bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys, int k) {
+  const std::int64_t d = keys.dim(1), experts = keys.dim(0);
+  return ctx.compute == DType::bf16 && query.dim(0) >= fewest_rows && d % block_depth == 0 && d <= most_columns &&
+         experts <= most_experts && k <= warp_size && all_aligned16(query.raw(), keys.raw()) &&
+         shared_size(static_cast<int>(d), static_cast<int>(experts), 2) <= static_cast<std::size_t>(most_shared());
+}
+
+void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature,
+                       Routing& routing) {
+  const int d = static_cast<int>(keys.dim(1)), experts = static_cast<int>(keys.dim(0));
+  const Tensor pieces = ctx.scratch({2, experts, d}, DType::bf16),  // two bytes each; what they are is this file's
+      back = ctx.scratch({experts}, DType::f32);
+  auto* const halves = static_cast<__half*>(pieces.raw());
+  launch_behind(ctx, split_keys_kernel, grid_for(experts, warps), threads, 0, floats(keys), experts, d, halves,
+                floats(back));
+  const Product product{floats(query),
+                        halves,
+                        floats(back),
+                        floats(temperature),
+                        query.dim(0),
+                        d,
+                        experts,
+                        static_cast<int>(routing.indices.dim(1)),
+                        ints(routing.indices),
+                        floats(routing.scores),
+                        floats(routing.gates)};
+  const bool four = shared_size(d, experts, 4) <= static_cast<std::size_t>(most_shared());
+  if (experts <= 2 * warp_size)
+    four ? launch<2, 4>(ctx, product) : launch<2, 2>(ctx, product);
+  else if (experts <= 4 * warp_size)
+    four ? launch<4, 4>(ctx, product) : launch<4, 2>(ctx, product);
+  else
+    four ? launch<8, 4>(ctx, product) : launch<8, 2>(ctx, product);
+}
+
+}  // namespace some::cuda
