@@ -91,7 +91,8 @@ struct ExpertsBench {
   std::unique_ptr<Context> context = make_context(Device::cpu, "fp32");
   Tensor x = numbers({tokens, d}, "x", 1), gates = numbers({tokens, k}, "gates", 1), dy = numbers({tokens, d}, "dy", 1);
   ExpertWeights weights{numbers({experts, f, d}, "down", 0.05f), numbers({experts, d, f}, "up", 0.03f)};
-  Tensor pre = Tensor::zeros({tokens * k, f}, DType::f32), y = Tensor::zeros({tokens, d}, DType::f32);
+  ExpertTape tape{Tensor::zeros({tokens * k, f}, DType::f32), Tensor()};
+  Tensor y = Tensor::zeros({tokens, d}, DType::f32);
   Tensor dx = Tensor::zeros({tokens, d}, DType::f32), dgates = Tensor::zeros({tokens, k}, DType::f32);
   Tensor indices = Tensor::zeros({tokens, k}, DType::i32);
   DispatchPlan plan;
@@ -107,16 +108,16 @@ struct ExpertsBench {
 void experts_forward_frozen(benchmark::State& state) {
   ExpertsBench bench;
   for (auto _ : state)
-    experts_forward(*bench.context, bench.x, bench.weights, bench.plan, bench.gates, bench.pre, bench.y);
+    experts_forward(*bench.context, bench.x, bench.weights, bench.plan, bench.gates, bench.tape, bench.y);
   report(state, ExpertsBench::operations());
 }
 BENCHMARK(experts_forward_frozen)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void experts_backward_frozen(benchmark::State& state) {
   ExpertsBench bench;
-  experts_forward(*bench.context, bench.x, bench.weights, bench.plan, bench.gates, bench.pre, bench.y);
+  experts_forward(*bench.context, bench.x, bench.weights, bench.plan, bench.gates, bench.tape, bench.y);
   for (auto _ : state) {
-    experts_backward(*bench.context, bench.dy, bench.x, bench.weights, bench.plan, bench.gates, bench.pre, bench.dx,
+    experts_backward(*bench.context, bench.dy, bench.x, bench.weights, bench.plan, bench.gates, bench.tape, bench.dx,
                      bench.dgates, nullptr);
   }
   report(state, ExpertsBench::operations());

@@ -130,15 +130,18 @@ __global__ void product_reference(const double* a, const double* b, const int* o
   result[i] = sum;
 }
 
-enum class Map { gelu, backward, scale };
-// gelu: out = gelu(a). backward: out = gate * a * gelu'(pre). scale: out = gate * a.
+enum class Map { gelu, slope, backward, scale, product };
+// gelu: out = gelu(a). slope: out = gelu'(a). backward: out = gate * a * gelu'(pre). scale: out = gate * a.
+// product: out = gate * a * pre.
 __global__ void map_reference(Map map, const double* a, const double* pre, const double* gates, const int* order,
                               int rows, int columns, double* out) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= static_cast<std::int64_t>(rows) * columns) return;
   const double gate = gates != nullptr ? gates[order[i / columns]] : 1.0;
   if (map == Map::gelu) out[i] = gelu_double(a[i]);
+  if (map == Map::slope) out[i] = slope_double(a[i]);
   if (map == Map::backward) out[i] = gate * a[i] * slope_double(pre[i]);
+  if (map == Map::product) out[i] = gate * a[i] * pre[i];
   if (map == Map::scale) out[i] = gate * a[i];
 }
 
@@ -282,7 +285,8 @@ void check_products(Context& ctx, const ExpertCase& test) {
     for (const bool gather : {true, false}) {
       const Tensor& a = gather ? in.x : gathered;
       Tensor truth = wide_zeros({rows, test.f}), activated = wide_zeros({rows, test.f}),
-             backward = wide_zeros({rows, test.f});
+             backward = wide_zeros({rows, test.f}), slopes = wide_zeros({rows, test.f}),
+             sloped = wide_zeros({rows, test.f});
       Tensor sums = wide_zeros({rows});
       const Tensor pre = random_tensor(ctx, {rows, test.f}, ctx.compute, 9, 1.f);
       const Tensor wide_a = wide(ctx, a), wide_b = wide(ctx, b), wide_pre = wide(ctx, pre),
@@ -296,6 +300,11 @@ void check_products(Context& ctx, const ExpertCase& test) {
       map_reference<<<blocks(count), 256, 0, ctx.cuda->stream>>>(Map::backward, truth.data<double>(),
                                                                  wide_pre.data<double>(), wide_gates.data<double>(),
                                                                  order, rows, test.f, backward.data<double>());
+      map_reference<<<blocks(count), 256, 0, ctx.cuda->stream>>>(Map::slope, truth.data<double>(), nullptr, nullptr,
+                                                                 order, rows, test.f, slopes.data<double>());
+      map_reference<<<blocks(count), 256, 0, ctx.cuda->stream>>>(Map::product, truth.data<double>(),
+                                                                 wide_pre.data<double>(), wide_gates.data<double>(),
+                                                                 order, rows, test.f, sloped.data<double>());
       gate_reference<<<blocks(rows), 256, 0, ctx.cuda->stream>>>(truth.data<double>(), wide_pre.data<double>(), order,
                                                                  rows, test.f, sums.data<double>());
       SOME_CUDA_LAUNCHED();
@@ -325,9 +334,17 @@ void check_products(Context& ctx, const ExpertCase& test) {
         run_grouped_product(ctx, product, kernel);
         report(name + " gelu", test.text(), std::max(distance(ctx, result, truth), distance(ctx, second, activated)),
                limit);
-        product.finish = cuda::Finish::gelu_backward;
+        product.finish = cuda::Finish::gelu_slope;
+        run_grouped_product(ctx, product, kernel);
+        report(name + " gelu slope", test.text(),
+               std::max(distance(ctx, result, slopes), distance(ctx, second, activated)), limit);
+        product.finish = cuda::Finish::slope_backward;
         product.activated = nullptr;
         product.gates = in.gates.data<float>();
+        result.copy_from(pre);
+        run_grouped_product(ctx, product, kernel);
+        report(name + " slope backward", test.text(), distance(ctx, result, sloped), limit);
+        product.finish = cuda::Finish::gelu_backward;
         result.copy_from(pre);
         const int width = kernel == cuda::Kernel::plain ? 64 : kernel == cuda::Kernel::warp ? 32 : 128;
         const int slots = (test.f + width - 1) / width;
@@ -365,9 +382,10 @@ void check_experts(Context& ctx, const ExpertCase& test) {
   ExpertGrads grads;
   grads.down = Tensor::zeros(in.weights.down.shape(), DType::f32, Device::cuda);
   if (!test.features) grads.up = Tensor::zeros(in.weights.up.shape(), DType::f32, Device::cuda);
-  cuda::experts_forward(ctx, in.x, in.weights, in.plan, in.gates, pre, y);
+  ExpertTape tape{pre, Tensor()};
+  cuda::experts_forward(ctx, in.x, in.weights, in.plan, in.gates, tape, y);
   const Tensor kept = pre.clone();
-  cuda::experts_backward(ctx, in.dy, in.x, in.weights, in.plan, in.gates, pre, dx, dgates, &grads);
+  cuda::experts_backward(ctx, in.dy, in.x, in.weights, in.plan, in.gates, tape, dx, dgates, &grads);
 
   const Tensor x = wide(ctx, in.x), dy = wide(ctx, in.dy), gates = wide(ctx, in.gates),
                down = wide(ctx, in.weights.down);
@@ -438,7 +456,8 @@ void check_experts(Context& ctx, const ExpertCase& test) {
   if (!test.features) report(kind + "experts dW_up", test.text(), distance(ctx, grads.up, true_up), limit);
 
   // The same bits again.
-  Tensor again = kept.clone(), y_again = y.clone(), dx_again = dx_start.clone(), dgates_again = dgates.clone();
+  Tensor y_again = y.clone(), dx_again = dx_start.clone(), dgates_again = dgates.clone();
+  ExpertTape again{kept.clone(), Tensor()};
   cuda::experts_forward(ctx, in.x, in.weights, in.plan, in.gates, again, y_again);
   cuda::experts_backward(ctx, in.dy, in.x, in.weights, in.plan, in.gates, again, dx_again, dgates_again, nullptr);
   const auto same = [](const Tensor& a, const Tensor& b) {

@@ -124,9 +124,11 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   // spec 3.5: the experts
   tape.plan = make_dispatch(ctx, tape.routing.indices, config.experts);
   tape.experts = effective_experts(ctx, config, layer);
-  tape.pre = ctx.scratch({tokens * pass.top_k, config.d_ffn});
+  tape.choices.pre = ctx.scratch({tokens * pass.top_k, config.d_ffn});
+  if (pass.training && config.training == ExpertTraining::frozen && experts_keep_outputs(ctx, tape.experts))
+    tape.choices.outputs = ctx.scratch({tokens * pass.top_k, d});
   tape.mixed = ctx.scratch({tokens, tape.experts.up ? d : config.d_ffn});
-  experts_forward(ctx, x, tape.experts, tape.plan, tape.routing.gates, tape.pre, tape.mixed);
+  experts_forward(ctx, x, tape.experts, tape.plan, tape.routing.gates, tape.choices, tape.mixed);
   // spec 3.6: the readout
   if (layer.readout) {
     tape.output = ctx.scratch({tokens, d});
@@ -165,7 +167,7 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
       fill(ctx, 0, grads.up);
     }
   }
-  experts_backward(ctx, dmixed, x, tape.experts, tape.plan, tape.routing.gates, tape.pre, dx, dgates,
+  experts_backward(ctx, dmixed, x, tape.experts, tape.plan, tape.routing.gates, tape.choices, dx, dgates,
                    experts_learn ? &grads : nullptr);
   if (config.training == ExpertTraining::lora) {
     lora_project(ctx, grads.down, layer.lora_down_a, layer.lora_down_b);

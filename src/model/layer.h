@@ -40,7 +40,7 @@ struct SomeTape {
   Routing routing;
   DispatchPlan plan;
   ExpertWeights experts;  // the weights used in this step
-  Tensor pre;
+  ExpertTape choices;
   Tensor mixed;  // the experts' sum before the readout; the output itself without one
   Tensor output;
 };

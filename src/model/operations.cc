@@ -74,6 +74,8 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
     if (config.router == Router::mlp) layer += 2 * c * config.router_hidden();
     layer += 4 * (2 * d + 2) + k * 12;  // raw, query, norms, routing
     layer += c * (k * f + (matrices == 2 ? d : f)) + k * 8;
+    if (bf16 && training && matrices == 2 && config.training == ExpertTraining::frozen)
+      layer += c * k * d;  // the experts' outputs
     if (config.readout != Readout::none) layer += c * d;
     widest = c * (k * d + (bf16 ? 0 : 2 * k * d)) + 4 * d + c * config.router_hidden();
   } else if (config.ffn == Ffn::dense) {

@@ -23,12 +23,22 @@ struct ExpertWeights {
   Tensor up;    // [E, d, f] compute (W_up); empty for readout = "features"
 };
 
-// pre[j] = W_down x of the j-th choice in plan order: [T*k, f] compute, kept for the backward pass.
-// y[t] = sum_i gate[t,i] * W_up GELU(pre) ([T, d]), or sum_i gate[t,i] * GELU(pre) ([T, f]) without W_up; compute.
+// What the backward pass needs of the forward pass; rows in plan order, compute precision. It has `pre` alone, or,
+// where experts_keep_outputs says so and the experts do not learn, both.
+struct ExpertTape {
+  Tensor pre;      // [T*k, f]: W_down x, or with outputs GELU'(W_down x)
+  Tensor outputs;  // [T*k, d]: W_up GELU(W_down x)
+};
+
+// Whether the backward pass is quicker with the outputs than by computing the GELU and its slope again.
+SOME_OP(bool, experts_keep_outputs, (Context & ctx, const ExpertWeights& weights), (ctx, weights))
+
+// y[t] = sum_i gate[t,i] * W_up GELU(W_down x) ([T, d]), or sum_i gate[t,i] * GELU(W_down x) ([T, f]) without W_up;
+// compute. Fills what of the tape is there.
 SOME_OP(void, experts_forward,
         (Context & ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan, const Tensor& gates,
-         Tensor& pre, Tensor& y),
-        (ctx, x, weights, plan, gates, pre, y))
+         ExpertTape& tape, Tensor& y),
+        (ctx, x, weights, plan, gates, tape, y))
 
 struct ExpertGrads {  // master precision, added to; only where experts learn (training = "full", or "lora" before
                       // projection)
@@ -36,11 +46,11 @@ struct ExpertGrads {  // master precision, added to; only where experts learn (t
   Tensor up;
 };
 
-// dx [T, d] compute is ADDED to; dgates [T, k] master is overwritten; pre may be overwritten. grads may be null.
+// dx [T, d] compute is ADDED to; dgates [T, k] master is overwritten; tape.pre may be overwritten. grads may be null.
 SOME_OP(void, experts_backward,
         (Context & ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
-         const Tensor& gates, Tensor& pre, Tensor& dx, Tensor& dgates, ExpertGrads* grads),
-        (ctx, dy, x, weights, plan, gates, pre, dx, dgates, grads))
+         const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates, ExpertGrads* grads),
+        (ctx, dy, x, weights, plan, gates, tape, dx, dgates, grads))
 
 // training = "lora": effective = frozen + B A for each expert. frozen, effective: [E, out, in] compute; a: [E, r, in],
 // b: [E, out, r] master.

@@ -194,16 +194,18 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts) {
   return plan;
 }
 
+bool experts_keep_outputs(Context&, const ExpertWeights&) { return false; }
+
 void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
-                     const Tensor& gates, Tensor& pre, Tensor& y) {
-  with_precision(ctx, [&](auto zero) { forward<decltype(zero)>(ctx, x, weights, plan, gates, pre, y); });
+                     const Tensor& gates, ExpertTape& tape, Tensor& y) {
+  with_precision(ctx, [&](auto zero) { forward<decltype(zero)>(ctx, x, weights, plan, gates, tape.pre, y); });
 }
 
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
-                      const DispatchPlan& plan, const Tensor& gates, Tensor& pre, Tensor& dx, Tensor& dgates,
+                      const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates,
                       ExpertGrads* grads) {
   with_precision(
-      ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weights, plan, gates, pre, dx, dgates, grads); });
+      ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weights, plan, gates, tape.pre, dx, dgates, grads); });
 }
 
 void lora_merge(Context& ctx, const Tensor& frozen, const Tensor& a, const Tensor& b, Tensor& effective) {

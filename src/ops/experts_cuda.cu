@@ -6,6 +6,7 @@
 // choices, so that no result depends on timing. Storing the GELU costs 2*T*k*f bytes written and read; making it again
 // in the second product's loader would cost its arithmetic once for each column tile. Backward, the gate's gradient and
 // the GELU's derivative are taken while the first product is still in registers.
+#include "ops/cuda_launch.cuh"
 #include "ops/cuda_primitives.cuh"
 #include "ops/experts.h"
 #include "ops/grouped_gemm.h"
@@ -15,18 +16,23 @@ namespace {
 
 unsigned blocks_for(std::int64_t work, int threads) { return static_cast<unsigned>((work + threads - 1) / threads); }
 
+// Neighbouring numbers that are read and written together.
+template <typename T, int kWidth>
+struct alignas(kWidth * sizeof(T)) Piece {
+  T values[kWidth];
+};
+
 // target[t] (+)= sum_i gate[t, i] * rows[place[t, i]], each thread kWidth neighbouring columns. kGelu: of GELU(rows).
 template <typename T, int kWidth, bool kGelu, bool kAdd>
 __global__ void __launch_bounds__(256)
     combine_kernel(const T* __restrict__ rows, const std::int32_t* __restrict__ place, const float* __restrict__ gates,
                    unsigned tokens, int choices, int columns, T* __restrict__ target) {
+  after_previous();
   const unsigned pieces = columns / kWidth, index = blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= tokens * pieces) return;
   const std::int64_t token = index / pieces;
   const int column = static_cast<int>(index % pieces) * kWidth;
-  struct alignas(kWidth * sizeof(T)) Piece {
-    T values[kWidth];
-  };
+  using Piece = Piece<T, kWidth>;
   float sums[kWidth] = {};
   constexpr int together = 4;  // rows whose loads are under way at once
   for (int first = 0; first < choices; first += together) {
@@ -69,10 +75,9 @@ void combine(Context& ctx, const Tensor& rows, const DispatchPlan& plan, const f
              Tensor& target) {
   const std::int64_t tokens = target.dim(0), columns = target.dim(1);
   const auto launch = [&]<typename T, int kWidth>() {
-    combine_kernel<T, kWidth, kGelu, kAdd><<<blocks_for(tokens * (columns / kWidth), 256), 256, 0, ctx.cuda->stream>>>(
-        static_cast<const T*>(rows.raw()), plan.place.data<std::int32_t>(), gates, static_cast<unsigned>(tokens),
-        choices, static_cast<int>(columns), static_cast<T*>(target.raw()));
-    SOME_CUDA_LAUNCHED();
+    launch_behind(ctx, combine_kernel<T, kWidth, kGelu, kAdd>, blocks_for(tokens * (columns / kWidth), 256), 256, 0,
+                  static_cast<const T*>(rows.raw()), plan.place.data<std::int32_t>(), gates,
+                  static_cast<unsigned>(tokens), choices, static_cast<int>(columns), static_cast<T*>(target.raw()));
   };
   if (tokens * columns >= std::int64_t{1} << 31)
     failed("a batch of {} tokens is too large for the GPU's experts", tokens);
@@ -90,6 +95,7 @@ void combine(Context& ctx, const Tensor& rows, const DispatchPlan& plan, const f
 __global__ void __launch_bounds__(256)
     gate_gradient_kernel(const float* __restrict__ parts, const std::int32_t* __restrict__ place, int slots,
                          std::int64_t count, float* __restrict__ dgates) {
+  after_previous();
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= count) return;
   const float* part = parts + static_cast<std::int64_t>(place[index]) * slots;
@@ -99,6 +105,46 @@ __global__ void __launch_bounds__(256)
 }
 
 // Without W_up: dgate = dy . GELU(pre) and pre <- gate * dy * GELU'(pre), one warp a row.
+// The same from outputs that were kept: dgates[t, i] = dy[t] . outputs of choice (t, i). A warp a token, four choices
+// at a time, so that five loads are under way together.
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(256) gate_products_kernel(const T* __restrict__ dy, const T* __restrict__ outputs,
+                                                            const std::int32_t* __restrict__ place, std::int64_t tokens,
+                                                            int choices, int columns, float* __restrict__ dgates) {
+  after_previous();
+  constexpr int each = 4;
+  const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
+  if (token >= tokens) return;
+  const int lane = threadIdx.x & 31;
+  const T* const upstream = dy + token * columns;
+  for (int first = 0; first < choices; first += each) {
+    const T* rows[each];
+    float sums[each] = {};
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+      rows[i] = outputs + static_cast<std::int64_t>(place[token * choices + min(first + i, choices - 1)]) * columns;
+#pragma unroll 2
+    for (int column = lane * kWidth; column < columns; column += 32 * kWidth) {
+      const auto left = *reinterpret_cast<const Piece<T, kWidth>*>(upstream + column);
+      Piece<T, kWidth> right[each];
+#pragma unroll
+      for (int i = 0; i < each; ++i) right[i] = *reinterpret_cast<const Piece<T, kWidth>*>(rows[i] + column);
+#pragma unroll
+      for (int i = 0; i < each; ++i) {
+#pragma unroll
+        for (int c = 0; c < kWidth; ++c)
+          sums[i] = fmaf(as_float(left.values[c]), as_float(right[i].values[c]), sums[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+#pragma unroll
+      for (int offset = 16; offset > 0; offset /= 2) sums[i] += __shfl_xor_sync(0xffffffffu, sums[i], offset);
+      if (lane == 0 && first + i < choices) dgates[token * choices + first + i] = sums[i];
+    }
+  }
+}
+
 template <typename T>
 __global__ void __launch_bounds__(256)
     features_backward_kernel(const T* __restrict__ dy, const std::int32_t* __restrict__ order,
@@ -150,10 +196,29 @@ GroupedProduct product_of(const Context& ctx, const DispatchPlan& plan, const Te
   return product;
 }
 
+void gate_gradients(Context& ctx, const Tensor& dy, const Tensor& outputs, const DispatchPlan& plan, Tensor& dgates) {
+  const std::int64_t tokens = dgates.dim(0), columns = dy.dim(1);
+  const bool wide =
+      columns % 8 == 0 &&
+      (reinterpret_cast<std::uintptr_t>(dy.raw()) | reinterpret_cast<std::uintptr_t>(outputs.raw())) % 16 == 0;
+  by_type(ctx.compute, [&](auto zero) {
+    using T = decltype(zero);
+    const auto kernel = wide ? gate_products_kernel<T, 16 / sizeof(T)> : gate_products_kernel<T, 1>;
+    launch_behind(ctx, kernel, blocks_for(tokens, 8), 256, 0, static_cast<const T*>(dy.raw()),
+                  static_cast<const T*>(outputs.raw()), plan.place.data<std::int32_t>(), tokens,
+                  static_cast<int>(dgates.dim(1)), static_cast<int>(columns), dgates.data<float>());
+  });
+}
+
 }  // namespace
 
+// In bf16: beside the product a GELU's arithmetic sets the pace, and its slope has the size of what went into it.
+bool experts_keep_outputs(Context& ctx, const ExpertWeights& weights) {
+  return ctx.compute == DType::bf16 && static_cast<bool>(weights.up);
+}
+
 void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
-                     const Tensor& gates, Tensor& pre, Tensor& y) {
+                     const Tensor& gates, ExpertTape& tape, Tensor& y) {
   if (x.dim(0) == 0) return;
   const ArenaScope scope(*ctx.arena);
   const int choices = static_cast<int>(gates.dim(1));
@@ -161,15 +226,15 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   first.b = weights.down.raw();
   first.columns = weights.down.dim(1);
   first.depth = weights.down.dim(2);
-  first.result = pre.raw();
+  first.result = tape.pre.raw();
   first.a = x.raw();
   first.gather = choices;
   if (!weights.up) {
     grouped_product(ctx, first);
-    return combine<true, false>(ctx, pre, plan, gates.data<float>(), choices, y);
+    return combine<true, false>(ctx, tape.pre, plan, gates.data<float>(), choices, y);
   }
   Tensor activated = ctx.scratch({first.rows, first.columns});
-  first.finish = Finish::gelu;
+  first.finish = tape.outputs ? Finish::gelu_slope : Finish::gelu;
   first.activated = activated.raw();
   grouped_product(ctx, first);
   GroupedProduct second = product_of(ctx, plan, tile_table(ctx, plan));
@@ -177,16 +242,18 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   second.b = weights.up.raw();
   second.columns = weights.up.dim(1);
   second.depth = weights.up.dim(2);
-  Tensor outputs = ctx.scratch({second.rows, second.columns});
+  const Tensor outputs = tape.outputs ? tape.outputs : ctx.scratch({second.rows, second.columns});
   second.result = outputs.raw();
   grouped_product(ctx, second);
   combine<false, false>(ctx, outputs, plan, gates.data<float>(), choices, y);
 }
 
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
-                      const DispatchPlan& plan, const Tensor& gates, Tensor& pre, Tensor& dx, Tensor& dgates,
+                      const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates,
                       ExpertGrads* grads) {
   if (x.dim(0) == 0) return;
+  if (tape.outputs && grads != nullptr) failed("experts that learn need what went into their GELU, which was not kept");
+  const Tensor& pre = tape.pre;
   const ArenaScope scope(*ctx.arena);
   const cudaStream_t stream = ctx.cuda->stream;
   const int choices = static_cast<int>(gates.dim(1));
@@ -223,18 +290,22 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     first.b_transposed = true;
     first.columns = width;
     first.depth = model;
-    first.finish = Finish::gelu_backward;
+    first.finish = tape.outputs ? Finish::slope_backward : Finish::gelu_backward;
     first.result = pre.raw();
     first.gates = gates.data<float>();
     first.a = dy.raw();
     first.gather = choices;
-    const int slots = row_sum_slots(ctx, first);
-    Tensor parts = ctx.scratch({rows, slots}, DType::f32);
-    first.row_sums = parts.data<float>();
-    grouped_product(ctx, first);
-    gate_gradient_kernel<<<blocks_for(rows, 256), 256, 0, stream>>>(
-        parts.data<float>(), plan.place.data<std::int32_t>(), slots, rows, dgates.data<float>());
-    SOME_CUDA_LAUNCHED();
+    if (tape.outputs) {
+      grouped_product(ctx, first);
+      gate_gradients(ctx, dy, tape.outputs, plan, dgates);
+    } else {
+      const int slots = row_sum_slots(ctx, first);
+      Tensor parts = ctx.scratch({rows, slots}, DType::f32);
+      first.row_sums = parts.data<float>();
+      grouped_product(ctx, first);
+      launch_behind(ctx, gate_gradient_kernel, blocks_for(rows, 256), 256, 0, parts.data<float>(),
+                    plan.place.data<std::int32_t>(), slots, rows, dgates.data<float>());
+    }
   } else {
     by_type(ctx.compute, [&](auto zero) {
       using T = decltype(zero);

@@ -24,10 +24,18 @@ inline std::int64_t tile_table_entries(std::int64_t rows, std::int64_t groups) {
 Tensor tile_table(Context& ctx, const DispatchPlan& plan);
 
 enum class Finish {
-  store,          // result = product
-  gelu,           // result = product + bias; activated = GELU(result)
-  gelu_backward,  // result holds pre: row_sums += product * GELU(pre); result = gate * product * GELU'(pre)
+  store,           // result = product
+  gelu,            // result = product + bias; activated = GELU(result)
+  gelu_backward,   // result holds pre: row_sums += product * GELU(pre); result = gate * product * GELU'(pre)
+  gelu_slope,      // result = GELU'(product); activated = GELU(product)
+  slope_backward,  // result = gate * product * result
 };
+// Whether the result is read before it is written.
+constexpr bool reads_result(Finish finish) {
+  return finish == Finish::gelu_backward || finish == Finish::slope_backward;
+}
+// Whether `activated` is written.
+constexpr bool activates(Finish finish) { return finish == Finish::gelu || finish == Finish::gelu_slope; }
 
 // result[j, n] = sum_c a[source(j), c] * b[group(j)][n, c], or b[group(j)][c, n] when b_transposed.
 struct GroupedProduct {
@@ -41,9 +49,9 @@ struct GroupedProduct {
   int gather = 0;  // source(j) = order[j] / gather; 0: source(j) = j
   Finish finish = Finish::store;
   void* result = nullptr;        // [rows, columns], the operands' type
-  void* activated = nullptr;     // the same; for Finish::gelu
+  void* activated = nullptr;     // the same; for Finish::gelu and gelu_slope
   const float* bias = nullptr;   // [columns] or null; for Finish::gelu
-  const float* gates = nullptr;  // indexed by order[j]; null: 1. For Finish::gelu_backward
+  const float* gates = nullptr;  // indexed by order[j]; null: 1. For Finish::gelu_backward and slope_backward
   float* row_sums =
       nullptr;  // [rows, row_sum_slots(product)] parts of each row's sum, or null. For Finish::gelu_backward
 };

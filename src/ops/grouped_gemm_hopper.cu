@@ -14,6 +14,7 @@
 // 512 -> 1024, in thousands of cycles: plain store 255 through shared memory, 240 woven (see Columns); GELU 398 through
 // shared memory with a polynomial of degree 7, 326 woven with one of degree 2; GELU' 535, then 504 (its matrix cannot
 // be woven). Finishing in a loop of four equal parts, to spare the instruction cache, brought nothing.
+#include "ops/cuda_launch.cuh"
 #include "ops/grouped_gemm_hopper_finish.cuh"
 #include "ops/grouped_gemm_hopper_load.cuh"
 
@@ -54,7 +55,7 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUten
   for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
     const Tile tile = row_tile(arguments, index / arguments.column_tiles);
     const int first_column = (index % arguments.column_tiles) * block_columns;
-    if constexpr (kFinish == Finish::gelu_backward) prefetch_result<4, 32>(arguments, tile, first_column, lane);
+    if constexpr (reads_result(kFinish)) prefetch_result<4, 32>(arguments, tile, first_column, lane);
     for (int step = 0; step < steps; ++step) {
       barrier_wait(pipeline.empty(stage), parity);
       if (lane == 0) {
@@ -86,7 +87,7 @@ __device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const Prod
       rows[i] = static_cast<const bf16*>(arguments.a) +
                 static_cast<std::int64_t>(source_row(arguments, j)) * arguments.depth + piece * 8;
     }
-    if constexpr (kFinish == Finish::gelu_backward) prefetch_result<1, 128>(arguments, tile, first_column, thread);
+    if constexpr (reads_result(kFinish)) prefetch_result<1, 128>(arguments, tile, first_column, thread);
     for (int step = 0; step < steps; ++step) {
       barrier_wait(pipeline.empty(stage), parity);
       const std::uint32_t a_base = pipeline.data + stage * stage_bytes;
@@ -193,6 +194,7 @@ __global__ void __launch_bounds__(threads, 1)
     prefetch_map(&map_b);
   }
   __syncthreads();
+  after_previous();
   const int tiles = row_tile_count(arguments) * arguments.column_tiles;
   const int steps = (arguments.depth + block_depth - 1) / block_depth;
   if (threadIdx.x < 128) {
@@ -220,8 +222,7 @@ void launch(Context& ctx, const GroupedProduct& product) {
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
   const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * arguments.column_tiles;
   const unsigned grid = static_cast<unsigned>(std::min<std::int64_t>(ctx.cuda->multiprocessors, most));
-  kernel<<<grid, threads, shared_bytes, ctx.cuda->stream>>>(map_a, map_b, arguments);
-  SOME_CUDA_LAUNCHED();
+  launch_behind(ctx, kernel, grid, threads, shared_bytes, map_a, map_b, arguments);
 }
 
 template <Load kLoad, Columns kColumns>
@@ -229,8 +230,13 @@ void launch_finish(Context& ctx, const GroupedProduct& product) {
   switch (product.finish) {
     case Finish::store: return launch<kLoad, kColumns, Finish::store>(ctx, product);
     case Finish::gelu: return launch<kLoad, kColumns, Finish::gelu>(ctx, product);
+    case Finish::gelu_slope: return launch<kLoad, kColumns, Finish::gelu_slope>(ctx, product);
     case Finish::gelu_backward:
       if constexpr (kColumns != Columns::woven) return launch<kLoad, kColumns, Finish::gelu_backward>(ctx, product);
+      break;
+    case Finish::slope_backward:
+      if constexpr (kColumns != Columns::woven) return launch<kLoad, kColumns, Finish::slope_backward>(ctx, product);
+      break;
   }
 }
 
@@ -238,7 +244,7 @@ template <Load kLoad>
 void launch_load(Context& ctx, const GroupedProduct& product) {
   if (product.b_transposed) return launch_finish<kLoad, Columns::transposed>(ctx, product);
   if constexpr (kLoad == Load::rows) {
-    if (product.columns % 32 == 0 && product.finish != Finish::gelu_backward) {
+    if (product.columns % 32 == 0 && !reads_result(product.finish)) {
       return launch_finish<kLoad, Columns::woven>(ctx, product);
     }
   }

@@ -100,7 +100,7 @@ template <Finish kFinish, bool kWoven, int kBlocks>
 struct WarpTile {
   const ProductArguments& arguments;
   int first, end, column, slot;
-  std::uint32_t staging;  // this warp's staging_bytes; Finish::gelu unless woven: twice as many
+  std::uint32_t staging;  // this warp's staging_bytes; where it activates, unless woven: twice as many
   int lane;
   float gates[2 * kBlocks];  // for a backward finish: those of this lane's rows
 
@@ -110,7 +110,7 @@ struct WarpTile {
 
   // What needs memory, asked for before the product is made.
   __device__ __forceinline__ void start() {
-    if constexpr (kFinish == Finish::gelu_backward) {
+    if constexpr (reads_result(kFinish)) {
       if (first < end) {  // two parts on their way while the product is made
         fetch_part(0);
         fetch_part(1);
@@ -133,7 +133,7 @@ struct WarpTile {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         if (first + block * 64 >= end) break;
-        if constexpr (kFinish == Finish::gelu_backward) {
+        if constexpr (reads_result(kFinish)) {
           finish_backward(sums[block], block);
         } else {
           finish_forward(sums[block], 2 * block);
@@ -166,11 +166,13 @@ struct WarpTile {
 #pragma unroll
           for (int i = 0; i < 8; ++i) x[i] += __ldg(bias + i);
         }
-        store(arguments.result, group, half, x);
-        if constexpr (kFinish == Finish::gelu) {
-          float value[8], unused[8];
-          gelu_short(x, value, unused);
+        if constexpr (activates(kFinish)) {
+          float value[8], slope[8];
+          gelu_short(x, value, slope);
+          store(arguments.result, group, half, kFinish == Finish::gelu_slope ? slope : x);
           store(arguments.activated, group, half, value);
+        } else {
+          store(arguments.result, group, half, x);
         }
       }
     }
@@ -195,16 +197,18 @@ struct WarpTile {
           x[4 * tile + 3] += high;
         }
       }
-      store_tiles(rows, staging, half, x);
-      if constexpr (kFinish == Finish::gelu) {
-        float value[16], unused[16];
-        gelu_short(x, value, unused);
+      if constexpr (activates(kFinish)) {
+        float value[16], slope[16];
+        gelu_short(x, value, slope);
+        store_tiles(rows, staging, half, kFinish == Finish::gelu_slope ? slope : x);
         store_tiles(rows, staging + staging_bytes, half, value);
+      } else {
+        store_tiles(rows, staging, half, x);
       }
     }
     __syncwarp();
     store_rows(rows, staging, arguments.result);
-    if constexpr (kFinish == Finish::gelu) store_rows(rows, staging + staging_bytes, arguments.activated);
+    if constexpr (activates(kFinish)) store_rows(rows, staging + staging_bytes, arguments.activated);
     __syncwarp();
   }
 
@@ -234,19 +238,26 @@ struct WarpTile {
       for (int pair = 0; pair < 2; ++pair) {
         std::uint32_t packed[4];
         load_matrices(packed, part.matrix_row(pair));
-        float x[8], value[8], derivative[8];
+        float slopes[8];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          x[2 * i] = low_half(packed[i]);
-          x[2 * i + 1] = high_half(packed[i]);
+          slopes[2 * i] = low_half(packed[i]);
+          slopes[2 * i + 1] = high_half(packed[i]);
         }
-        gelu_short(x, value, derivative);
         const float* const products = sums + index * 16 + pair * 8;
+        if constexpr (kFinish == Finish::gelu_backward) {
+          float value[8], derivative[8];
+          gelu_short(slopes, value, derivative);  // what went into the GELU was there
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            totals[i >> 1 & 1] = fmaf(products[i], value[i], totals[i >> 1 & 1]);
+            slopes[i] = derivative[i];
+          }
+        }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {  // matrices 0 and 2 hold the upper eight rows, 1 and 3 the lower
-          const float low = products[2 * i], high = products[2 * i + 1], gate = gates[2 * block + (i & 1)];
-          totals[i & 1] = fmaf(low, value[2 * i], fmaf(high, value[2 * i + 1], totals[i & 1]));
-          packed[i] = pack(gate * low * derivative[2 * i], gate * high * derivative[2 * i + 1]);
+          const float gate = gates[2 * block + (i & 1)];
+          packed[i] = pack(gate * products[2 * i] * slopes[2 * i], gate * products[2 * i + 1] * slopes[2 * i + 1]);
         }
         store_matrices(part.matrix_row(pair), packed);  // where they were read
       }
@@ -255,13 +266,19 @@ struct WarpTile {
       __syncwarp();
       fetch_part(number + 2);
     }
-    if (arguments.row_sums == nullptr) return;
+    if constexpr (kFinish == Finish::gelu_backward) {
+      if (arguments.row_sums != nullptr) add_up(totals, first + block * 64);
+    }
+  }
+
+  // One part of a row's sum a tile; the parts are added up in a fixed order later.
+  __device__ __forceinline__ void add_up(const float (&totals)[2], int row) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {  // one part of a row's sum a tile; added up in a fixed order later
+    for (int half = 0; half < 2; ++half) {
       float total = totals[half];
       total += __shfl_xor_sync(0xffffffffu, total, 1);
       total += __shfl_xor_sync(0xffffffffu, total, 2);
-      const int j = first + block * 64 + 8 * half + (lane >> 2);
+      const int j = row + 8 * half + (lane >> 2);
       if ((lane & 3) == 0 && j < end) arguments.row_sums[static_cast<std::int64_t>(j) * arguments.slots + slot] = total;
     }
   }

@@ -72,7 +72,7 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
     const int j = row + (lane >> 2) + 8 * half;
     const bool in_group = j < row_end;
     const std::int64_t row_start = static_cast<std::int64_t>(j) * columns;
-    if constexpr (kFinish == Finish::store || kFinish == Finish::gelu) {
+    if constexpr (!reads_result(kFinish)) {
 #pragma unroll
       for (int group = 0; group < kTiles; group += 4) {
         std::uint32_t values[4], activated[4];
@@ -85,7 +85,11 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
               low += __ldg(arguments.bias + at);
               high += __ldg(arguments.bias + at + 1);
             }
-            activated[i] = pack(gelu_short(low).value, gelu_short(high).value);
+          }
+          if constexpr (activates(kFinish)) {
+            const Gelu first = gelu_short(low), second = gelu_short(high);
+            activated[i] = pack(first.value, second.value);
+            if constexpr (kFinish == Finish::gelu_slope) low = first.derivative, high = second.derivative;
           }
           values[i] = pack(low, high);
         }
@@ -94,7 +98,7 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
         transpose_quad(values, lane);
         if (valid)
           *reinterpret_cast<uint4*>(result + row_start + at) = make_uint4(values[0], values[1], values[2], values[3]);
-        if constexpr (kFinish == Finish::gelu) {
+        if constexpr (activates(kFinish)) {
           transpose_quad(activated, lane);
           bf16* const target = static_cast<bf16*>(arguments.activated);
           if (valid) {
@@ -121,9 +125,13 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float low = sums[(group + i) * 4 + 2 * half], high = sums[(group + i) * 4 + 2 * half + 1];
-          const Gelu first = gelu_short(low_half(values[i])), second = gelu_short(high_half(values[i]));
-          sum = fmaf(low, first.value, fmaf(high, second.value, sum));
-          values[i] = pack(gate * low * first.derivative, gate * high * second.derivative);
+          if constexpr (kFinish == Finish::slope_backward) {
+            values[i] = pack(gate * low * low_half(values[i]), gate * high * high_half(values[i]));
+          } else {
+            const Gelu first = gelu_short(low_half(values[i])), second = gelu_short(high_half(values[i]));
+            sum = fmaf(low, first.value, fmaf(high, second.value, sum));
+            values[i] = pack(gate * low * first.derivative, gate * high * second.derivative);
+          }
         }
         transpose_quad(values, lane);
         const int at = column + (group + quad) * 8;
@@ -131,7 +139,8 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
           *reinterpret_cast<uint4*>(result + row_start + at) = make_uint4(values[0], values[1], values[2], values[3]);
         }
       }
-      if (arguments.row_sums != nullptr) {  // one part a warp; added up in a fixed order later
+      if (kFinish == Finish::gelu_backward &&
+          arguments.row_sums != nullptr) {  // one part a warp; added up in a fixed order later
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (quad == 0 && in_group && slot < arguments.slots) {

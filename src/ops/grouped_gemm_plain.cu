@@ -67,8 +67,7 @@ __global__ void __launch_bounds__(256) plain_kernel(ProductArguments arguments, 
     const int j = tile.begin + thread_row * 8 + i;
     const bool in_group = j < tile.end;
     float gate = 1.f, row_sum = 0.f;
-    if (in_group && finish == Finish::gelu_backward && arguments.gates != nullptr)
-      gate = arguments.gates[arguments.order[j]];
+    if (in_group && reads_result(finish) && arguments.gates != nullptr) gate = arguments.gates[arguments.order[j]];
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       const int column = first_column + thread_column * 4 + n;
@@ -81,6 +80,12 @@ __global__ void __launch_bounds__(256) plain_kernel(ProductArguments arguments, 
         const float pre = sums[i][n] + (arguments.bias != nullptr ? arguments.bias[column] : 0.f);
         result[at] = from_float<T>(pre);
         static_cast<T*>(arguments.activated)[at] = from_float<T>(gelu_for<T>(pre).value);
+      } else if (finish == Finish::gelu_slope) {
+        const Gelu gelu = gelu_for<T>(sums[i][n]);
+        result[at] = from_float<T>(gelu.derivative);
+        static_cast<T*>(arguments.activated)[at] = from_float<T>(gelu.value);
+      } else if (finish == Finish::slope_backward) {
+        result[at] = from_float<T>(gate * sums[i][n] * as_float(result[at]));
       } else {
         const Gelu gelu = gelu_for<T>(as_float(result[at]));
         row_sum = fmaf(sums[i][n], gelu.value, row_sum);

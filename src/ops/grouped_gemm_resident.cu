@@ -17,6 +17,7 @@
 // thousand cycles forward, a pair finishes for 180, waits for rows 4 to 28, for matrices 32 and for its turn 20 to 48.
 // The finish is arithmetic first: without the GELU it takes half as long, without its stores two thirds; backward, 40
 // and 95 parts of a hundred. A branch between the copies of gathered rows made a pair wait 68 thousand cycles for rows.
+#include "ops/cuda_launch.cuh"
 #include "ops/grouped_gemm_hopper_finish.cuh"
 #include "ops/grouped_gemm_hopper_load.cuh"
 
@@ -29,9 +30,9 @@ constexpr int pair_threads = 256, pair_warps = pair_threads / 32;
 
 // Stages of a matrix's stream, and each multiplying warp's staging, where the finish needs one.
 template <Finish kFinish>
-inline constexpr int stages_of = kFinish == Finish::gelu_backward ? 4 : 6;
+inline constexpr int stages_of = reads_result(kFinish) ? 4 : 6;
 template <Finish kFinish>
-inline constexpr int staging_of = kFinish == Finish::gelu_backward ? staging_bytes : 0;
+inline constexpr int staging_of = reads_result(kFinish) ? staging_bytes : 0;
 template <Finish kFinish>
 inline constexpr int shared_of = 1024 + most_steps* a_bytes + stages_of<kFinish>* b_bytes +
                                  2 * pair_warps* staging_of<kFinish> + 8 * (3 * most_steps + 2 * stages_of<kFinish>);
@@ -107,7 +108,7 @@ __device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const 
   for (; walk.left > 0; walk.advance()) {
     if (walk.row != row) tile = row_tile(arguments, row = walk.row);
     const int first_column = walk.column * block_columns;
-    if constexpr (kFinish == Finish::gelu_backward) prefetch_result<4, 32>(arguments, tile, first_column, lane);
+    if constexpr (reads_result(kFinish)) prefetch_result<4, 32>(arguments, tile, first_column, lane);
     for (int step = 0; step < places.steps; ++step) {
       barrier_wait(places.empty(stage), parity);
       if (lane == 0) {
@@ -281,6 +282,7 @@ __global__ void __launch_bounds__(threads, 1)
     prefetch_map(&map_b);
   }
   __syncthreads();
+  after_previous();
   const Walk walk(row_tile_count(arguments), arguments.column_tiles);
   if (threadIdx.x >= 2 * pair_threads) {
     fewer_registers<32>();
@@ -306,22 +308,27 @@ void launch(Context& ctx, const GroupedProduct& product) {
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_of<kFinish>));
   const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * arguments.column_tiles;
   const unsigned grid = static_cast<unsigned>(std::min<std::int64_t>(ctx.cuda->multiprocessors, most));
-  kernel<<<grid, threads, shared_of<kFinish>, ctx.cuda->stream>>>(map_b, arguments);
-  SOME_CUDA_LAUNCHED();
+  launch_behind(ctx, kernel, grid, threads, shared_of<kFinish>, map_b, arguments);
 }
 
 }  // namespace
 
 bool launch_resident(Context& ctx, const GroupedProduct& product) {
   if (product.depth > most_steps * block_depth) return false;
-  if (product.finish == Finish::gelu_backward) {
+  if (reads_result(product.finish)) {
     if (!product.b_transposed) return false;
-    launch<Columns::transposed, Finish::gelu_backward>(ctx, product);
+    if (product.finish == Finish::gelu_backward) {
+      launch<Columns::transposed, Finish::gelu_backward>(ctx, product);
+    } else {
+      launch<Columns::transposed, Finish::slope_backward>(ctx, product);
+    }
     return true;
   }
   if (product.b_transposed || product.columns % 32 != 0) return false;
   if (product.finish == Finish::gelu) {
     launch<Columns::woven, Finish::gelu>(ctx, product);
+  } else if (product.finish == Finish::gelu_slope) {
+    launch<Columns::woven, Finish::gelu_slope>(ctx, product);
   } else {
     launch<Columns::woven, Finish::store>(ctx, product);
   }

@@ -130,6 +130,8 @@ void launch_warp(Context& ctx, const GroupedProduct& product) {
     case Finish::store: return launch<Finish::store>(ctx, product);
     case Finish::gelu: return launch<Finish::gelu>(ctx, product);
     case Finish::gelu_backward: return launch<Finish::gelu_backward>(ctx, product);
+    case Finish::gelu_slope: return launch<Finish::gelu_slope>(ctx, product);
+    case Finish::slope_backward: return launch<Finish::slope_backward>(ctx, product);
   }
 }
 

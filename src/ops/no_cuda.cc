@@ -64,12 +64,13 @@ void balance_loss(Context&, const Tensor&, const Tensor&, const Tensor&, const T
 void entropy_band_loss(Context&, const Tensor&, const Tensor*, double, double, double, Tensor&, Tensor&) { refuse(); }
 
 DispatchPlan make_dispatch(Context&, const Tensor&, int) { refuse(); }
-void experts_forward(Context&, const Tensor&, const ExpertWeights&, const DispatchPlan&, const Tensor&, Tensor&,
+bool experts_keep_outputs(Context&, const ExpertWeights&) { refuse(); }
+void experts_forward(Context&, const Tensor&, const ExpertWeights&, const DispatchPlan&, const Tensor&, ExpertTape&,
                      Tensor&) {
   refuse();
 }
 void experts_backward(Context&, const Tensor&, const Tensor&, const ExpertWeights&, const DispatchPlan&, const Tensor&,
-                      Tensor&, Tensor&, Tensor&, ExpertGrads*) {
+                      ExpertTape&, Tensor&, Tensor&, ExpertGrads*) {
   refuse();
 }
 void lora_merge(Context&, const Tensor&, const Tensor&, const Tensor&, Tensor&) { refuse(); }

@@ -16,6 +16,7 @@ struct ExpertsShape {
   int experts, k;
   Choice choice = Choice::spread;
   bool features = false, learning = false;
+  bool kept = false;  // with the outputs kept for the backward pass, where the device does that
 };
 
 double plain_gelu(double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }
@@ -55,7 +56,10 @@ OpCase experts_case(ExpertsShape s) {
                          s.choice == Choice::all_one      ? "_all_one"
                          : s.choice == Choice::skip_first ? "_unused"
                                                           : "",
-                         s.features ? "_features" : "", s.learning ? "_learning" : "");
+                         s.features ? "_features" : "",
+                         s.learning ? "_learning"
+                         : s.kept   ? "_kept"
+                                    : "");
   const std::int64_t width = s.features ? s.f : s.d;
   one.inputs = [=] { return expert_inputs(s); };
   one.run = [=](Lab& lab, const Arrays& in) {
@@ -65,20 +69,21 @@ OpCase experts_case(ExpertsShape s) {
     weights.down = lab.compute(in.at("down"));
     if (!s.features) weights.up = lab.compute(in.at("up"));
     const Tensor x = lab.compute(in.at("x")), gates = lab.master(in.at("gates"));
-    Tensor pre = lab.new_compute({s.tokens * s.k, s.f}), y = lab.new_compute({s.tokens, width});
-    experts_forward(ctx, x, weights, plan, gates, pre, y);
-    Arrays results{{"order", read(plan.order)},
-                   {"place", read(plan.place)},
-                   {"offsets", read(plan.offsets)},
-                   {"pre", read(pre)},
-                   {"y", read(y)}};
+    ExpertTape tape{lab.new_compute({s.tokens * s.k, s.f}), Tensor()};
+    Tensor y = lab.new_compute({s.tokens, width});
+    const bool kept = s.kept && experts_keep_outputs(ctx, weights);
+    if (kept) tape.outputs = lab.new_compute({s.tokens * s.k, s.d});
+    experts_forward(ctx, x, weights, plan, gates, tape, y);
+    Arrays results{
+        {"order", read(plan.order)}, {"place", read(plan.place)}, {"offsets", read(plan.offsets)}, {"y", read(y)}};
+    if (!s.kept) results["pre"] = read(tape.pre);
     Tensor dx = lab.compute(in.at("dx0")), dgates = lab.new_master({s.tokens, s.k});
     ExpertGrads grads;
     if (s.learning) {
       grads.down = lab.master(in.at("ddown0"));
       if (!s.features) grads.up = lab.master(in.at("dup0"));
     }
-    experts_backward(ctx, lab.compute(in.at("dy")), x, weights, plan, gates, pre, dx, dgates,
+    experts_backward(ctx, lab.compute(in.at("dy")), x, weights, plan, gates, tape, dx, dgates,
                      s.learning ? &grads : nullptr);
     results["dx"] = read(dx);
     results["dgates"] = read(dgates);
@@ -91,8 +96,8 @@ OpCase experts_case(ExpertsShape s) {
     Arrays out{{"order", zeros({choices})},
                {"place", zeros({choices})},
                {"offsets", zeros({s.experts + 1})},
-               {"pre", zeros({choices, s.f})},
                {"y", zeros({s.tokens, width})}};
+    if (!s.kept) out["pre"] = zeros({choices, s.f});
     std::int64_t next = 0;
     for (int e = 0; e < s.experts; ++e) {
       for (std::int64_t choice = 0; choice < choices; ++choice) {
@@ -104,7 +109,7 @@ OpCase experts_case(ExpertsShape s) {
           double sum = 0;
           for (std::int64_t i = 0; i < s.d; ++i)
             sum += in.at("down")[(e * s.f + j) * s.d + i] * in.at("x")[t * s.d + i];
-          out["pre"][next * s.f + j] = sum;
+          if (!s.kept) out["pre"][next * s.f + j] = sum;
           const double hidden = in.at("gates")[choice] * plain_gelu(sum);
           if (s.features) {
             out["y"][t * s.f + j] += hidden;
@@ -174,6 +179,11 @@ const bool added = add_cases({
     experts_case({50, 12, 11, 6, 3, Choice::skip_first, true, true}),
     experts_case({33, 16, 32, 4, 4, Choice::spread, true}),
     experts_case({33, 12, 11, 6, 2, Choice::skip_first, false, true}),
+    experts_case({33, 12, 11, 6, 2, Choice::skip_first, false, false, true}),
+    experts_case({70, 24, 40, 5, 3, Choice::spread, false, false, true}),
+    experts_case({130, 64, 96, 8, 4, Choice::spread, false, false, true}),
+    experts_case({300, 72, 200, 4, 4, Choice::skip_first, false, false, true}),
+    experts_case({150, 40, 36, 7, 6, Choice::spread, false, false, true}),
     lora_case(1, 5, 7, 1),
     lora_case(4, 11, 12, 3),
     lora_case(2, 300, 20, 4),
