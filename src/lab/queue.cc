@@ -55,8 +55,15 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
     recipe.data.train = options.train;
     recipe.data.valid = options.valid;
   }
-  // Overrides come last: what is asked for explicitly is not scaled.
-  recipe = parse_recipe(write_recipe(recipe), path, options.overrides);
+  // Overrides come last: what is asked for explicitly is not scaled. Lines of the text they meet are no one's: an error
+  // names the run instead.
+  try {
+    recipe = parse_recipe(write_recipe(recipe), path, options.overrides);
+  } catch (const Error& error) {
+    const std::string_view message = error.what();
+    const std::size_t key = message.starts_with(path + ":") ? message.find(": ") + 2 : 0;
+    throw Error(error.fault(), fmt::format("{}: {}", run.name, message.substr(key)));
+  }
   recipe.seed += static_cast<std::uint64_t>(seed);
   recipe.model.seed = recipe.seed;
   run.recipe = recipe;

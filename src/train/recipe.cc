@@ -138,7 +138,9 @@ class Reader {
       bad_input("{}: {} is a table: its keys are written under [{}], or as {}.KEY=VALUE on the command line", place,
                 name, name, name);
     }
-    bad_input("{}: unknown key {}; did you mean {}?", place, name, nearest_name(name, names));
+    const std::string meant = misspelled_name(name, names);
+    if (meant.empty()) bad_input("{}: unknown key {}; recipes/default.toml has every key", place, name);
+    bad_input("{}: unknown key {}; did you mean {}?", place, name, meant);
   }
 
   void assign(const std::string& name, const TomlNode& node, const std::string& place, const std::string& file) {

@@ -32,9 +32,10 @@ class Queue : public ::testing::Test {
           "# away\nbase = \"one.toml\"\n[data]\ntrain = \"nowhere/train.txt\"\nvalid = \"nowhere/valid.txt\"\n");
     write("wild", "# wild\nbase = \"one.toml\"\n[train]\nlr = 1e30\nclip = 0.0\n");
     write("patient", "# patient\nbase = \"one.toml\"\n[train]\nlr = 1e-12\neval_every = 1\npatience = 1\n");
+    write("warm", "# warm\nbase = \"one.toml\"\n[train]\nwarmup_steps = 5\n");
     write("index",
           "[[series]]\nname = \"all-of-them\"\nrecipes = [\"one\", \"two\", \"three\"]\n[[series]]\nname = "
-          "\"bad\"\nrecipes = [\"away\", \"wild\", \"patient\"]\n");
+          "\"bad\"\nrecipes = [\"away\", \"wild\", \"patient\"]\n[[series]]\nname = \"slow\"\nrecipes = [\"warm\"]\n");
     index_ = load_series_index(recipes() + "/index.toml");
     options_.runs = folder_ / "runs";
   }
@@ -80,6 +81,17 @@ TEST_F(Queue, SkipsWhatIsFinished) {
   // Without the line that a run's end leaves, it cannot be known to have ended.
   fs::remove(folder_of("one") + "/timing.jsonl");
   EXPECT_EQ(run_state(folder_of("one")), RunState::interrupted);
+}
+
+TEST_F(Queue, AnOverrideThatDoesNotFitNamesTheRun) {
+  options_.overrides = {"train.max_steps=2"};
+  try {
+    plan({"one", "warm"});
+    FAIL() << "a warm-up longer than the run was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::input);
+    EXPECT_STREQ(error.what(), "warm: train.warmup_steps = 5: must not be more than train.max_steps = 2; lower it too");
+  }
 }
 
 TEST_F(Queue, InterruptingLosesNothing) {

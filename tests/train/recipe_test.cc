@@ -148,6 +148,7 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
       {"[model]\n\nexperts = 3", "some.toml:3: unknown key model.experts; did you mean some.experts?"},
       {"[sone]\ntop_k = 3", "some.toml:1: unknown table [sone]; did you mean [some]?"},
       {"sed = 3", "some.toml:1: unknown key sed; did you mean seed?"},
+      {"[model]\nwhatever = 3", "some.toml:2: unknown key model.whatever; recipes/default.toml has every key"},
       {"[train]\nlr = \"fast\"", "some.toml:2: train.lr: wants a number above 0, not the text \"fast\""},
       {"[train]\nlr = 0", "some.toml:2: train.lr: wants a number above 0, not the whole number 0"},
       {"[train]\nlr = nan", "some.toml:2: train.lr: wants a number above 0, not the number nan"},
