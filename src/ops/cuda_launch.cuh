@@ -1,5 +1,5 @@
 // Launches that overlap: a kernel is put on the multiprocessors while the one before it still runs its last blocks, and
-// waits there for that one's results. On GPUs before Hopper it is an ordinary launch.
+// waits there for that one's results. Without code for Hopper it is an ordinary launch.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -34,7 +34,7 @@ void launch_behind(const Context& ctx, void (*kernel)(Parameters...), dim3 block
   config.dynamicSmemBytes = shared;
   config.stream = ctx.cuda->stream;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = ctx.cuda->major == 9 ? 1 : 0;  // 9 only where the code is Hopper's own, which has the wait
   SOME_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...));
 }
 
