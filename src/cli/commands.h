@@ -39,6 +39,9 @@ int received_signal();  // 0: none
 void print_json(const nlohmann::json& value);
 bool is_terminal();  // standard error is a terminal: bars may be drawn
 int terminal_columns();
+int display_width(const std::string& text);  // its characters: what UTF-8 writes in several bytes takes one column
+// Broken between words into lines of at most `columns`, each ending with a new line and beginning with `indent`.
+std::string wrapped(const std::string& text, int columns, const std::string& indent = "");
 
 // To standard error. What cannot be written there (a closed terminal, a full disk) is dropped: a run of days must not
 // end because nobody reads along.

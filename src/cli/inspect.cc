@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/threads.h"
@@ -26,35 +27,39 @@ std::string number(const nlohmann::json& value, int digits) {
 
 void print_table(const nlohmann::json& report) {
   const bool colour = isatty(STDOUT_FILENO) != 0;
+  const int columns = std::clamp(terminal_columns(), 80, 120);
   const auto& evaluation = report["evaluation"];
   fmt::print("{} at step {}: {} experts a layer, {} chosen by each token\n", report["run"].get<std::string>(),
              report["step"].get<std::int64_t>(), report["experts"].get<int>(), report["top_k"].get<int>());
-  fmt::print("loss {:.4f} nats a token, {:.4f} bits a byte ({} stories of {})\n\n", evaluation["loss"].get<double>(),
+  fmt::print("loss {:.4f} nats a token, {:.4f} bits a byte\n{} stories of {}\n\n", evaluation["loss"].get<double>(),
              evaluation["bits_per_byte"].get<double>(), evaluation["stories"].get<std::int64_t>(),
              evaluation["data"].get<std::string>());
-  fmt::print(
-      "       Gini          entropy, bits  in effect     busiest  used in   gate     key length         key moved     "
-      "births/  sets\n");
-  fmt::print(
-      "layer  count  mass   count  mass    count  mass   x fair   epoch     entropy  min  mean  max     mean   max    "
-      "deaths   seen\n");
-  for (const auto& layer : report["layers"]) {
+  const auto row = [&](const nlohmann::json& layer, const std::string& values) {
     const bool middle = layer["layer"] == report["middle_layer"];
+    fmt::print("{}{:>4}{}  {}{}\n", colour && middle ? "\033[1m" : "", layer["layer"].get<int>(), middle ? "*" : " ",
+               values, colour && middle ? "\033[0m" : "");
+  };
+  fmt::print("usage  Gini           entropy, bits   in effect       busiest   used in\n");
+  fmt::print("layer  count   mass   count   mass    count   mass    x fair    epoch\n");
+  for (const auto& layer : report["layers"]) {
     const auto& count = layer["count"];
     const auto& mass = layer["mass"];
+    row(layer, fmt::format("{:<7} {:<6} {:<7} {:<7} {:<7} {:<7} {:<9} {}", number(count["gini"], 3),
+                           number(mass["gini"], 3), number(count["entropy"], 2), number(mass["entropy"], 2),
+                           number(count["effective_experts"], 1), number(mass["effective_experts"], 1),
+                           number(count["load_over_fair"], 2), number(layer["experts_used_last_epoch"], 0)));
+  }
+  fmt::print("\nkeys   length                 moved            births/   gate      sets\n");
+  fmt::print("layer  min    mean   max      mean    max      deaths    entropy   seen\n");
+  for (const auto& layer : report["layers"]) {
     const nlohmann::json moved = layer.value("key_moved", nlohmann::json::object());
     const auto& norm = layer["key_norm"];
-    fmt::print(
-        "{}{:>4}{}  {:<6} {:<6} {:<6} {:<6}  {:<6} {:<6} {:<8} {:<9} {:<8} {:<4} {:<4}  {:<5}   {:<6} {:<6} {:<8} "
-        "{}{}\n",
-        colour && middle ? "\033[1m" : "", layer["layer"].get<int>(), middle ? "*" : " ", number(count["gini"], 3),
-        number(mass["gini"], 3), number(count["entropy"], 2), number(mass["entropy"], 2),
-        number(count["effective_experts"], 1), number(mass["effective_experts"], 1), number(count["load_over_fair"], 2),
-        number(layer["experts_used_last_epoch"], 0), number(layer["gate_entropy"], 3), number(norm["min"], 2),
-        number(norm["mean"], 2), number(norm["max"], 2), number(moved.value("mean", nlohmann::json()), 3),
-        number(moved.value("max", nlohmann::json()), 3),
-        fmt::format("{}/{}", layer["births"].get<std::int64_t>(), layer["deaths"].get<std::int64_t>()),
-        layer["distinct_sets"].get<std::int64_t>(), colour && middle ? "\033[0m" : "");
+    row(layer,
+        fmt::format("{:<6} {:<6} {:<8} {:<7} {:<8} {:<9} {:<9} {}", number(norm["min"], 2), number(norm["mean"], 2),
+                    number(norm["max"], 2), number(moved.value("mean", nlohmann::json()), 3),
+                    number(moved.value("max", nlohmann::json()), 3),
+                    fmt::format("{}/{}", layer["births"].get<std::int64_t>(), layer["deaths"].get<std::int64_t>()),
+                    number(layer["gate_entropy"], 3), layer["distinct_sets"].get<std::int64_t>()));
   }
   fmt::print("\nmost frequent sets of experts chosen by one token (share of tokens)\n");
   for (const auto& layer : report["layers"]) {
@@ -64,23 +69,26 @@ void print_table(const nlohmann::json& report) {
       std::string members;
       for (const auto& expert : clique["experts"])
         members += fmt::format("{}{}", members.empty() ? "" : " ", expert.get<int>());
-      text += fmt::format("  {{{}}} {:.1f} %", members, 100 * clique["share"].get<double>());
+      const std::string one = fmt::format("  {{{}}} {:.1f} %", members, 100 * clique["share"].get<double>());
+      if (text.size() + one.size() + 6 > static_cast<std::size_t>(columns)) break;
+      text += one;
     }
     fmt::print("{:>4}{} {}\n", layer["layer"].get<int>(), layer["layer"] == report["middle_layer"] ? "*" : " ", text);
   }
-  fmt::print(
-      "\n* the middle layer. Usage is the running mean of the key update, by count of choices and by mass of gates. "
-      "Gini 0: all alike, 1: one expert has all.\n");
+  std::string notes =
+      "* the middle layer. Usage is the running mean of the key update, by count of choices and by mass of gates. Gini "
+      "0: all alike, 1: one expert has all. ";
   for (const auto& layer : report["layers"]) {
     if (layer["usage_of"] == "data")
-      fmt::print("Layer {}: its keys do not learn and count nothing, so usage is that of the stories read.\n",
-                 layer["layer"].get<int>());
+      notes += fmt::format("Layer {}: its keys do not learn and count nothing, so usage is that of the stories read. ",
+                           layer["layer"].get<int>());
   }
-  fmt::print("In effect: 2^entropy. Gate entropy in nats. ");
+  notes += "In effect: 2^entropy. Gate entropy in nats. ";
   if (report.contains("moved_since_step"))
-    fmt::print("Keys moved: distance from step {}. ", report["moved_since_step"].get<std::int64_t>());
-  fmt::print("Sets and gate entropy: over {} positions.\n",
-             report["layers"].empty() ? 0 : report["layers"][0]["sampled_positions"].get<std::int64_t>());
+    notes += fmt::format("Keys moved: distance from step {}. ", report["moved_since_step"].get<std::int64_t>());
+  notes += fmt::format("Sets and gate entropy: over {} positions.",
+                       report["layers"].empty() ? 0 : report["layers"][0]["sampled_positions"].get<std::int64_t>());
+  fmt::print("\n{}", wrapped(notes, columns));
   if (report.contains("folder")) fmt::print("pictures and data: {}/index.html\n", report["folder"].get<std::string>());
 }
 

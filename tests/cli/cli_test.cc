@@ -2,8 +2,10 @@
 // signals.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/files.h"
 #include "cli/command.h"
@@ -114,6 +116,25 @@ TEST_F(Trained, EvaluatesTheSameAsTraining) {
   EXPECT_EQ(Json::parse(result.out)["loss"], Json::parse(result_.out)["loss"]);
   EXPECT_EQ(run_command(folder_->path(), {"eval", "run", "--data", "builtin:recipes", "--stories", "5"}).code, 0);
   EXPECT_EQ(run_command(folder_->path(), {"eval", "run", "--checkpoint", "123456789"}).code, 2);
+}
+
+TEST_F(Trained, TablesFitANarrowTerminal) {
+  for (const std::vector<std::string>& call :
+       {std::vector<std::string>{"inspect", "run", "--no-pictures", "--device", "cpu"},
+        {"guilds", "run", "--shuffles", "20", "--device", "cpu"}}) {
+    SCOPED_TRACE(call[0]);
+    const CommandResult result = run_command(folder_->path(), call);
+    ASSERT_EQ(result.code, 0) << result.err;
+    std::istringstream lines(result.out);
+    int count = 0;
+    for (std::string line; std::getline(lines, line); ++count) {
+      // Columns, not bytes: what UTF-8 writes in several bytes takes one.
+      const auto columns = std::count_if(line.begin(), line.end(),
+                                         [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+      EXPECT_LE(columns, 80) << line;
+    }
+    EXPECT_GT(count, 8);
+  }
 }
 
 TEST_F(Trained, GeneratesTheSameTextForTheSameSeed) {
