@@ -201,7 +201,8 @@ ModelConfig Case::model_config() const {
   }
   c.topk_warmup = get("topk_warmup", 0.0);
   c.balance_loss = get("balance_loss", 0.0);
-  if (const auto band = get("entropy_band", std::vector<double>()); band.size() == 2) {
+  if (const auto band = get("entropy_band", std::vector<double>()); !band.empty()) {
+    if (band.size() != 2) bad_input("{}: entropy_band has {} numbers where 2 are needed", report_.file, band.size());
     c.entropy_low = band[0];
     c.entropy_high = band[1];
     c.entropy_coefficient = get("entropy_coefficient", c.entropy_coefficient);

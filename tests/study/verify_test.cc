@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "base/safetensors.h"
 #include "temporary_folder.h"
 
@@ -57,6 +58,21 @@ TEST(Verify, ASmallGiniIsNotComparedWithItself) {
   const VerifyReport report = verify_fixture(write_case(folder, "1.1904478458e-08", 0.1 + 1e-7), {"cpu", "fp32", 0});
   EXPECT_TRUE(report.passed()) << report.worst()->name << " " << report.worst()->error;
   EXPECT_FALSE(verify_fixture(write_case(folder, "0.001", 0.1), {"cpu", "fp32", 0}).passed());
+}
+
+TEST(Verify, ASettingThatIsNoneIsRefused) {
+  TemporaryFolder folder;
+  const std::string path = folder / "case.safetensors";
+  write_safetensors(path, {{"keys", numbers({1, 1}, {1})}},
+                    {{"kind", "keys"}, {"config", R"({"experts": 1, "d_model": 1, "entropy_band": [0.5]})"}});
+  try {
+    verify_fixture(path, {"cpu", "f64", 0});
+    FAIL() << "a band of one number was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::input);
+    EXPECT_NE(std::string(error.what()).find("entropy_band has 1 numbers where 2 are needed"), std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace
