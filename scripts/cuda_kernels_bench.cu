@@ -258,12 +258,9 @@ void check_dispatch(Context& ctx, const ExpertCase& test) {
 
 const char* name_of_kernel(cuda::Kernel kernel) {
   switch (kernel) {
-    case cuda::Kernel::plain:
-      return "plain";
-    case cuda::Kernel::warp:
-      return "warp";
-    case cuda::Kernel::warpgroup:
-      return "warpgroup";
+    case cuda::Kernel::plain: return "plain";
+    case cuda::Kernel::warp: return "warp";
+    case cuda::Kernel::warpgroup: return "warpgroup";
   }
   return "";
 }
