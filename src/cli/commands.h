@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -39,9 +40,11 @@ int received_signal();  // 0: none
 void print_json(const nlohmann::json& value);
 bool is_terminal();  // standard error is a terminal: bars may be drawn
 int terminal_columns();
-int display_width(const std::string& text);  // its characters: what UTF-8 writes in several bytes takes one column
+std::size_t table_columns();  // what tables and prose are laid out for: the terminal's, within bounds
+std::size_t display_width(
+    const std::string& text);  // its characters: what UTF-8 writes in several bytes takes one column
 // Broken between words into lines of at most `columns`, each ending with a new line and beginning with `indent`.
-std::string wrapped(const std::string& text, int columns, const std::string& indent = "");
+std::string wrapped(const std::string& text, std::size_t columns, const std::string& indent = "");
 
 // To standard error. What cannot be written there (a closed terminal, a full disk) is dropped: a run of days must not
 // end because nobody reads along.
@@ -57,6 +60,15 @@ void say_line(fmt::format_string<Args...> format, Args&&... args) {
 }
 // Redraws the line that shows progress; cut to the terminal's width, since a wrapped line cannot be redrawn.
 void redraw(const std::string& text);
+// How far something is that comes before training (reading text): redrawn on a terminal; elsewhere a line every half
+// minute, so that a log of a long one shows that it is alive.
+class Preparation {
+ public:
+  void show(const std::string& what, std::int64_t done, std::int64_t total);
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
 // The progress of training in at most `columns` columns: what matters least is left out first.
 struct ProgressPart {
   std::string text;

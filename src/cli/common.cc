@@ -53,12 +53,14 @@ int terminal_columns() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-int display_width(const std::string& text) {
-  return static_cast<int>(
+std::size_t table_columns() { return static_cast<std::size_t>(std::clamp(terminal_columns(), 80, 132)); }
+
+std::size_t display_width(const std::string& text) {
+  return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-std::string wrapped(const std::string& text, int columns, const std::string& indent) {
+std::string wrapped(const std::string& text, std::size_t columns, const std::string& indent) {
   std::string out, line;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(' ', begin), text.size());
@@ -86,6 +88,16 @@ void redraw(const std::string& text) {
     if (begins && ++columns > room) break;
   }
   say_text("\r\033[K" + text.substr(0, end));
+}
+
+void Preparation::show(const std::string& what, std::int64_t done, std::int64_t total) {
+  const std::string text =
+      what + " " + (total > 0 ? fmt::format("{}%", 100 * done / total) : human_count(static_cast<double>(done)));
+  if (is_terminal()) return redraw(text);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_ < std::chrono::seconds(30)) return;
+  last_ = now;
+  say("{}\n", text);
 }
 
 std::string progress_line(double done, std::vector<ProgressPart> parts, int columns) {

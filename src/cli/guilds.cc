@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/threads.h"
 #include "cli/commands.h"
 
@@ -28,9 +26,7 @@ std::string experts_text(const nlohmann::json& experts) {
   return "{" + out + "}";
 }
 
-// As wide as the terminal, within what can be read: wider ones show more of the commonest tokens.
-int report_columns() { return std::clamp(terminal_columns(), 80, 132); }
-
+// Wider terminals show more of the commonest tokens.
 void print_unit(const std::string& name, const nlohmann::json& unit) {
   std::string line = fmt::format("  {:<13} {:>6} {:<11} {:>3.0f}% ({:.0f}%)", name, unit["count"].get<std::int64_t>(),
                                  unit["top_class"].get<std::string>(), 100 * unit["top_class_share"].get<double>(),
@@ -38,7 +34,7 @@ void print_unit(const std::string& name, const nlohmann::json& unit) {
   for (const auto& token : unit["tokens"]) {
     const std::string one = fmt::format("  {} {:.0f}% ({:.1f}x)", visible(token["text"].get<std::string>()),
                                         100 * token["share"].get<double>(), token["lift"].get<double>());
-    if (display_width(line + one) > report_columns()) break;
+    if (display_width(line + one) > table_columns()) break;
     line += one;
   }
   fmt::print("{}\n", line);
@@ -74,7 +70,7 @@ void print_class(const nlohmann::json& one) {
 }
 
 void print_report(const nlohmann::json& report) {
-  const int columns = report_columns();
+  const std::size_t columns = table_columns();
   const auto say_wrapped = [&](const std::string& text, const std::string& indent = "") {
     fmt::print("{}", wrapped(text, columns, indent));
   };

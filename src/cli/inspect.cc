@@ -27,7 +27,7 @@ std::string number(const nlohmann::json& value, int digits) {
 
 void print_table(const nlohmann::json& report) {
   const bool colour = isatty(STDOUT_FILENO) != 0;
-  const int columns = std::clamp(terminal_columns(), 80, 120);
+  const std::size_t columns = table_columns();
   const auto& evaluation = report["evaluation"];
   fmt::print("{} at step {}: {} experts a layer, {} chosen by each token\n", report["run"].get<std::string>(),
              report["step"].get<std::int64_t>(), report["experts"].get<int>(), report["top_k"].get<int>());
@@ -70,7 +70,7 @@ void print_table(const nlohmann::json& report) {
       for (const auto& expert : clique["experts"])
         members += fmt::format("{}{}", members.empty() ? "" : " ", expert.get<int>());
       const std::string one = fmt::format("  {{{}}} {:.1f} %", members, 100 * clique["share"].get<double>());
-      if (text.size() + one.size() + 6 > static_cast<std::size_t>(columns)) break;
+      if (text.size() + one.size() + 6 > columns) break;
       text += one;
     }
     fmt::print("{:>4}{} {}\n", layer["layer"].get<int>(), layer["layer"] == report["middle_layer"] ? "*" : " ", text);

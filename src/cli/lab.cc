@@ -134,9 +134,7 @@ class QueueDisplay {
   }
 
   void prepare(const std::string& what, std::int64_t done, std::int64_t total) {
-    if (!is_terminal()) return;
-    redraw(fmt::format("{} {} {}", label_, what,
-                       total > 0 ? fmt::format("{}%", 100 * done / total) : human_count(static_cast<double>(done))));
+    preparation_.show(label_ + " " + what, done, total);
   }
 
   void end(const QueueEntry& entry) {
@@ -152,6 +150,7 @@ class QueueDisplay {
 
   std::size_t runs_;
   std::string label_;
+  Preparation preparation_;
   std::chrono::steady_clock::time_point when_;
 };
 

@@ -36,14 +36,8 @@ std::string visible(const std::string& bytes) {
   return out;
 }
 
-std::size_t width_of(const std::string& text) {
-  std::size_t width = 0;
-  for (const char c : text) width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return width;
-}
-
 std::string padded(const std::string& text, std::size_t width) {
-  const std::size_t has = width_of(text);
+  const std::size_t has = display_width(text);
   return has < width ? text + std::string(width - has, ' ') : text;
 }
 
@@ -51,14 +45,14 @@ void print_table(const Trace& trace, const OpenedRun& run) {
   const Choices& choices = trace.choices;
   const auto k = static_cast<std::size_t>(choices.top_k);
   std::size_t widest = 5;
-  for (const std::string& word : trace.words) widest = std::max(widest, width_of(visible(word)));
+  for (const std::string& word : trace.words) widest = std::max(widest, display_width(visible(word)));
   widest = std::min<std::size_t>(widest, 24);
   std::vector<std::vector<std::string>> cells;
   const auto title = [&](int layer) {
     return fmt::format("layer {}{}", layer, layer == run.recipe.model.layers / 2 ? " (middle)" : "");
   };
   std::size_t cell_width = 8;
-  for (const int layer : trace.layers) cell_width = std::max(cell_width, width_of(title(layer)));
+  for (const int layer : trace.layers) cell_width = std::max(cell_width, display_width(title(layer)));
   for (std::size_t t = 0; t < choices.tokens.size(); ++t) {
     auto& row = cells.emplace_back();
     for (const int layer : trace.layers) {
@@ -66,7 +60,7 @@ void print_table(const Trace& trace, const OpenedRun& run) {
       std::string cell;
       for (std::size_t i = t * k; i < (t + 1) * k; ++i)
         cell += fmt::format("{}{}:{:.2f}", cell.empty() ? "" : " ", firings.experts[i], firings.gates[i]);
-      cell_width = std::max(cell_width, width_of(cell));
+      cell_width = std::max(cell_width, display_width(cell));
       row.push_back(cell);
     }
   }

@@ -69,11 +69,6 @@ class Display {
     say_line("{}", text);
   }
 
-  void prepare(const std::string& what, std::int64_t done, std::int64_t total) {
-    if (!is_terminal()) return;
-    redraw(what + " " + (total > 0 ? fmt::format("{}%", 100 * done / total) : human_count(static_cast<double>(done))));
-  }
-
  private:
   std::chrono::steady_clock::time_point when_;
   bool shown_ = false;
@@ -89,12 +84,13 @@ void run(const Options& options) {
 
   watch_signals();
   Display display;
+  Preparation preparation;
   TrainHooks hooks;
   hooks.step = [&](const TrainProgress& p) { display.step(p); };
   hooks.evaluated = [&](const nlohmann::json& line) { display.evaluated(line); };
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     if (const int signal = received_signal(); signal != 0) throw StoppedWhilePreparing{signal};
-    display.prepare(what, done, total);
+    preparation.show(what, done, total);
   };
   hooks.stop_signal = [] { return received_signal(); };
 

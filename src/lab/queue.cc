@@ -45,8 +45,7 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
   run.identity = {name, options.scale, seed, options.builtin};
   run.name = run_name(run.identity);
   run.folder = (fs::path(options.runs) / run.name).string();
-  const std::string path = index.recipe_path(name);
-  Recipe recipe = scale_recipe(load_recipe(path, {}), options.scale);
+  Recipe recipe = scale_recipe(load_recipe(index.recipe_path(name), {}), options.scale);
   if (options.builtin && !is_builtin(recipe.data.train)) {
     recipe.data.train = "builtin:stories";
     recipe.data.valid = "builtin:stories";
@@ -55,15 +54,8 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
     recipe.data.train = options.train;
     recipe.data.valid = options.valid;
   }
-  // Overrides come last: what is asked for explicitly is not scaled. Lines of the text they meet are no one's: an error
-  // names the run instead.
-  try {
-    recipe = parse_recipe(write_recipe(recipe), path, options.overrides);
-  } catch (const Error& error) {
-    const std::string_view message = error.what();
-    const std::size_t key = message.starts_with(path + ":") ? message.find(": ") + 2 : 0;
-    throw Error(error.fault(), fmt::format("{}: {}", run.name, message.substr(key)));
-  }
+  // Overrides come last: what is asked for explicitly is not scaled.
+  recipe = override_recipe(recipe, run.name, options.overrides);
   recipe.seed += static_cast<std::uint64_t>(seed);
   recipe.model.seed = recipe.seed;
   run.recipe = recipe;

@@ -32,11 +32,11 @@ __global__ void __launch_bounds__(256)
   if (index >= tokens * pieces) return;
   const std::int64_t token = index / pieces;
   const int column = static_cast<int>(index % pieces) * kWidth;
-  using Piece = Piece<T, kWidth>;
+  using Columns = Piece<T, kWidth>;
   float sums[kWidth] = {};
   constexpr int together = 4;  // rows whose loads are under way at once
   for (int first = 0; first < choices; first += together) {
-    Piece pieces_of[together];
+    Columns pieces_of[together];
     float weights[together];
 #pragma unroll
     for (int i = 0; i < together; ++i) {
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(256)
       if (first + i < choices) {
         const std::int64_t choice = token * choices + first + i, row = place[choice];
         weights[i] = gates != nullptr ? gates[choice] : 1.f;
-        pieces_of[i] = *reinterpret_cast<const Piece*>(rows + row * columns + column);
+        pieces_of[i] = *reinterpret_cast<const Columns*>(rows + row * columns + column);
       }
     }
 #pragma unroll
@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(256)
       }
     }
   }
-  Piece* const out = reinterpret_cast<Piece*>(target + token * columns + column);
-  Piece piece;
+  Columns* const out = reinterpret_cast<Columns*>(target + token * columns + column);
+  Columns piece;
   if constexpr (kAdd) {
     piece = *out;
 #pragma unroll

@@ -79,6 +79,18 @@ struct Row {
       largest = fmaxf(fmaxf(fmaxf(fabsf(part.x), fabsf(part.y)), fmaxf(fabsf(part.z), fabsf(part.w))), largest);
     return scale_for(warp_max(largest));
   }
+  // Calls store(column, larger pieces, smaller pieces) for every four numbers of this lane.
+  template <typename Store>
+  __device__ __forceinline__ void split_into(float scale, int d, int lane, Store&& store) const {
+#pragma unroll
+    for (int p = 0; p < most_columns / 128; ++p) {
+      const int column = 128 * p + 4 * lane;
+      if (column >= d) break;
+      uint2 large, small;
+      split(parts[p], scale, large, small);
+      store(column, large, small);
+    }
+  }
 };
 
 // pieces: [2][experts][d], the larger ones first; back: [experts]
@@ -91,26 +103,12 @@ __global__ void __launch_bounds__(threads)
   Row row;
   row.load(keys + static_cast<std::int64_t>(expert) * d, d, lane);
   const Scale scale = row.scale();
-#pragma unroll
-  for (int p = 0; p < most_columns / 128; ++p) {
-    const int column = 128 * p + 4 * lane;
-    if (column >= d) break;
-    uint2 large, small;
-    split(row.parts[p], scale.there, large, small);
+  row.split_into(scale.there, d, lane, [&](int column, const uint2& large, const uint2& small) {
     __half* const target = pieces + static_cast<std::int64_t>(expert) * d + column;
     *reinterpret_cast<uint2*>(target) = large;
     *reinterpret_cast<uint2*>(target + static_cast<std::int64_t>(experts) * d) = small;
-  }
+  });
   if (lane == 0) back[expert] = scale.back;
-}
-
-// d[16x8] += a[16x16] * b[16x8], as multiply_add (cuda_primitives.cuh) with fp16 instead of bf16.
-__device__ __forceinline__ void multiply_add_half(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                                  std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-      "%3};\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // 16-byte pieces of a row change places with the row's number, so that eight rows of one column touch all banks.
@@ -165,16 +163,11 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
     Row q;
     q.load(first_row + row < product.rows ? product.query + (first_row + row) * d : nullptr, d, lane);
     const Scale scale = q.scale();
-#pragma unroll
-    for (int p = 0; p < most_columns / 128; ++p) {
-      const int column = 128 * p + 4 * lane;
-      if (column >= d) break;
-      uint2 large, small;
-      split(q.parts[p], scale.there, large, small);
+    q.split_into(scale.there, d, lane, [&](int column, const uint2& large, const uint2& small) {
       unsigned char* const target = shared + row * d * 2 + swizzled(row, column / 8) + column % 8 * 2;
       *reinterpret_cast<uint2*>(target) = large;
       *reinterpret_cast<uint2*>(target + block_rows * d * 2) = small;
-    }
+    });
     if (lane == 0) query_back[row] = scale.back;
   }
 

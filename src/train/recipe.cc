@@ -349,6 +349,14 @@ Recipe parse_recipe(const std::string& text, const std::string& origin, const st
   return reader.recipe;
 }
 
+Recipe override_recipe(const Recipe& recipe, const std::string& origin, const std::vector<std::string>& overrides) {
+  Reader reader;
+  reader.recipe = recipe;
+  for (const std::string& override_text : overrides) reader.override_with(override_text);
+  reader.finish(origin);
+  return reader.recipe;
+}
+
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored))

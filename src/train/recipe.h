@@ -72,6 +72,8 @@ struct Recipe {
 // folder.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
 Recipe parse_recipe(const std::string& text, const std::string& origin, const std::vector<std::string>& overrides);
+// A recipe that is at hand with overrides applied; `origin` is what a combination that does not fit is put down to.
+Recipe override_recipe(const Recipe& recipe, const std::string& origin, const std::vector<std::string>& overrides);
 // The resolved recipe as TOML, every key with a comment (meaning, range, default).
 std::string write_recipe(const Recipe& recipe);
 // Only the settings that differ between two recipes: "some.top_k = 8 (4)".

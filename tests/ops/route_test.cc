@@ -379,7 +379,7 @@ TEST(Route, ScoresOfAModelInBfloat16HaveTheAccuracyOfFp32) {
           EXPECT_TRUE(scores[t * k + i] < scores[t * k + i - 1] || static_cast<double>(e) > indices[t * k + i - 1]);
         }
       }
-      EXPECT_EQ(seen.contains(9) && !seen.contains(8), false);  // of two equal ones the lower goes first
+      EXPECT_FALSE(seen.contains(9) && !seen.contains(8)) << "of two equal keys the lower goes first";
     }
     EXPECT_LE(worst, 1.5e-7);
   }
