@@ -22,7 +22,7 @@
 #include "ops/optimizer.h"
 #include "ops/route.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 constexpr std::int64_t d = 512, vocabulary = 8192, experts = 64, top_k = 4;
@@ -57,7 +57,7 @@ struct Bench {
 void time_loop(benchmark::State& state, double bytes, double operations, const std::function<void()>& body) {
   constexpr int repeats = 20;
   for (int i = 0; i < 3; ++i) body();
-  cuda::Event begin, end;
+  some::cuda::Event begin, end;
   for (auto _ : state) {
     begin.record();
     for (int i = 0; i < repeats; ++i) body();
@@ -76,8 +76,8 @@ void add(const std::string& name, const Body& body, const std::vector<std::int64
   for (const std::int64_t size : sizes) {
     benchmark::RegisterBenchmark((name + "/" + std::to_string(size)).c_str(),
                                  [body, size](benchmark::State& state) {
-                                   if (!cuda::available()) {
-                                     state.SkipWithError(cuda::why_unavailable().c_str());
+                                   if (!some::cuda::available()) {
+                                     state.SkipWithError(some::cuda::why_unavailable().c_str());
                                      return;
                                    }
                                    body(state, size);
@@ -290,7 +290,7 @@ void register_all() {
           spec.method = method;
           spec.experts = static_cast<int>(count);
           for (auto _ : state) {
-            cuda::Event begin, end;
+            some::cuda::Event begin, end;
             begin.record();
             make_layer_library(*b.ctx, spec, 0);
             end.record();
@@ -302,10 +302,10 @@ void register_all() {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::study
 
 int main(int argc, char** argv) {
-  some::register_all();
+  some::study::register_all();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
   return 0;

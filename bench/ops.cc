@@ -20,7 +20,7 @@
 
 namespace {
 
-using namespace some;
+using namespace some::study;
 
 Tensor numbers(Shape shape, const char* name, float scale) {
   Tensor tensor = Tensor::empty(std::move(shape), DType::f32);

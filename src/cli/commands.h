@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
+
 namespace some::cli {
 
 // Each adds its subcommand to the program; its callback does the work.

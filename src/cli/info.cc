@@ -37,7 +37,7 @@ void run(const Options& options) {
                                   : std::min<double>(model.seq_len, outlook.mean_tokens);
   const double computed = computed_row * train.batch;
   // "auto" means what this machine would do.
-  const bool gpu = train.device == "cuda" || (train.device == "auto" && cuda::available());
+  const bool gpu = train.device == "cuda" || (train.device == "auto" && some::cuda::available());
   const bool bf16 = train.precision == "bf16" || (train.precision == "auto" && gpu);
   const MemoryEstimate memory = estimate_memory(model, computed, bf16, true);
   const OperationCount operations = count_operations(

@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "data/token_data.h"
 
-namespace some {
+namespace some::data {
 
 Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, const BatchOptions& options) {
   if (options.seq_len < 1) bad_input("model.seq_len is {}; it must be at least 1", options.seq_len);
@@ -72,4 +72,4 @@ std::vector<std::int64_t> epoch_order(std::int64_t stories, std::uint64_t seed, 
   return order;
 }
 
-}  // namespace some
+}  // namespace some::data

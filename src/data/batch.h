@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::data {
 
 struct Batch {
   std::vector<std::int32_t> tokens;     // [T]
@@ -24,4 +26,4 @@ struct Batch {
   std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }
 };
 
-}  // namespace some
+}  // namespace some::data

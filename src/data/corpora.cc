@@ -11,7 +11,7 @@
 #include "data/token_file.h"
 #include "text/bpe_train.h"
 
-namespace some {
+namespace some::data {
 namespace {
 
 // Text is tokenised in blocks of about this size, all threads on one block.
@@ -162,4 +162,4 @@ TokenData load_tokens(const std::string& source, const DataConfig& config, const
   return tokens_of(set, tokenizer, config.eos, cache_folder, what, {});
 }
 
-}  // namespace some
+}  // namespace some::data

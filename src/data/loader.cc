@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "data/token_data.h"
 
-namespace some {
+namespace some::data {
 namespace {
 
 // Enough that a slow batch is not felt, little enough that memory is not.
@@ -97,4 +97,4 @@ BatchLoader::BatchLoader(BatchLoader&&) noexcept = default;
 std::int64_t BatchLoader::batches_per_epoch() const { return impl_->per_epoch; }
 Batch BatchLoader::next() { return impl_->next(); }
 
-}  // namespace some
+}  // namespace some::data

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "data/source.h"
 
-namespace some {
+namespace some::data {
 
 DataOutlook look_at_data(const DataConfig& config, int seq_len) {
   DataOutlook out;
@@ -37,4 +37,4 @@ DataOutlook look_at_data(const DataConfig& config, int seq_len) {
   return out;
 }
 
-}  // namespace some
+}  // namespace some::data

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <string>
 
+#include "base/rooms.h"
 #include "data/token_data.h"
 
-namespace some {
+namespace some::data {
 
 struct DataOutlook {
   std::int64_t train_stories = 0;  // 0: unknown
@@ -17,4 +18,4 @@ struct DataOutlook {
 
 DataOutlook look_at_data(const DataConfig& config, int seq_len);
 
-}  // namespace some
+}  // namespace some::data

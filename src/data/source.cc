@@ -13,7 +13,7 @@
 #include "text/corpus.h"
 #include "text/stories.h"
 
-namespace some {
+namespace some::data {
 namespace {
 
 constexpr std::string_view builtin_prefix = "builtin:";
@@ -151,4 +151,4 @@ std::int64_t count_overlap(const StorySet& train, const StorySet& valid) {
                        [&](std::uint64_t hash) { return std::binary_search(sorted.begin(), sorted.end(), hash); });
 }
 
-}  // namespace some
+}  // namespace some::data

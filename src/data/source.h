@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "data/token_data.h"
 
-namespace some {
+namespace some::data {
 
 // Gives one story after another, and false at the end.
 using StoryStream = std::function<bool(std::string&)>;
@@ -59,4 +60,4 @@ std::int64_t count_overlap(const StorySet& train, const StorySet& valid);
 std::uint64_t hash_story(const std::string& story);
 std::uint64_t add_to_text_hash(std::uint64_t hash, std::uint64_t story_hash);
 
-}  // namespace some
+}  // namespace some::data

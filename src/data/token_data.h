@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "data/batch.h"
 #include "text/tokenizer.h"
 
-namespace some {
+namespace some::data {
 
 struct DataConfig {                       // [data]; the recipe reader fills it
   std::string train = "builtin:stories";  // file, folder, or "builtin:<domain>"
@@ -90,4 +91,4 @@ class BatchLoader {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace some
+}  // namespace some::data

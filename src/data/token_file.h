@@ -17,9 +17,10 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/rooms.h"
 #include "data/token_data.h"
 
-namespace some {
+namespace some::data {
 
 // What a token file was made from. It is used only when all of it is the same.
 struct TokenKey {
@@ -68,4 +69,4 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
 // The same image in memory, for data without a cache.
 TokenData tokens_in_memory(const TokenKey& key, const std::function<void(TokenWriter&)>& produce);
 
-}  // namespace some
+}  // namespace some::data

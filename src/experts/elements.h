@@ -13,8 +13,9 @@
 #include <string>
 
 #include "base/random.h"
+#include "base/rooms.h"
 
-namespace some {
+namespace some::experts {
 
 enum class LibraryMatrix : int { down = 0, up = 1 };
 
@@ -58,4 +59,4 @@ SOME_HD inline std::uint64_t hash_element(LibraryMatrix matrix, std::uint64_t in
   return mix64(bits.u ^ mix64(2 * index + static_cast<std::uint64_t>(matrix)));
 }
 
-}  // namespace some
+}  // namespace some::experts

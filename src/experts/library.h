@@ -6,9 +6,10 @@
 #include <string>
 
 #include "base/context.h"
+#include "base/rooms.h"
 #include "ops/experts.h"
 
-namespace some {
+namespace some::experts {
 
 struct LibrarySpec {
   std::uint64_t seed = 0;
@@ -28,4 +29,4 @@ struct LayerLibrary {
 // comes from random_stream(seed, "experts.<l>.<matrix>") at position e*rows*cols + j.
 SOME_OP(LayerLibrary, make_layer_library, (Context & ctx, const LibrarySpec& spec, int layer), (ctx, spec, layer))
 
-}  // namespace some
+}  // namespace some::experts

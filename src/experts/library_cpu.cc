@@ -11,7 +11,7 @@
 #include "experts/library.h"
 #include "experts/orthogonal.h"
 
-namespace some::cpu {
+namespace some::experts::cpu {
 namespace {
 
 // Four numbers of a stream lie in one random block. Written so that the compiler sees it and draws the block once: the
@@ -124,4 +124,4 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
   return library;
 }
 
-}  // namespace some::cpu
+}  // namespace some::experts::cpu

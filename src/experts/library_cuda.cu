@@ -7,7 +7,7 @@
 #include "experts/orthogonal_cuda.h"
 #include "ops/cuda_kernels.h"
 
-namespace some::cuda {
+namespace some::experts::cuda {
 namespace {
 
 constexpr int threads = 256;
@@ -176,4 +176,4 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
   return library;
 }
 
-}  // namespace some::cuda
+}  // namespace some::experts::cuda

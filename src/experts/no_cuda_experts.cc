@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include "experts/library.h"
 
-namespace some::cuda {
+namespace some::experts::cuda {
 
 LayerLibrary make_layer_library(Context&, const LibrarySpec&, int) { failed("{}", why_unavailable()); }
 
-}  // namespace some::cuda
+}  // namespace some::experts::cuda

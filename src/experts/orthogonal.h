@@ -29,8 +29,9 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "base/rooms.h"
 
-namespace some {
+namespace some::experts {
 
 inline constexpr int kOrthogonalPanel = 16;
 inline constexpr int kOrthogonalPasses = 2;
@@ -50,4 +51,4 @@ namespace cpu {
 void orthogonalize(float* matrix, int rows, int cols);
 }  // namespace cpu
 
-}  // namespace some
+}  // namespace some::experts

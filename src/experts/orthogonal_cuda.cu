@@ -8,7 +8,7 @@
 #include "experts/orthogonal_cuda.h"
 #include "ops/cuda_kernels.h"
 
-namespace some::cuda {
+namespace some::experts::cuda {
 namespace {
 
 constexpr int threads = 512;
@@ -246,4 +246,4 @@ void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, in
   });
 }
 
-}  // namespace some::cuda
+}  // namespace some::experts::cuda

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "keys/rules.h"
 
-namespace some {
+namespace some::keys {
 namespace {
 
 template <typename T>
@@ -66,4 +66,4 @@ KeySums make_key_sums(Context& ctx, int experts, int top_k, int d_model, bool wi
   return sums;
 }
 
-}  // namespace some
+}  // namespace some::keys

@@ -6,11 +6,12 @@
 #include <span>
 
 #include "base/random.h"
+#include "base/rooms.h"
 #include "keys/settings.h"
 #include "ops/op.h"
 #include "ops/route.h"
 
-namespace some {
+namespace some::keys {
 
 struct KeyState {
   Tensor keys;     // [E, d] master
@@ -91,4 +92,4 @@ inline void update_keys(Context& ctx, KeyState& state, const KeySums& sums, cons
   update_keys(ctx, std::span(&one, 1), settings);
 }
 
-}  // namespace some
+}  // namespace some::keys

@@ -10,7 +10,7 @@
 #include "keys/key_store.h"
 #include "keys/rules.h"
 
-namespace some::cpu {
+namespace some::keys::cpu {
 namespace {
 
 // How many of `items` make a piece that is worth giving to a thread; many pieces where there is much work, because
@@ -209,4 +209,4 @@ void add_key_sums(Context& ctx, std::span<const LayerChoices> layers, const Tens
   }
 }
 
-}  // namespace some::cpu
+}  // namespace some::keys::cpu

@@ -8,7 +8,7 @@
 #include "ops/cuda_kernels.h"
 #include "ops/segment_sums.h"
 
-namespace some::cuda {
+namespace some::keys::cuda {
 namespace {
 
 constexpr int threads = 512;
@@ -414,4 +414,4 @@ void add_key_sums(Context& ctx, std::span<const LayerChoices> layers, const Tens
     add_layers(ctx, layers.subspan(begin, std::min(together, layers.size() - begin)), targets);
 }
 
-}  // namespace some::cuda
+}  // namespace some::keys::cuda

@@ -12,7 +12,7 @@
 #include "keys/key_store.h"
 #include "keys/rules.h"
 
-namespace some::cpu {
+namespace some::keys::cpu {
 namespace {
 
 constexpr std::int64_t kPieceWork = 1 << 15;
@@ -260,4 +260,4 @@ void update_keys(Context& ctx, std::span<const LayerUpdate> layers, const KeySet
   for (const LayerUpdate& layer : layers) update_layer(ctx, *layer.state, *layer.sums, settings, layer.options);
 }
 
-}  // namespace some::cpu
+}  // namespace some::keys::cpu

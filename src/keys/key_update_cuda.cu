@@ -7,7 +7,7 @@
 #include "keys/rules.h"
 #include "ops/cuda_kernels.h"
 
-namespace some::cuda {
+namespace some::keys::cuda {
 namespace {
 
 constexpr int threads = 256;
@@ -388,4 +388,4 @@ void update_keys(Context& ctx, std::span<const LayerUpdate> layers, const KeySet
   }
 }
 
-}  // namespace some::cuda
+}  // namespace some::keys::cuda

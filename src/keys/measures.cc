@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace some {
+namespace some::keys {
 
 double gini(std::vector<double> usage) {
   std::sort(usage.begin(), usage.end());
@@ -60,4 +60,4 @@ std::vector<Clique> frequent_sets(const std::vector<std::int32_t>& indices, int 
   return cliques;
 }
 
-}  // namespace some
+}  // namespace some::keys

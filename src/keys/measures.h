@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::keys {
 
 double gini(std::vector<double> usage);  // 0 when the sum is 0
 double entropy_bits(const std::vector<double>& usage);
@@ -18,4 +20,4 @@ struct Clique {
 // The sets of experts chosen together, most frequent first. indices: [tokens * k].
 std::vector<Clique> frequent_sets(const std::vector<std::int32_t>& indices, int top_k, std::size_t most);
 
-}  // namespace some
+}  // namespace some::keys

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "keys/key_store.h"
 
-namespace some::cuda {
+namespace some::keys::cuda {
 namespace {
 [[noreturn]] void refuse() { failed("{}", why_unavailable()); }
 }  // namespace
@@ -12,4 +12,4 @@ void clear_key_sums(Context&, std::span<KeySums>) { refuse(); }
 void add_key_sums(Context&, std::span<const LayerChoices>, const Tensor*) { refuse(); }
 void update_keys(Context&, std::span<const LayerUpdate>, const KeySettings&) { refuse(); }
 
-}  // namespace some::cuda
+}  // namespace some::keys::cuda

@@ -19,8 +19,9 @@
 #include <cstdint>
 
 #include "base/random.h"
+#include "base/rooms.h"
 
-namespace some {
+namespace some::keys {
 
 // position: the number of the row among the step's positions (SumOptions::first_position + row).
 SOME_HD inline bool takes_part(const RandomStream& stream, double fraction, std::int64_t position) {
@@ -45,4 +46,4 @@ SOME_HD inline double rebirth_noise(const RandomStream& stream, std::int64_t exp
 // Below this a vector is not made longer (spec 3.2).
 inline constexpr double kSmallestLength = 1e-12;
 
-}  // namespace some
+}  // namespace some::keys

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace some {
+namespace some::keys {
 
 double BetaAnneal::at(double progress) const {
   const double p = std::clamp(progress, 0.0, 1.0);
@@ -26,4 +26,4 @@ double BetaAnneal::at(double progress) const {
   return 1.0;
 }
 
-}  // namespace some
+}  // namespace some::keys

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::keys {
 
 enum class Usage { ema, cumulative, flux };
 enum class Constraint { normalize, normalize_used, clamp, free };
@@ -42,4 +44,4 @@ struct KeySettings {
   double update_fraction = 1.0;
 };
 
-}  // namespace some
+}  // namespace some::keys

@@ -14,7 +14,7 @@ extern "C" {
 extern const char some_report_style[], some_report_style_end[], some_report_script[], some_report_script_end[];
 }
 
-namespace some {
+namespace some::lab {
 
 std::string_view report_style() {
   return {some_report_style, static_cast<std::size_t>(some_report_style_end - some_report_style)};
@@ -23,4 +23,4 @@ std::string_view report_script() {
   return {some_report_script, static_cast<std::size_t>(some_report_script_end - some_report_script)};
 }
 
-}  // namespace some
+}  // namespace some::lab

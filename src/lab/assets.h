@@ -3,9 +3,11 @@
 
 #include <string_view>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::lab {
 
 std::string_view report_style();
 std::string_view report_script();  // empty where the program was built without node
 
-}  // namespace some
+}  // namespace some::lab

@@ -8,7 +8,7 @@
 
 #include "study/projection.h"
 
-namespace some {
+namespace some::lab {
 namespace {
 
 using nlohmann::json;
@@ -308,4 +308,4 @@ Chart dots_chart(const std::string& id, const std::string& title, const std::vec
   return {id, title, note, spec};
 }
 
-}  // namespace some
+}  // namespace some::lab

@@ -3,10 +3,11 @@
 
 #include <vector>
 
+#include "base/rooms.h"
 #include "lab/document.h"
 #include "lab/groups.h"
 
-namespace some {
+namespace some::lab {
 
 // Loss of training and validation over the steps of a run, other seeds and the published numbers beside it.
 Chart loss_chart(const RunGroup& group);
@@ -26,4 +27,4 @@ Chart comparison_chart(const std::string& id, const std::string& title, const st
 // The final loss over real tokens of several experiments, a dot a run.
 Chart dots_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups);
 
-}  // namespace some
+}  // namespace some::lab

@@ -8,7 +8,7 @@
 
 #include "study/svg.h"
 
-namespace some {
+namespace some::lab {
 namespace {
 
 using Kind = Block::Kind;
@@ -359,4 +359,4 @@ std::string write_html(const Document& document, std::string_view style, std::st
   return out + "</body>\n</html>\n";
 }
 
-}  // namespace some
+}  // namespace some::lab

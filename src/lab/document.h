@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::lab {
 
 // A piece of running text. Text of any origin may stand in it: each writer escapes for its format.
 struct Span {
@@ -111,4 +113,4 @@ std::string escape_markdown(std::string_view text);
 // A line of eight block heights: how a series goes, in text. Numbers that are not finite are left blank.
 std::string small_bars(const std::vector<double>& values, std::size_t width = 24);
 
-}  // namespace some
+}  // namespace some::lab

@@ -9,7 +9,7 @@
 #include "lab/scale.h"
 #include "train/recipe_toml.h"
 
-namespace some {
+namespace some::lab {
 namespace fs = std::filesystem;
 namespace {
 
@@ -88,4 +88,4 @@ std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<Fou
   return groups;
 }
 
-}  // namespace some
+}  // namespace some::lab

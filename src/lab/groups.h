@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "lab/history.h"
 #include "lab/series.h"
 
-namespace some {
+namespace some::lab {
 
 struct RunGroup {
   std::string name;    // "a4", "a4@0.05", or the folder of a run that is not the lab's
@@ -46,4 +47,4 @@ std::optional<double> final_headline(const RunHistory& run);
 // Groups in the order of the index; runs of no recipe of the index come last, by name.
 std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<FoundRun>& runs);
 
-}  // namespace some
+}  // namespace some::lab

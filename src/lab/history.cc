@@ -15,7 +15,7 @@
 #include "train/run.h"
 #include "train/schedule.h"
 
-namespace some {
+namespace some::lab {
 namespace fs = std::filesystem;
 namespace {
 
@@ -207,4 +207,4 @@ std::vector<std::vector<double>> read_last_usage(const std::string& folder) {
   return usage;
 }
 
-}  // namespace some
+}  // namespace some::lab

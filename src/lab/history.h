@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "lab/runs.h"
 #include "train/recipe.h"
 
-namespace some {
+namespace some::lab {
 
 struct TrainPoint {
   std::int64_t step = 0;
@@ -79,4 +80,4 @@ std::vector<KeySnapshot> read_keys(const std::string& folder, std::size_t layer,
 // Usage of every layer at the last saved positions; empty when none were saved.
 std::vector<std::vector<double>> read_last_usage(const std::string& folder);
 
-}  // namespace some
+}  // namespace some::lab

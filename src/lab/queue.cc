@@ -12,7 +12,7 @@
 #include "train/run.h"
 #include "train/run_lock.h"
 
-namespace some {
+namespace some::lab {
 namespace fs = std::filesystem;
 namespace {
 
@@ -205,4 +205,4 @@ std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const Que
   return entries;
 }
 
-}  // namespace some
+}  // namespace some::lab

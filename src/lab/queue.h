@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "lab/runs.h"
 #include "lab/series.h"
 #include "train/trainer.h"
 
-namespace some {
+namespace some::lab {
 
 struct LabOptions {
   std::string runs = "lab";  // folder of the run folders
@@ -53,4 +54,4 @@ struct QueueHooks {
 
 std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const QueueHooks& hooks);
 
-}  // namespace some
+}  // namespace some::lab

@@ -9,7 +9,7 @@
 #include "lab/report_parts.h"
 #include "train/recipe_schema.h"
 
-namespace some {
+namespace some::lab {
 namespace fs = std::filesystem;
 namespace {
 
@@ -109,4 +109,4 @@ Report make_report(const SeriesIndex& index, const std::vector<std::string>& nam
   return {write_html(document, report_style(), report_script()), write_markdown(document), runs.size()};
 }
 
-}  // namespace some
+}  // namespace some::lab

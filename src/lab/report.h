@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "lab/series.h"
 
-namespace some {
+namespace some::lab {
 
 struct ReportOptions {
   std::string runs = "lab";  // folder of the run folders
@@ -26,4 +27,4 @@ struct Report {
 // that is none of these, or a report without a single run, is bad input.
 Report make_report(const SeriesIndex& index, const std::vector<std::string>& names, const ReportOptions& options);
 
-}  // namespace some
+}  // namespace some::lab

@@ -5,12 +5,13 @@
 
 #include <vector>
 
+#include "base/rooms.h"
 #include "lab/document.h"
 #include "lab/groups.h"
 #include "lab/samples.h"
 #include "lab/series.h"
 
-namespace some {
+namespace some::lab {
 
 // Plain words on what the numbers mean; only what concerns these runs.
 void add_reading_guide(Document& document, const std::vector<RunGroup>& groups);
@@ -38,4 +39,4 @@ std::string duration(double seconds);  // "28.0 s", "4.4 min", "1.2 h"
 
 inline constexpr const char* reasons_id = "why";
 
-}  // namespace some
+}  // namespace some::lab

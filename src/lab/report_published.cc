@@ -6,7 +6,7 @@
 #include "lab/report_parts.h"
 #include "train/recipe_schema.h"
 
-namespace some {
+namespace some::lab {
 namespace {
 
 struct ComparedMeasure {
@@ -221,4 +221,4 @@ void add_published_numbers(Document& document, const SeriesIndex& index, const s
   document.end_fold();
 }
 
-}  // namespace some
+}  // namespace some::lab

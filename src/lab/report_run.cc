@@ -8,7 +8,7 @@
 #include "lab/charts.h"
 #include "lab/report_parts.h"
 
-namespace some {
+namespace some::lab {
 namespace {
 
 std::string epoch_text(double epoch) {
@@ -317,4 +317,4 @@ void add_run(Document& document, const RunGroup& group, const RunSamples& sample
   add_samples(document, group, samples);
 }
 
-}  // namespace some
+}  // namespace some::lab

@@ -7,7 +7,7 @@
 #include "lab/charts.h"
 #include "lab/report_parts.h"
 
-namespace some {
+namespace some::lab {
 namespace {
 
 struct Claim {
@@ -422,4 +422,4 @@ void add_reasons(Document& document) {
   });
 }
 
-}  // namespace some
+}  // namespace some::lab

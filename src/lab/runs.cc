@@ -11,7 +11,7 @@
 #include "lab/scale.h"
 #include "train/run.h"
 
-namespace some {
+namespace some::lab {
 namespace fs = std::filesystem;
 namespace {
 
@@ -116,4 +116,4 @@ void write_identity(const std::string& folder, const LabIdentity& identity, cons
                     stored.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
-}  // namespace some
+}  // namespace some::lab

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::lab {
 
 // What a lab run is, beside its resolved recipe. Kept in RUN/lab.json; for a folder without one it is read from the
 // folder's name: RECIPE[@SCALE][-seedN].
@@ -43,4 +45,4 @@ std::vector<FoundRun> find_runs(const std::string& folder);
 
 void write_identity(const std::string& folder, const LabIdentity& identity, const std::string& failure = "");
 
-}  // namespace some
+}  // namespace some::lab

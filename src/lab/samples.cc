@@ -11,7 +11,7 @@
 #include "train/checkpoint.h"
 #include "train/run.h"
 
-namespace some {
+namespace some::lab {
 namespace fs = std::filesystem;
 namespace {
 
@@ -127,4 +127,4 @@ RunSamples sample_run(const RunHistory& run, const std::string& device) {
   return samples;
 }
 
-}  // namespace some
+}  // namespace some::lab

@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "lab/history.h"
 
-namespace some {
+namespace some::lab {
 
 struct Sample {
   std::string prompt;
@@ -33,4 +34,4 @@ struct RunSamples {
 // `skipped`.
 RunSamples sample_run(const RunHistory& run, const std::string& device);
 
-}  // namespace some
+}  // namespace some::lab

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace some {
+namespace some::lab {
 namespace {
 
 // value * factor, rounded to a multiple of `unit`, not below `floor` and not above the value itself.
@@ -100,4 +100,4 @@ std::string scaled_name(const std::string& name, double factor) {
   return factor == 1 ? name : fmt::format("{}@{}", name, factor);
 }
 
-}  // namespace some
+}  // namespace some::lab

@@ -3,9 +3,10 @@
 
 #include <string>
 
+#include "base/rooms.h"
 #include "train/recipe.h"
 
-namespace some {
+namespace some::lab {
 
 // The recipe shrunk by F (0 < F <= 1; 1 changes nothing), a pure function of both. About F of the stories are read in
 // about F^0.4 of the steps by a model of about F^0.6 of the width:
@@ -29,4 +30,4 @@ Recipe scale_recipe(const Recipe& recipe, double factor);
 // "a4" at 0.05 -> "a4@0.05": scaled runs never share a folder with full ones. "a4" at 1.
 std::string scaled_name(const std::string& name, double factor);
 
-}  // namespace some
+}  // namespace some::lab

@@ -8,7 +8,7 @@
 #include "train/recipe_schema.h"
 #include "train/recipe_toml.h"
 
-namespace some {
+namespace some::lab {
 
 namespace {
 
@@ -142,4 +142,4 @@ SeriesIndex load_series_index(const std::string& path) {
   return index;
 }
 
-}  // namespace some
+}  // namespace some::lab

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::lab {
 
 struct Series {
   std::string name;
@@ -29,4 +31,4 @@ struct SeriesIndex {
 // Unknown keys, missing recipe files and names given twice are bad input with file and line.
 SeriesIndex load_series_index(const std::string& path);
 
-}  // namespace some
+}  // namespace some::lab

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace some {
+namespace some::model {
 
 ParameterCounts count_parameters(const ModelConfig& config) {
   const std::int64_t d = config.d_model, f = config.d_ffn, experts = config.experts, vocab = config.vocab;
@@ -141,4 +141,4 @@ void check_config(const ModelConfig& config) {
   }
 }
 
-}  // namespace some
+}  // namespace some::model

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <string>
 
+#include "base/rooms.h"
 #include "keys/settings.h"
 
-namespace some {
+namespace some::model {
 
 enum class Norm { post, pre };
 enum class Position { sinusoidal, rope };
@@ -64,4 +65,4 @@ ParameterCounts count_parameters(const ModelConfig& config);  // spec 2, "Parame
 // begins with the recipe key at fault, so that the recipe reader can put file and line before it.
 void check_config(const ModelConfig& config);
 
-}  // namespace some
+}  // namespace some::model

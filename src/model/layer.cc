@@ -4,7 +4,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 
-namespace some {
+namespace some::model {
 
 AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
                                       const Tensor& positions, const Sequences& sequences) {
@@ -211,4 +211,4 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
   return dquery_below;
 }
 
-}  // namespace some
+}  // namespace some::model

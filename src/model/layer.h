@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/context.h"
+#include "base/rooms.h"
 #include "experts/library.h"
 #include "keys/key_store.h"
 #include "model/config.h"
@@ -12,7 +13,7 @@
 #include "ops/param.h"
 #include "ops/route.h"
 
-namespace some {
+namespace some::model {
 
 // What one layer owns. Which parts are present depends on the configuration.
 struct Layer {
@@ -94,4 +95,4 @@ void attention_layer_backward(Context& ctx, const ModelConfig& config, const Lay
 NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight,
                             const Param& bias);
 
-}  // namespace some
+}  // namespace some::model

@@ -11,7 +11,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 
-namespace some {
+namespace some::model {
 namespace {
 
 Tensor to_device(Context& ctx, const std::vector<std::int32_t>& values) {
@@ -467,7 +467,7 @@ void Model::clear_gradients() {
   fill(*ctx_, 0, auxiliary_loss_);
 }
 
-void Model::clear_key_sums() { some::clear_key_sums(*ctx_, key_sums_); }
+void Model::clear_key_sums() { keys::clear_key_sums(*ctx_, key_sums_); }
 
 void Model::update_key_stores(std::int64_t step, double progress) {
   const KeySettings& settings = config_.keys;
@@ -504,4 +504,4 @@ void Model::count_key_update() {
   for (Layer& layer : layers_) layer.keys.steps += layer_learns(layer.index);
 }
 
-}  // namespace some
+}  // namespace some::model

@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "base/context.h"
+#include "base/rooms.h"
 #include "data/batch.h"
 #include "model/config.h"
 #include "model/layer.h"
 #include "model/parameters.h"
 
-namespace some {
+namespace some::model {
 
 // A batch on the context's device. Memory comes from the arena: it lives until the arena is reset.
 struct DeviceBatch {
@@ -121,4 +122,4 @@ class Model {
   Tensor auxiliary_loss_;
 };
 
-}  // namespace some
+}  // namespace some::model

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace some {
+namespace some::model {
 
 double attention_pairs(const ModelConfig& config, const Batch& batch) {
   double pairs = 0;
@@ -91,4 +91,4 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   return out;
 }
 
-}  // namespace some
+}  // namespace some::model

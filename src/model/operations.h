@@ -5,10 +5,11 @@
 
 #include <cstdint>
 
+#include "base/rooms.h"
 #include "data/batch.h"
 #include "model/config.h"
 
-namespace some {
+namespace some::model {
 
 struct OperationCount {
   double forward = 0;
@@ -30,4 +31,4 @@ struct MemoryEstimate {
 };
 MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf16, bool training);
 
-}  // namespace some
+}  // namespace some::model

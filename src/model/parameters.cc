@@ -6,7 +6,7 @@
 #include "base/threads.h"
 #include "ops/elementwise.h"
 
-namespace some {
+namespace some::model {
 namespace {
 
 // Tensors begin at multiples of this many elements, so that every view is aligned for vector loads in every precision.
@@ -86,4 +86,4 @@ void ParameterStore::refresh_compute(Context& ctx) {
   if (compute.raw() != value.raw()) convert(ctx, value, compute);
 }
 
-}  // namespace some
+}  // namespace some::model

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "base/context.h"
+#include "base/rooms.h"
 #include "ops/param.h"
 
-namespace some {
+namespace some::model {
 
 // How a parameter's first values are drawn (spec 2, "Initial values"); each from its own stream, named like the
 // parameter.
@@ -51,4 +52,4 @@ class ParameterStore {
   std::int64_t parameters_ = 0;
 };
 
-}  // namespace some
+}  // namespace some::model

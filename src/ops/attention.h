@@ -2,9 +2,10 @@
 // when causal, only to those not behind it. S x S weights are never stored.
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/op.h"
 
-namespace some {
+namespace some::ops {
 
 struct Sequences {
   Tensor offsets;            // i32 [B+1]: sequence s holds tokens offsets[s] .. offsets[s+1]-1
@@ -39,4 +40,4 @@ SOME_OP(void, attention_cached,
          Tensor& out),
         (ctx, qkv, slots, positions, heads, cache, out))
 
-}  // namespace some
+}  // namespace some::ops

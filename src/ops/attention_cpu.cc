@@ -8,7 +8,7 @@
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 // Scores exist for one block of queries against one block of keys at a time. A key block is a whole number of query
@@ -243,4 +243,4 @@ void attention_cached(Context& ctx, const Tensor& qkv, const Tensor& slots, cons
   with_precision(ctx, [&](auto zero) { cached<decltype(zero)>(qkv, slots, positions, heads, cache, out); });
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

@@ -6,7 +6,7 @@
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_state.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 // delta[head, t] = dout . out over the head's columns; eight lanes each, so that neighbours read neighbouring bytes.
@@ -236,4 +236,4 @@ void attention_cached(Context& ctx, const Tensor& qkv, const Tensor& slots, cons
   });
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -8,7 +8,7 @@
 #include "ops/route.h"
 #include "ops/support_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 constexpr std::int64_t row_grain = 128;
@@ -115,4 +115,4 @@ void entropy_band_loss(Context& ctx, const Tensor& gates, const Tensor* targets,
       ctx, [&](auto zero) { entropy_band<decltype(zero)>(gates, targets, low, high, coefficient, dgates, loss); });
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

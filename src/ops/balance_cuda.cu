@@ -3,7 +3,7 @@
 #include "ops/cuda_kernels.h"
 #include "ops/route.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int threads = 256;
@@ -156,4 +156,4 @@ void entropy_band_loss(Context& ctx, const Tensor& gates, const Tensor* targets,
   SOME_CUDA_LAUNCHED();
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -1,9 +1,10 @@
 // Sums over the rows of a matrix, in two stages and a fixed order: the gradients of biases and norms. CUDA only.
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/cuda_kernels.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 // Room for `count` partial sums that add_partials will be given before anyone asks for room again: from the context's
 // arena or, while sums are held (ops/held_sums.h), where they can stay until they are added up.
@@ -29,4 +30,4 @@ void gelu_backward_with_sums(Context& ctx, const void* pre, void* dy, DType type
 // y = x in bf16.
 void convert_to_bf16(Context& ctx, const float* x, __nv_bfloat16* y, std::int64_t count);
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -6,7 +6,7 @@
 #include "ops/cuda_launch.cuh"
 #include "ops/held_sums.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int threads = 256;
@@ -338,4 +338,4 @@ void convert_to_bf16(Context& ctx, const float* x, __nv_bfloat16* y, std::int64_
   SOME_CUDA_LAUNCHED();
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -7,10 +7,11 @@
 // operand loaded from shared memory.
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_primitives.cuh"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 struct AttentionArguments {
   const void* qkv;
@@ -499,4 +500,4 @@ __global__ void __launch_bounds__(attention_threads)
   store_head_rows<kHead, kBlocks>(dq, scales, result, stride, first + warp_row, length, arguments.head_size, lane);
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -2,9 +2,10 @@
 // lane a column. Verification, generation, and head sizes the tensor cores cannot take.
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/cuda_attention.cuh"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 inline constexpr int plain_head_limit = 256;
 inline constexpr int plain_columns = plain_head_limit / 32;
@@ -157,4 +158,4 @@ __global__ void __launch_bounds__(128)
   store(dv, 1.f, 2);
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

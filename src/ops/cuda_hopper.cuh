@@ -6,9 +6,10 @@
 
 #include <cstdint>
 
+#include "base/rooms.h"
 #include "ops/cuda_primitives.cuh"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -142,4 +143,4 @@ __device__ __forceinline__ void store_shared(std::uint32_t address, const uint4&
 
 #endif
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -9,9 +9,10 @@
 
 #include "base/context.h"
 #include "base/error.h"
+#include "base/rooms.h"
 #include "ops/cuda_state.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 inline constexpr int warp_size = 32;
 inline constexpr unsigned full_warp = 0xFFFFFFFFu;
@@ -217,4 +218,4 @@ __device__ __forceinline__ float gelu_slope(float x) {
   }
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -7,9 +7,10 @@
 #include <utility>
 
 #include "base/context.h"
+#include "base/rooms.h"
 #include "ops/cuda_state.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 // The first thing such a kernel does, before it touches any memory another kernel writes or reads: waits until the
 // kernel before has ended and its results can be read; then lets the next one be put in place. As every kernel of a
@@ -38,4 +39,4 @@ void launch_behind(const Context& ctx, void (*kernel)(Parameters...), dim3 block
   SOME_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...));
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 
-namespace some::cuda {
+#include "base/rooms.h"
+
+namespace some::ops::cuda {
 
 using bf16 = __nv_bfloat16;
 
@@ -163,4 +165,4 @@ __device__ __forceinline__ void transpose_quad(std::uint32_t (&r)[4], int lane) 
   }
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

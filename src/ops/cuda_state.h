@@ -3,9 +3,10 @@
 
 #include "base/context.h"
 #include "base/cuda_state.h"
+#include "base/rooms.h"
 #include "base/tensor.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 // A matrix in memory, row by row; `transposed` uses it as its transpose.
 struct MatrixView {
@@ -20,4 +21,4 @@ struct MatrixView {
 void matmul(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, MatrixView first, MatrixView second,
             void* result, DType result_type, bool add, const void* bias = nullptr);
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

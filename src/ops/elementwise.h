@@ -3,9 +3,10 @@
 
 #include <span>
 
+#include "base/rooms.h"
 #include "ops/op.h"
 
-namespace some {
+namespace some::ops {
 
 SOME_OP(void, add_into, (Context & ctx, const Tensor& x, Tensor& y),
         (ctx, x, y))  // y += x; same shape; types may differ (compute/master)
@@ -26,4 +27,4 @@ inline void add_counts(Context& ctx, const Tensor& counts, const Tensor& total) 
   add_counts(ctx, std::span(&counts, 1), std::span(&total, 1));
 }
 
-}  // namespace some
+}  // namespace some::ops

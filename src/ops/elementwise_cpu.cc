@@ -6,7 +6,7 @@
 #include "ops/elementwise.h"
 #include "ops/support_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 constexpr std::int64_t grain = 16384;
@@ -151,4 +151,4 @@ void add_counts(Context&, std::span<const Tensor> counts, std::span<const Tensor
   }
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

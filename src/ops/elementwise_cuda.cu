@@ -5,7 +5,7 @@
 #include "ops/cuda_kernels.h"
 #include "ops/elementwise.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int threads = 256;
@@ -201,4 +201,4 @@ void add_counts(Context& ctx, std::span<const Tensor> counts, std::span<const Te
   }
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

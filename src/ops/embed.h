@@ -1,10 +1,11 @@
 // Token embedding with positions (spec 2, "Input").
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/op.h"
 #include "ops/param.h"
 
-namespace some {
+namespace some::ops {
 
 // out[t] = sqrt(d) * embed[tokens[t]] + PE[positions[t]] (the second term only when `sinusoidal`).
 // tokens, positions: i32 [T]; out: [T, d] compute.
@@ -17,4 +18,4 @@ SOME_OP(void, embed_forward,
 SOME_OP(void, embed_backward, (Context & ctx, const Tensor& tokens, const Tensor& dout, const Param& embed),
         (ctx, tokens, dout, embed))
 
-}  // namespace some
+}  // namespace some::ops

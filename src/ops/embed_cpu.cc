@@ -5,7 +5,7 @@
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 void check_tokens(const std::int32_t* tokens, std::int64_t count, std::int64_t vocabulary) {
@@ -86,4 +86,4 @@ void embed_backward(Context& ctx, const Tensor& tokens, const Tensor& dout, cons
   with_precision(ctx, [&](auto zero) { backward<decltype(zero)>(tokens, dout, embed); });
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

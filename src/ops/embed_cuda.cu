@@ -6,7 +6,7 @@
 #include "ops/embed.h"
 #include "ops/segment_sums.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int threads = 128;
@@ -91,4 +91,4 @@ void embed_backward(Context& ctx, const Tensor& tokens, const Tensor& dout, cons
                    static_cast<float>(std::sqrt(static_cast<double>(d))));
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

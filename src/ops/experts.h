@@ -1,10 +1,11 @@
 // The mixture of experts itself: choices sorted by expert, then two products an expert (spec 3.5).
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/op.h"
 #include "ops/param.h"
 
-namespace some {
+namespace some::ops {
 
 struct DispatchPlan {
   Tensor order;    // i32 [T*k]: the choices t*k+i sorted by expert, and within an expert by t*k+i
@@ -59,4 +60,4 @@ SOME_OP(void, lora_merge, (Context & ctx, const Tensor& frozen, const Tensor& a,
 // a.grad += B^T dW, b.grad += dW A^T; dw: [E, out, in] master.
 SOME_OP(void, lora_project, (Context & ctx, const Tensor& dw, const Param& a, const Param& b), (ctx, dw, a, b))
 
-}  // namespace some
+}  // namespace some::ops

@@ -6,7 +6,7 @@
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 // A piece of work: some of the choices of one expert. Large enough for its products to run at full speed, small enough
@@ -244,4 +244,4 @@ void lora_project(Context& ctx, const Tensor& dw, const Param& a, const Param& b
   });
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

@@ -11,7 +11,7 @@
 #include "ops/experts.h"
 #include "ops/grouped_gemm.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 unsigned blocks_for(std::int64_t work, int threads) { return static_cast<unsigned>((work + threads - 1) / threads); }
@@ -339,4 +339,4 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   }
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

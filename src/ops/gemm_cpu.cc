@@ -11,7 +11,7 @@
 
 #include "ops/gemm_own_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 using Sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, float, const float*, std::int64_t,
@@ -169,4 +169,4 @@ template void gemm_own(const Product<double>&);
 template void gemm_batch(const std::vector<Product<float>>&);
 template void gemm_batch(const std::vector<Product<double>>&);
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

@@ -10,9 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "base/threads.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 
 template <typename T>
 struct Product {
@@ -92,4 +93,4 @@ std::string gemm_description();  // for the user: which library, or why not
 // threading on threads() threads (our own kernel's rate where there is no oneDNN): the yardstick for everything else.
 double machine_gemm_rate(std::int64_t m, std::int64_t n, std::int64_t k, double seconds);
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

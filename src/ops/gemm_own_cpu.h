@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/rooms.h"
 #include "ops/gemm_cpu.h"
 #include "ops/support_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 
 // Bytes of a vector register, and the rows of C kept in registers (two vectors wide).
 template <int Bytes, int Rows>
@@ -98,4 +99,4 @@ template <typename T, typename Block>
   }
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

@@ -2,7 +2,7 @@
 #include "ops/grouped_gemm.h"
 #include "ops/grouped_gemm_kernel.cuh"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
@@ -226,4 +226,4 @@ void dense_gelu_bf16(Context& ctx, const void* x, const void* weight, const floa
   grouped_product(ctx, product);
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

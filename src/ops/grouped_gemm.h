@@ -4,10 +4,11 @@
 
 #include <cstdint>
 
+#include "base/rooms.h"
 #include "ops/cuda_state.h"
 #include "ops/experts.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 // Rows are worked on in tiles of this height, never across two groups.
 inline constexpr int tile_rows = 128;
@@ -84,4 +85,4 @@ void grouped_outer(Context& ctx, const GroupedOuter& outer);
 void dense_gelu_bf16(Context& ctx, const void* x, const void* weight, const float* bias, std::int64_t rows,
                      std::int64_t in, std::int64_t out, void* pre, void* y);
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

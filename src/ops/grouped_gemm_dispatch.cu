@@ -7,7 +7,7 @@
 #include "ops/experts.h"
 #include "ops/grouped_gemm.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 // counts[e, chunk]: how many choices of this chunk fell on e.
@@ -175,4 +175,4 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts) {
   return plan;
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -18,7 +18,7 @@
 #include "ops/grouped_gemm_hopper_finish.cuh"
 #include "ops/grouped_gemm_hopper_load.cuh"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int stage_bytes = a_bytes + b_bytes;
@@ -258,4 +258,4 @@ void launch_warpgroup(Context& ctx, const GroupedProduct& product) {
   return product.gather == 0 ? launch_load<Load::rows>(ctx, product) : launch_load<Load::copies>(ctx, product);
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

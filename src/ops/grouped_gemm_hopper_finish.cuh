@@ -2,10 +2,11 @@
 // few KiB of shared memory of its own, so that global memory is read and written in whole 128-byte lines.
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/cuda_hopper.cuh"
 #include "ops/grouped_gemm_kernel.cuh"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 // 16 rows of 64 columns; 16-byte pieces permuted by row against bank conflicts.
 inline constexpr int staging_bytes = 16 * 128;
@@ -298,4 +299,4 @@ struct WarpTile {
 
 #endif
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

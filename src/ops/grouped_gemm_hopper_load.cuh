@@ -1,10 +1,11 @@
 // How Hopper's grouped products get their operands: sizes of a stage, and the copy engine's view of the matrices.
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/cuda_hopper.cuh"
 #include "ops/grouped_gemm_kernel.cuh"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 inline constexpr int block_columns = 128;
 inline constexpr int block_depth = 64;  // 128 bytes of bf16: one row of the 128-byte permutation
@@ -104,4 +105,4 @@ inline CUtensorMap describe_matrices(const GroupedProduct& product) {
   }
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

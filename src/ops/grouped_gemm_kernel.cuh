@@ -1,10 +1,11 @@
 // What the grouped product's kernels share: their arguments, and what happens to a finished tile.
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/cuda_primitives.cuh"
 #include "ops/grouped_gemm.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 struct ProductArguments {
   const void* a;
@@ -157,4 +158,4 @@ void launch_warpgroup(Context& ctx, const GroupedProduct& product);
 // Returns false where its kernels cannot make the product.
 bool launch_resident(Context& ctx, const GroupedProduct& product);
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -4,7 +4,7 @@
 #include "ops/cuda_state.h"
 #include "ops/experts.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 template <typename T>
@@ -77,4 +77,4 @@ void lora_project(Context& ctx, const Tensor& dw, const Param& a, const Param& b
   SOME_CUDA_LAUNCHED();
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

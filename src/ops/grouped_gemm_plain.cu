@@ -2,7 +2,7 @@
 // cannot take. A tile of 128x64 in 256 threads reads (128 + 64) * 16 numbers for 128 * 64 * 16 multiply-adds.
 #include "ops/grouped_gemm_kernel.cuh"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int block_columns = 64;
@@ -117,4 +117,4 @@ void launch_plain(Context& ctx, const GroupedProduct& product) {
   SOME_CUDA_LAUNCHED();
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -21,7 +21,7 @@
 #include "ops/grouped_gemm_hopper_finish.cuh"
 #include "ops/grouped_gemm_hopper_load.cuh"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int most_steps = 8;
@@ -335,4 +335,4 @@ bool launch_resident(Context& ctx, const GroupedProduct& product) {
   return true;
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

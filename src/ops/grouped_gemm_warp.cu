@@ -3,7 +3,7 @@
 // multiprocessor.
 #include "ops/grouped_gemm_kernel.cuh"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int block_columns = 128;
@@ -135,4 +135,4 @@ void launch_warp(Context& ctx, const GroupedProduct& product) {
   }
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

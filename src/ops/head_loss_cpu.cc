@@ -6,7 +6,7 @@
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 // Logits exist for this many elements at most (32 MB in float), in rows enough for fast products.
@@ -78,4 +78,4 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
   with_precision(ctx, [&](auto zero) { loss_of<decltype(zero)>(ctx, h, weight, bias, targets, scale, nll, dh); });
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

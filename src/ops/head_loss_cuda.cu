@@ -7,7 +7,7 @@
 #include "ops/cuda_kernels.h"
 #include "ops/head_loss.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int threads = 512;
@@ -223,4 +223,4 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
   });
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

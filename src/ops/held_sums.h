@@ -2,9 +2,10 @@
 // wait, so that those of many layers are one launch: such gradients are complete only after its finish().
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/op.h"
 
-namespace some {
+namespace some::ops {
 
 SOME_OP(void, hold_sums, (Context & ctx), (ctx))
 SOME_OP(void, finish_sums, (Context & ctx), (ctx))
@@ -24,4 +25,4 @@ class SumsHeld {
   Context& ctx_;
 };
 
-}  // namespace some
+}  // namespace some::ops

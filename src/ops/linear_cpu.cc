@@ -3,7 +3,7 @@
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 // y = x W^T + b, and finish(row, column_begin, column_end) for each row of a tile while it is in the cache.
@@ -80,4 +80,4 @@ void linear_gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy, const Ten
   });
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

@@ -5,7 +5,7 @@
 #include "ops/cuda_launch.cuh"
 #include "ops/linear.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int threads = 256;
@@ -88,4 +88,4 @@ void linear_gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy, const Ten
   cuda::linear_backward(ctx, dy, x, weight, Param(), dx, into);
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdint>
 
-namespace some::cpu {
+#include "base/rooms.h"
+
+namespace some::ops::cpu {
 
 // e^x to 2 units in the last place; 0 below the smallest normal number; NaN stays NaN.
 inline float exp_of(float x) {
@@ -115,4 +117,4 @@ void softmax(T* x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) x[i] *= scale;
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

@@ -6,7 +6,7 @@
 #include "ops/cuda_kernels.h"
 #include "ops/cuda_state.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 cudaDataType_t blas_type(DType type) {
@@ -167,4 +167,4 @@ void matmul(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, Matrix
   SOME_CUBLAS_CHECK(status);
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -12,7 +12,7 @@
 #include "ops/optimizer.h"
 #include "ops/route.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 [[noreturn]] void refuse() { failed("{}", why_unavailable()); }
 }  // namespace
@@ -94,4 +94,4 @@ void exponential(Context&, const Tensor&, Tensor&) { refuse(); }
 void multiply_add(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
 void add_counts(Context&, std::span<const Tensor>, std::span<const Tensor>) { refuse(); }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

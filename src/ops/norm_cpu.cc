@@ -4,7 +4,7 @@
 #include "ops/norm.h"
 #include "ops/support_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 constexpr double epsilon = 1e-5;
@@ -111,4 +111,4 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
       ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, sum, mean, rstd, weight, bias, extra, dsum, copy); });
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

@@ -8,7 +8,7 @@
 #include "ops/cuda_launch.cuh"
 #include "ops/norm.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr float epsilon = 1e-5f;
@@ -334,4 +334,4 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
   });
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

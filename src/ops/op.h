@@ -1,9 +1,11 @@
-// One operation, two implementations. SOME_OP(result, name, (parameters), (arguments)) declares some::cpu::name (in
-// x_cpu.cc, the readable truth), some::cuda::name (in x_cuda.cu, the fast one; no_cuda.cc stands in without a CUDA
-// compiler), and some::name, which picks by the context's device. The first parameter is always `Context& ctx`.
+// One operation, two implementations. SOME_OP(result, name, (parameters), (arguments)) declares, inside the room where it
+// stands, cpu::name (in x_cpu.cc, the readable truth), cuda::name (in x_cuda.cu, the fast one; no_cuda.cc stands in
+// without a CUDA compiler), and name itself, which picks by the context's device. The first parameter is always
+// `Context& ctx`.
 #pragma once
 
 #include "base/context.h"
+#include "base/rooms.h"
 
 #define SOME_OP(result, name, parameters, arguments) \
   namespace cpu {                                    \

@@ -4,9 +4,10 @@
 #include <array>
 #include <cmath>
 
+#include "base/rooms.h"
 #include "ops/op.h"
 
-namespace some {
+namespace some::ops {
 
 // norm[0] = Euclidean length of the flat gradient; master [1], stays on the device. Summed in a fixed order.
 SOME_OP(void, gradient_norm, (Context & ctx, const Tensor& grad, Tensor& norm), (ctx, grad, norm))
@@ -35,4 +36,4 @@ SOME_OP(void, adamw_step,
          const Tensor& norm, const AdamSettings& settings),
         (ctx, value, compute, grad, first, second, norm, settings))
 
-}  // namespace some
+}  // namespace some::ops

@@ -8,7 +8,7 @@
 #include "ops/optimizer.h"
 #include "ops/support_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 constexpr std::int64_t grain = 16384;
@@ -104,4 +104,4 @@ void adamw_step(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad
   with_precision(ctx, [&](auto zero) { step_of<decltype(zero)>(value, compute, grad, first, second, norm, settings); });
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

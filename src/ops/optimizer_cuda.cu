@@ -5,7 +5,7 @@
 #include "ops/cuda_kernels.h"
 #include "ops/optimizer.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int threads = 256;
@@ -128,4 +128,4 @@ void adamw_step(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad
   });
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -2,9 +2,10 @@
 // gradient, and the optimizer's), so that the optimizer is one pass; these are views into them.
 #pragma once
 
+#include "base/rooms.h"
 #include "base/tensor.h"
 
-namespace some {
+namespace some::ops {
 
 struct Param {
   Tensor value;    // master precision
@@ -13,4 +14,4 @@ struct Param {
   explicit operator bool() const { return static_cast<bool>(value); }
 };
 
-}  // namespace some
+}  // namespace some::ops

@@ -4,8 +4,9 @@
 #include <cstdint>
 
 #include "base/random.h"
+#include "base/rooms.h"
 
-namespace some {
+namespace some::ops {
 
 // Fills chosen[0..k-1] with distinct experts for token id `token`, in random order: a random subset by Floyd's method,
 // then a shuffle. Needs no memory but the result; k <= experts.
@@ -34,4 +35,4 @@ SOME_HD inline void choose_experts(std::uint64_t seed, int layer, std::int32_t t
   }
 }
 
-}  // namespace some
+}  // namespace some::ops

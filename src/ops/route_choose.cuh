@@ -2,9 +2,10 @@
 // places.
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/cuda_kernels.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 // Numbers in the order of the scores; a score that is not a number counts as the lowest, and 0 stands below all of
 // them.
@@ -66,4 +67,4 @@ __device__ __forceinline__ void choose_row(const float* line, int experts, int k
   }
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -9,7 +9,7 @@
 #include "ops/route.h"
 #include "ops/support_cpu.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 constexpr double shortest = 1e-12;  // spec 3.2
@@ -205,4 +205,4 @@ void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, 
   });
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

@@ -8,7 +8,7 @@
 #include "ops/route_choose.cuh"
 #include "ops/route_product.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr float shortest = 1e-12f;  // spec 3.2
@@ -360,4 +360,4 @@ void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, 
   SOME_CUDA_LAUNCHED();
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -15,7 +15,7 @@
 #include "ops/route_choose.cuh"
 #include "ops/route_product.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int threads = 256, warps = threads / warp_size;
@@ -293,4 +293,4 @@ void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, co
     four ? launch<8, 4>(ctx, product) : launch<8, 2>(ctx, product);
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -1,9 +1,10 @@
 // Scores and choice of experts in one kernel, for models whose other products are in bf16.
 #pragma once
 
+#include "base/rooms.h"
 #include "ops/route.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 // Whether choose_by_product takes these shapes (and pays: a few tokens are done sooner by the plain way).
 bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys, int k);
@@ -11,4 +12,4 @@ bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys,
 void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature,
                        Routing& routing);
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

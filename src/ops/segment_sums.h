@@ -4,9 +4,10 @@
 
 #include <span>
 
+#include "base/rooms.h"
 #include "ops/cuda_kernels.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 
 // Stable: equal keys keep their order. Keys are not negative and below 2^bits. The results lie in the context's arena.
 struct SortedPairs {
@@ -37,4 +38,4 @@ void add_segment_sums(Context& ctx, std::span<const SegmentSums> sums, std::int6
 // Scratch memory that one of them needs.
 std::int64_t segment_sums_bytes(std::int64_t count, int d);
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

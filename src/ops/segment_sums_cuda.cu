@@ -3,7 +3,7 @@
 // partial sum in each and is put together by the second kernel. Every row is read once.
 #include "ops/segment_sums.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 constexpr int threads = 128;
@@ -164,4 +164,4 @@ void add_segment_sums(Context& ctx, std::span<const SegmentSums> sums, std::int6
   });
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

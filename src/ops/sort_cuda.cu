@@ -3,7 +3,7 @@
 
 #include "ops/segment_sums.h"
 
-namespace some::cuda {
+namespace some::ops::cuda {
 namespace {
 
 template <typename Key>
@@ -43,4 +43,4 @@ SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* 
   return {sorted_keys, sorted_items};
 }
 
-}  // namespace some::cuda
+}  // namespace some::ops::cuda

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-namespace some::cpu {
+namespace some::ops::cpu {
 namespace {
 
 struct ThreadBuffer {
@@ -27,4 +27,4 @@ void* thread_buffer_bytes(int slot, std::size_t bytes) {
   return buffer.data;
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

@@ -6,9 +6,10 @@
 
 #include "base/context.h"
 #include "base/error.h"
+#include "base/rooms.h"
 #include "base/threads.h"
 
-namespace some::cpu {
+namespace some::ops::cpu {
 
 // Calls body(T{}) with the context's precision as a type. On the CPU compute and master precision are the same.
 template <typename Body>
@@ -66,4 +67,4 @@ void add_column_sums(Context& ctx, const T* x, std::int64_t rows, std::int64_t w
   add_partials(partials, chunks, width, target);
 }
 
-}  // namespace some::cpu
+}  // namespace some::ops::cpu

@@ -9,7 +9,7 @@
 #include "study/learner.h"
 #include "train/checkpoint.h"
 
-namespace some {
+namespace some::study {
 namespace fs = std::filesystem;
 namespace {
 
@@ -335,4 +335,4 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
   return report;
 }
 
-}  // namespace some
+}  // namespace some::study

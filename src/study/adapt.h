@@ -7,9 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/rooms.h"
 #include "train/run.h"
 
-namespace some {
+namespace some::study {
 
 struct AdaptOptions {
   std::string data;         // file, folder or builtin:DOMAIN
@@ -30,4 +31,4 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options);
 // The report's loss over the stream as SVG, and what learning gained against the frozen twin.
 std::string adapt_picture(const nlohmann::json& report);
 
-}  // namespace some
+}  // namespace some::study

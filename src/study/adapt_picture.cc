@@ -5,7 +5,7 @@
 #include "study/adapt.h"
 #include "study/svg.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 const char* const frozen_colour = "#777777";
@@ -104,4 +104,4 @@ std::string adapt_picture(const nlohmann::json& report) {
   return svg.finish();
 }
 
-}  // namespace some
+}  // namespace some::study

@@ -15,7 +15,7 @@
 #include "train/run.h"
 #include "train/step.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -23,10 +23,10 @@ using Clock = std::chrono::steady_clock;
 // Seconds of `work`, waited for.
 template <typename Work>
 double timed(Context& ctx, Work&& work) {
-  if (ctx.device == Device::cuda) cuda::synchronize();
+  if (ctx.device == Device::cuda) some::cuda::synchronize();
   const auto start = Clock::now();
   work();
-  if (ctx.device == Device::cuda) cuda::synchronize();
+  if (ctx.device == Device::cuda) some::cuda::synchronize();
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -74,8 +74,8 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   std::shared_ptr<Context> shared = recipe_context(recipe.train);
   Context& ctx = *shared;
   BenchResult out;
-  out.device = ctx.device == Device::cuda ? cuda::device_name() : "cpu";
-  out.matrix_library = ctx.device == Device::cuda ? "cuBLASLt" : cpu::gemm_description();
+  out.device = ctx.device == Device::cuda ? some::cuda::device_name() : "cpu";
+  out.matrix_library = ctx.device == Device::cuda ? "cuBLASLt" : ops::cpu::gemm_description();
   const double rate_before = measure_matrix_rate(ctx);
 
   Model model(shared, recipe.model, true);
@@ -124,7 +124,7 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   out.share_of_matrix_rate = out.operations_per_second / out.matrix_rate;
   out.predicted_bytes = estimate_memory(recipe.model, tokens, ctx.compute == DType::bf16, true).total();
   if (ctx.device == Device::cuda) {
-    out.memory_bytes = static_cast<double>(cuda::memory_peak());
+    out.memory_bytes = static_cast<double>(some::cuda::memory_peak());
   } else {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
@@ -133,4 +133,4 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   return out;
 }
 
-}  // namespace some
+}  // namespace some::study

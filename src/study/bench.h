@@ -5,10 +5,11 @@
 #include <functional>
 #include <string>
 
+#include "base/rooms.h"
 #include "data/batch.h"
 #include "train/recipe.h"
 
-namespace some {
+namespace some::study {
 
 struct BenchResult {
   std::string device, matrix_library;
@@ -37,4 +38,4 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
 
 Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::uint64_t seed, std::int64_t number);
 
-}  // namespace some
+}  // namespace some::study

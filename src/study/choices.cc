@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace some {
+namespace some::study {
 
 StudyText study_text(const OpenedRun& run, const std::string& source, std::int64_t stories) {
   if (stories < 0) bad_input("--stories {}: say 0 (all of them) or more", stories);
@@ -92,4 +92,4 @@ Choices collect_choices(Model& model, const TokenData& data, const CollectOption
   return out;
 }
 
-}  // namespace some
+}  // namespace some::study

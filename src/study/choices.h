@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "train/evaluate.h"
 #include "train/run.h"
 
-namespace some {
+namespace some::study {
 
 // The run's validation stories, or another source; at most `stories` of them (0: all).
 struct StudyText {
@@ -51,4 +52,4 @@ struct CollectOptions {
 // Stories longer than the model's seq_len are cut there, as in training.
 Choices collect_choices(Model& model, const TokenData& data, const CollectOptions& options);
 
-}  // namespace some
+}  // namespace some::study

@@ -9,7 +9,7 @@
 #include "study/learner.h"
 #include "train/evaluate.h"
 
-namespace some {
+namespace some::study {
 
 namespace {
 
@@ -184,4 +184,4 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   return out;
 }
 
-}  // namespace some
+}  // namespace some::study

@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
-namespace some {
+namespace some::study {
 
 struct GenerateOptions {
   double temperature = 0.8;  // 0: always the likeliest token
@@ -43,4 +44,4 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
 // One draw from logits; pure function of (logits, options, stream, position). Exposed for tests.
 TokenId sample_token(const double* logits, int vocab, const GenerateOptions& options, double uniform);
 
-}  // namespace some
+}  // namespace some::study

@@ -7,7 +7,7 @@
 #include "study/choices.h"
 #include "study/word_classes.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 nlohmann::json to_json(const AgainstChance& a, const char* name) {
@@ -283,4 +283,4 @@ nlohmann::json study_guilds(OpenedRun& run, const GuildOptions& options) {
   return out;
 }
 
-}  // namespace some
+}  // namespace some::study

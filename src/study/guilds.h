@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "train/run.h"
 
-namespace some {
+namespace some::study {
 
 // A statistic beside what the same choices give when the labels are shuffled over the positions.
 struct AgainstChance {
@@ -71,4 +72,4 @@ struct GuildOptions {
 };
 nlohmann::json study_guilds(OpenedRun& run, const GuildOptions& options);
 
-}  // namespace some
+}  // namespace some::study

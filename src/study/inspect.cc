@@ -12,7 +12,7 @@
 #include "study/svg.h"
 #include "train/checkpoint.h"
 
-namespace some {
+namespace some::study {
 namespace fs = std::filesystem;
 namespace {
 
@@ -310,4 +310,4 @@ nlohmann::json inspect_run(OpenedRun& run, const InspectOptions& options) {
   return report;
 }
 
-}  // namespace some
+}  // namespace some::study

@@ -5,10 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/rooms.h"
 #include "study/projection.h"
 #include "train/run.h"
 
-namespace some {
+namespace some::study {
 
 struct InspectOptions {
   int layer = -1;              // pictures and table of this layer alone; -1: all
@@ -25,4 +26,4 @@ nlohmann::json inspect_run(OpenedRun& run, const InspectOptions& options);
 // The report as one page, with the pictures beside it in the same folder.
 std::string inspect_page(const nlohmann::json& report);
 
-}  // namespace some
+}  // namespace some::study

@@ -4,7 +4,7 @@
 #include "study/inspect.h"
 #include "study/svg.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 const char* const style =
@@ -123,4 +123,4 @@ a set is the {top_k} experts that one token chose together.{remarks}</p>
       fmt::arg("sampled", report["layers"].empty() ? 0 : report["layers"][0]["sampled_positions"].get<std::int64_t>()));
 }
 
-}  // namespace some
+}  // namespace some::study

@@ -12,7 +12,7 @@
 #include "base/threads.h"
 #include "study/guilds.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 struct Scores {
@@ -286,4 +286,4 @@ LabelTest test_labels(const LabelledChoices& c, const LabelTestOptions& options)
   return test;
 }
 
-}  // namespace some
+}  // namespace some::study

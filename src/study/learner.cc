@@ -5,7 +5,7 @@
 
 #include "train/evaluate.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 bool same_bits(const Tensor& a, const Tensor& b) {
@@ -119,4 +119,4 @@ void KeyLearner::update() {
   rows_ = 0;
 }
 
-}  // namespace some
+}  // namespace some::study

@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "model/model.h"
 
-namespace some {
+namespace some::study {
 
 // The run's settings with only the named rules switched on: "alpha,beta,delta" in any choice. Empty: as the run was
 // trained.
@@ -58,4 +59,4 @@ class KeyLearner {
   std::int64_t step_, updates_ = 0, rows_ = 0;
 };
 
-}  // namespace some
+}  // namespace some::study

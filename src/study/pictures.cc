@@ -8,7 +8,7 @@
 
 #include "study/svg.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 const char* const unused_colour = "#cccccc";
@@ -323,4 +323,4 @@ std::string movement_picture(const KeyMap& map, const std::vector<std::vector<Po
   return frame.svg.finish();
 }
 
-}  // namespace some
+}  // namespace some::study

@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "study/projection.h"
 
-namespace some {
+namespace some::study {
 
 struct UsageScale {
   std::string name;  // of the quantity, with its unit
@@ -31,4 +32,4 @@ std::string map_picture(const KeyMap& map, const std::vector<double>& usage, con
 std::string movement_picture(const KeyMap& map, const std::vector<std::vector<Point2>>& paths,
                              const std::vector<double>& usage, const UsageScale& scale);
 
-}  // namespace some
+}  // namespace some::study

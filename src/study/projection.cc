@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "base/threads.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 double dot(const double* a, const double* b, std::int64_t n) {
@@ -315,4 +315,4 @@ TsneResult tsne(const Points& points, const TsneSettings& asked) {
   return result;
 }
 
-}  // namespace some
+}  // namespace some::study

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::study {
 
 // Rows of equal length.
 struct Points {
@@ -46,4 +48,4 @@ struct TsneResult {
 constexpr std::int64_t tsne_least_points = 5;
 TsneResult tsne(const Points& points, const TsneSettings& settings);
 
-}  // namespace some
+}  // namespace some::study

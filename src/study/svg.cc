@@ -8,7 +8,7 @@
 
 #include "text/utf8.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 const char* anchor_name(Anchor anchor) {
@@ -207,4 +207,4 @@ void draw_colour_bar(Svg& svg, double x, const Axis& axis, const std::string& na
            {.size = 13, .anchor = Anchor::middle, .colour = "#444444", .turn = -90});
 }
 
-}  // namespace some
+}  // namespace some::study

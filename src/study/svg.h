@@ -5,7 +5,9 @@
 #include <string_view>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::study {
 
 // Text of any origin, safe inside XML and HTML, between tags and between quotes; bytes that are not UTF-8 are replaced.
 std::string xml_escape(std::string_view text);
@@ -62,4 +64,4 @@ std::string scale_colour(double share);
 // A bar of scale_colour with the ticks of `axis`; axis.from and axis.to are its lower and upper end.
 void draw_colour_bar(Svg& svg, double x, const Axis& axis, const std::string& name);
 
-}  // namespace some
+}  // namespace some::study

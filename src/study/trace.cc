@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace some {
+namespace some::study {
 
 std::vector<int> parse_layers(const std::string& list, const ModelConfig& config) {
   std::vector<int> out;
@@ -97,4 +97,4 @@ nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
   return out;
 }
 
-}  // namespace some
+}  // namespace some::study

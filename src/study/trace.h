@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "study/choices.h"
 
-namespace some {
+namespace some::study {
 
 struct Trace {
   std::vector<std::string>
@@ -33,4 +34,4 @@ std::string trace_page(const nlohmann::json& trace);
 // "0,2" as layer numbers; empty: every layer.
 std::vector<int> parse_layers(const std::string& list, const ModelConfig& config);
 
-}  // namespace some
+}  // namespace some::study

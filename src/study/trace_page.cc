@@ -1,7 +1,7 @@
 // The page of a trace: its data, and a little script that shows where an expert, a set or a token fires again.
 #include "study/trace.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 const char* const page_head = R"PAGE(<!doctype html>
@@ -157,4 +157,4 @@ std::string trace_page(const nlohmann::json& trace) {
   return page_head + safe + page_tail;
 }
 
-}  // namespace some
+}  // namespace some::study

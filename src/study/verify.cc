@@ -16,7 +16,7 @@
 #include "train/evaluate.h"
 #include "train/schedule.h"
 
-namespace some {
+namespace some::study {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
@@ -473,4 +473,4 @@ void Case::model() {
 
 VerifyReport verify_fixture(const std::string& path, const VerifyOptions& options) { return Case(path, options).run(); }
 
-}  // namespace some
+}  // namespace some::study

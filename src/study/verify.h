@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "base/context.h"
+#include "base/rooms.h"
 
-namespace some {
+namespace some::study {
 
 struct Comparison {
   std::string name;  // of the expected tensor
@@ -34,4 +35,4 @@ struct VerifyOptions {
 std::vector<std::string> find_fixtures(const std::vector<std::string>& paths);
 VerifyReport verify_fixture(const std::string& path, const VerifyOptions& options);
 
-}  // namespace some
+}  // namespace some::study

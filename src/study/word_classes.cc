@@ -3,7 +3,7 @@
 #include <cctype>
 #include <unordered_map>
 
-namespace some {
+namespace some::study {
 namespace {
 
 const char* const pronouns =
@@ -322,4 +322,4 @@ std::vector<WordClass> classify_tokens(const Tokenizer& tokenizer, std::span<con
   return out;
 }
 
-}  // namespace some
+}  // namespace some::study

@@ -9,9 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/rooms.h"
 #include "text/tokenizer.h"
 
-namespace some {
+namespace some::study {
 
 enum class WordClass : std::uint8_t {
   noun,
@@ -43,4 +44,4 @@ std::vector<ClassifiedWord> classify_text(std::string_view text);
 std::vector<WordClass> classify_tokens(const Tokenizer& tokenizer, std::span<const std::int32_t> ids,
                                        std::span<const std::uint16_t> byte_lengths);
 
-}  // namespace some
+}  // namespace some::study

@@ -17,7 +17,7 @@
 #include "text/tokenizer_impl.h"
 #include "text/utf8.h"
 
-namespace some {
+namespace some::text {
 namespace {
 
 using WordCounts = std::unordered_map<std::string, std::uint64_t, StringHash, std::equal_to<>>;
@@ -341,4 +341,4 @@ Tokenizer train_bpe(const BpeTrainOptions& options, CorpusReader& corpus) {
   return train_bpe(options, [&](std::string& story) { return corpus.next(story); });
 }
 
-}  // namespace some
+}  // namespace some::text

@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "text/corpus.h"
 #include "text/tokenizer.h"
 
-namespace some {
+namespace some::text {
 
 struct BpeTrainOptions {
   TokenizerKind kind = TokenizerKind::bytelevel;
@@ -28,4 +29,4 @@ Tokenizer train_bpe(const BpeTrainOptions& options, CorpusReader& corpus);
 // `next` gives one text after another, and false at the end.
 Tokenizer train_bpe(const BpeTrainOptions& options, const std::function<bool(std::string&)>& next);
 
-}  // namespace some
+}  // namespace some::text

@@ -17,7 +17,7 @@
 #include "text/pretokenize.h"
 #include "text/utf8.h"
 
-namespace some {
+namespace some::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -244,4 +244,4 @@ std::uint64_t CorpusReader::empty_stories() const { return impl_->empty_stories;
 std::uint64_t CorpusReader::bytes() const { return impl_->bytes; }
 std::uint64_t CorpusReader::content_hash() const { return impl_->hash; }
 
-}  // namespace some
+}  // namespace some::text

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::text {
 
 struct CorpusOptions {
   // Files and folders, read in this order; the files of a folder (and of folders in it) in the order of their names,
@@ -46,4 +48,4 @@ class CorpusReader {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace some
+}  // namespace some::text

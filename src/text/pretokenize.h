@@ -4,10 +4,11 @@
 #include <cstddef>
 #include <string_view>
 
+#include "base/rooms.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
-namespace some {
+namespace some::text {
 
 // Each function gives the end of the word that begins at `begin`; begin < end. Together the words of the bytelevel
 // kind cover the text without a gap; the whitespace kind skips whitespace between them.
@@ -99,4 +100,4 @@ void for_each_word(TokenizerKind kind, std::string_view text, Visit&& visit) {
   }
 }
 
-}  // namespace some
+}  // namespace some::text

@@ -6,7 +6,7 @@
 #include "base/random.h"
 #include "text/stories_telling.h"
 
-namespace some {
+namespace some::text {
 namespace {
 
 struct Domain {
@@ -60,4 +60,4 @@ void write_stories(const StoryOptions& options, std::uint64_t count, const std::
   }
 }
 
-}  // namespace some
+}  // namespace some::text

@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::text {
 
 struct StoryOptions {
   std::uint64_t seed = 0;
@@ -26,4 +28,4 @@ std::string make_story(const StoryOptions& options, std::uint64_t index);
 void write_stories(const StoryOptions& options, std::uint64_t count, const std::function<void(std::string_view)>& sink,
                    std::uint64_t first = 0, std::string_view separator = "<|endoftext|>");
 
-}  // namespace some
+}  // namespace some::text

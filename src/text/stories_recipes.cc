@@ -7,7 +7,7 @@
 
 #include "text/stories_telling.h"
 
-namespace some::telling {
+namespace some::text::telling {
 namespace {
 
 struct Item {
@@ -537,4 +537,4 @@ std::string tell_recipe(RandomStream stream) {
   return std::move(t).finish();
 }
 
-}  // namespace some::telling
+}  // namespace some::text::telling

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace some::telling {
+namespace some::text::telling {
 namespace {
 
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
@@ -185,4 +185,4 @@ std::string join_list(const std::vector<std::string>& items, std::string_view la
   return out;
 }
 
-}  // namespace some::telling
+}  // namespace some::text::telling

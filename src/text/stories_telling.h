@@ -16,8 +16,9 @@
 #include <vector>
 
 #include "base/random.h"
+#include "base/rooms.h"
 
-namespace some::telling {
+namespace some::text::telling {
 
 // Draws one after another from a named stream.
 class Dice {
@@ -99,4 +100,4 @@ std::string tell_recipe(RandomStream stream);
 std::string tell_letter(RandomStream stream);
 std::string tell_nature(RandomStream stream);
 
-}  // namespace some::telling
+}  // namespace some::text::telling

@@ -2,9 +2,10 @@
 // that a fish never rides a bicycle.
 #pragma once
 
+#include "base/rooms.h"
 #include "text/stories_telling.h"
 
-namespace some::telling {
+namespace some::text::telling {
 
 enum class Talent { fly, swim, dig, climb, carry, gnaw };
 
@@ -35,4 +36,4 @@ void cast_parent(Telling& t, const char* suffix);
 // {elder} "Grandma Rosa" or "Mr. Bell" for a neighbour or shopkeeper, pronouns with `suffix`.
 void cast_neighbour(Telling& t, const char* role, const char* suffix);
 
-}  // namespace some::telling
+}  // namespace some::text::telling

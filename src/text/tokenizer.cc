@@ -9,7 +9,7 @@
 #include "text/tokenizer_impl.h"
 #include "text/utf8.h"
 
-namespace some {
+namespace some::text {
 
 TokenizerKind tokenizer_kind(std::string_view name) {
   if (name == "whitespace") return TokenizerKind::whitespace;
@@ -309,4 +309,4 @@ TokenId Tokenizer::unk_id() const { return impl_->special_id("[UNK]"); }
 TokenId Tokenizer::pad_id() const { return impl_->special_id("[PAD]"); }
 TokenId Tokenizer::eos_id() const { return impl_->special_id("[EOS]"); }
 
-}  // namespace some
+}  // namespace some::text

@@ -11,7 +11,9 @@
 #include <string_view>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::text {
 
 using TokenId = std::int32_t;
 
@@ -82,4 +84,4 @@ class Tokenizer {
   std::shared_ptr<const Impl> impl_;
 };
 
-}  // namespace some
+}  // namespace some::text

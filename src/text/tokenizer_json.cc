@@ -9,7 +9,7 @@
 #include "text/tokenizer.h"
 #include "text/tokenizer_impl.h"
 
-namespace some {
+namespace some::text {
 namespace {
 
 using Json = nlohmann::json;                 // for reading: its objects find a key fast
@@ -388,4 +388,4 @@ std::uint64_t Tokenizer::hash() const {
   return hash_bytes(text.data(), text.size());
 }
 
-}  // namespace some
+}  // namespace some::text

@@ -10,9 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/rooms.h"
 #include "text/bpe_merge.h"
 
-namespace some {
+namespace some::text {
 
 // Not thread-safe. Bounded: when it is full it starts again from nothing, so memory stays small and words of a new
 // part of the text find room.
@@ -84,4 +85,4 @@ class WordCache {
   std::size_t mask_ = 0, used_ = 0;
 };
 
-}  // namespace some
+}  // namespace some::text

@@ -7,7 +7,7 @@
 #include "base/files.h"
 #include "base/safetensors.h"
 
-namespace some {
+namespace some::train {
 namespace fs = std::filesystem;
 namespace {
 
@@ -198,4 +198,4 @@ std::vector<CheckpointName> list_key_positions(const std::string& run_folder) {
   return list_steps((fs::path(run_folder) / "keys").string(), ".safetensors");
 }
 
-}  // namespace some
+}  // namespace some::train

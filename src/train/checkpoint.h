@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "model/model.h"
 
-namespace some {
+namespace some::train {
 
 struct CheckpointName {
   std::int64_t step = 0;
@@ -34,4 +35,4 @@ std::int64_t best_step(const std::string& run_folder);  // -1: none
 void save_key_positions(const std::string& run_folder, std::int64_t step, Model& model);
 std::vector<CheckpointName> list_key_positions(const std::string& run_folder);
 
-}  // namespace some
+}  // namespace some::train

@@ -5,7 +5,7 @@
 
 #include "ops/elementwise.h"
 
-namespace some {
+namespace some::train {
 namespace {
 
 constexpr std::int64_t sample_batches = 8,
@@ -205,4 +205,4 @@ nlohmann::json layer_measures(Model& model, const std::vector<ChoiceMeasures>& c
   return layers;
 }
 
-}  // namespace some
+}  // namespace some::train

@@ -5,11 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/rooms.h"
 #include "data/token_data.h"
 #include "keys/measures.h"
 #include "model/model.h"
 
-namespace some {
+namespace some::train {
 
 struct EvaluateOptions {
   int rows = 32;
@@ -52,4 +53,4 @@ nlohmann::json usage_measures(const std::vector<double>& usage);
 nlohmann::json layer_measures(Model& model, const std::vector<ChoiceMeasures>& choices,
                               const std::vector<Tensor>& start);
 
-}  // namespace some
+}  // namespace some::train

@@ -10,7 +10,7 @@
 
 #include "base/files.h"
 
-namespace some {
+namespace some::train {
 namespace {
 
 // The few kinds of protocol-buffer field an event has, written here: the library and its compiler would be a large
@@ -136,4 +136,4 @@ EventFile::EventFile(std::string path, const std::string& metrics_path) : path_(
 
 void EventFile::add(const nlohmann::json& line) { append_bytes(path_, line_record(line)); }
 
-}  // namespace some
+}  // namespace some::train

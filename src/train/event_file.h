@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::train {
 
 std::uint32_t crc32c(std::string_view bytes);
 
@@ -27,4 +29,4 @@ class EventFile {
   std::string path_;
 };
 
-}  // namespace some
+}  // namespace some::train

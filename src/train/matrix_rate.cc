@@ -10,7 +10,7 @@
 #include "ops/gemm_cpu.h"
 #include "ops/linear.h"
 
-namespace some {
+namespace some::train {
 namespace {
 
 Tensor random_tensor(Context& ctx, Shape shape, DType type, const char* name) {
@@ -35,10 +35,10 @@ double measure_matrix_rate(Context& ctx) {
   std::vector<double> seconds;
   for (int i = 0; i < 9; ++i) {
     const int repeats = gpu ? 10 : 1;
-    if (gpu) cuda::synchronize();
+    if (gpu) some::cuda::synchronize();
     const auto start = std::chrono::steady_clock::now();
     for (int r = 0; r < repeats; ++r) linear_forward(ctx, x, weight, Param(), y);
-    if (gpu) cuda::synchronize();
+    if (gpu) some::cuda::synchronize();
     if (i >= 2)
       seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats);
   }
@@ -46,8 +46,8 @@ double measure_matrix_rate(Context& ctx) {
   double rate =
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds[seconds.size() / 2];
   // The library's own way of using threads may be faster than ours: the larger of the two is the machine's rate.
-  if (!gpu && ctx.compute == DType::f32) rate = std::max(rate, cpu::machine_gemm_rate(m, n, k, 0.5));
+  if (!gpu && ctx.compute == DType::f32) rate = std::max(rate, ops::cpu::machine_gemm_rate(m, n, k, 0.5));
   return rate;
 }
 
-}  // namespace some
+}  // namespace some::train

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "base/context.h"
+#include "base/rooms.h"
 
-namespace some {
+namespace some::train {
 
 // Operations a second: fp32 at 4096 x 512 x 1024 on a CPU, the compute precision at 8192^3 on a GPU. Measured, never
 // looked up.
 double measure_matrix_rate(Context& ctx);
 
-}  // namespace some
+}  // namespace some::train

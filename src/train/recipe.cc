@@ -9,7 +9,7 @@
 #include "train/recipe_schema.h"
 #include "train/recipe_toml.h"
 
-namespace some {
+namespace some::train {
 
 namespace {
 
@@ -366,4 +366,4 @@ Recipe load_recipe(const std::string& path, const std::vector<std::string>& over
   return parse_recipe(read_file(path), path, overrides);
 }
 
-}  // namespace some
+}  // namespace some::train

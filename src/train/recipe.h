@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "base/rooms.h"
 #include "data/token_data.h"
 #include "model/config.h"
 
-namespace some {
+namespace some::train {
 
 struct TrainConfig {  // [train]
   int epochs = 4;
@@ -79,4 +80,4 @@ std::string write_recipe(const Recipe& recipe);
 // Only the settings that differ between two recipes: "some.top_k = 8 (4)".
 std::vector<std::string> recipe_differences(const Recipe& recipe, const Recipe& base);
 
-}  // namespace some
+}  // namespace some::train

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "train/recipe_toml.h"
 
-namespace some {
+namespace some::train {
 
 namespace {
 
@@ -465,4 +465,4 @@ std::string misspelled_name(std::string_view name, const std::vector<std::string
   return edit_distance(name, nearest) <= (name.size() + 2) / 3 ? nearest : "";
 }
 
-}  // namespace some
+}  // namespace some::train

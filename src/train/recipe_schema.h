@@ -10,9 +10,10 @@
 #include <variant>
 #include <vector>
 
+#include "base/rooms.h"
 #include "train/recipe.h"
 
-namespace some {
+namespace some::train {
 
 enum class SettingKind {
   boolean,
@@ -68,4 +69,4 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 // The same, but empty where none is near enough to be a misspelling of it: a guess among many free names misleads.
 std::string misspelled_name(std::string_view name, const std::vector<std::string>& candidates);
 
-}  // namespace some
+}  // namespace some::train

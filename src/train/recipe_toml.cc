@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace some {
+namespace some::train {
 
 namespace {
 
@@ -105,4 +105,4 @@ std::string toml_quote(const std::string& text) {
   return quoted + '"';
 }
 
-}  // namespace some
+}  // namespace some::train

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
-namespace some {
+#include "base/rooms.h"
+
+namespace some::train {
 
 struct TomlNode {
   enum class Kind { boolean, integer, number, text, array, table, date };
@@ -33,4 +35,4 @@ std::string toml_number(double value);
 // A quoted TOML string.
 std::string toml_quote(const std::string& text);
 
-}  // namespace some
+}  // namespace some::train

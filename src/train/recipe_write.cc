@@ -7,7 +7,7 @@
 #include "train/recipe_schema.h"
 #include "train/recipe_toml.h"
 
-namespace some {
+namespace some::train {
 
 namespace {
 
@@ -66,4 +66,4 @@ std::vector<std::string> recipe_differences(const Recipe& recipe, const Recipe& 
   return differences;
 }
 
-}  // namespace some
+}  // namespace some::train

@@ -9,7 +9,7 @@
 #include "base/threads.h"
 #include "train/checkpoint.h"
 
-namespace some {
+namespace some::train {
 namespace fs = std::filesystem;
 namespace {
 
@@ -79,4 +79,4 @@ OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
   return run;
 }
 
-}  // namespace some
+}  // namespace some::train

@@ -5,11 +5,12 @@
 #include <memory>
 #include <string>
 
+#include "base/rooms.h"
 #include "data/token_data.h"
 #include "model/model.h"
 #include "train/recipe.h"
 
-namespace some {
+namespace some::train {
 
 struct RunPaths {
   std::string folder;
@@ -47,4 +48,4 @@ bool run_is_finished(const std::string& folder);
 std::shared_ptr<Context> recipe_context(const TrainConfig& train);
 std::string resolved_precision(Device device, const std::string& precision);
 
-}  // namespace some
+}  // namespace some::train

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <vector>
 
-namespace some {
+namespace some::train {
 namespace fs = std::filesystem;
 namespace {
 
@@ -54,4 +54,4 @@ RunLock::~RunLock() {
   if (file_ >= 0) ::close(file_);
 }
 
-}  // namespace some
+}  // namespace some::train

@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/rooms.h"
 
-namespace some {
+namespace some::train {
 
 // Another process is training the folder.
 class RunTaken : public Error {
@@ -29,4 +30,4 @@ class RunLock {
   int file_ = -1;
 };
 
-}  // namespace some
+}  // namespace some::train

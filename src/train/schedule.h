@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <numbers>
 
+#include "base/rooms.h"
 #include "model/config.h"
 #include "train/recipe.h"
 
-namespace some {
+namespace some::train {
 
 inline double learning_rate(const TrainConfig& train, std::int64_t step, std::int64_t total) {
   if (step < train.warmup_steps)
@@ -33,4 +34,4 @@ inline double scheduled_temperature(const ModelConfig& model, std::int64_t epoch
                                 static_cast<double>(std::max(1, epochs));
 }
 
-}  // namespace some
+}  // namespace some::train

@@ -4,7 +4,7 @@
 
 #include "ops/elementwise.h"
 
-namespace some {
+namespace some::train {
 namespace {
 
 // Kinds of steps that take turns (with and without a key update) are few; each recording holds memory.
@@ -104,7 +104,7 @@ void TrainStep::run_or_replay(Kind kind, const std::function<void()>& work) {
     kind.generation = model_.context().arena->generation();
     std::erase_if(recordings_, [&](const Recording& one) { return one.kind.generation != kind.generation; });
     if (recordings_.size() == most_recordings) recordings_.erase(recordings_.begin());
-    recordings_.push_back({kind, cuda::Graph()});
+    recordings_.push_back({kind, some::cuda::Graph()});
     return;
   }
   if (found->graph.recorded()) {
@@ -116,4 +116,4 @@ void TrainStep::run_or_replay(Kind kind, const std::function<void()>& work) {
   ++replayed_;
 }
 
-}  // namespace some
+}  // namespace some::train

@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "base/graph.h"
+#include "base/rooms.h"
 #include "model/model.h"
 #include "ops/optimizer.h"
 #include "train/recipe.h"
 
-namespace some {
+namespace some::train {
 
 // What the schedules say of a step.
 struct StepPlan {
@@ -47,7 +48,7 @@ class TrainStep {
   };
   struct Recording {
     Kind kind;
-    cuda::Graph graph;
+    some::cuda::Graph graph;
   };
 
   void begin(bool keys_due);
@@ -63,4 +64,4 @@ class TrainStep {
   std::int64_t replayed_ = 0;
 };
 
-}  // namespace some
+}  // namespace some::train

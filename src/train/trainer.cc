@@ -18,7 +18,7 @@
 #include "train/schedule.h"
 #include "train/step.h"
 
-namespace some {
+namespace some::train {
 namespace fs = std::filesystem;
 namespace {
 
@@ -272,7 +272,7 @@ void Trainer::evaluate_now() {
   nlohmann::json line{{"kind", "eval"},
                       {"step", state_.step},
                       {"epoch", static_cast<double>(state_.step) / static_cast<double>(steps_per_epoch_)}};
-  line.update(some::to_json(evaluation, evaluate_options_));
+  line.update(train::to_json(evaluation, evaluate_options_));
   line["layers"] = layer_measures(*model_, evaluation.layers, start_keys_);
   line["middle_layer"] = recipe_.model.layers / 2;
   write(line);
@@ -468,4 +468,4 @@ TrainResult resume_run(const std::string& folder, const std::vector<std::string>
   return trainer.run();
 }
 
-}  // namespace some
+}  // namespace some::train

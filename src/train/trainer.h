@@ -5,11 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/rooms.h"
 #include "train/evaluate.h"
 #include "train/recipe.h"
 #include "train/run.h"
 
-namespace some {
+namespace some::train {
 
 struct TrainProgress {
   std::int64_t step = 0, total_steps = 0;
@@ -42,4 +43,4 @@ TrainResult start_run(const Recipe& recipe, const std::string& folder, const Tra
 // resuming: train.device, train.threads, train.precision.
 TrainResult resume_run(const std::string& folder, const std::vector<std::string>& changes, const TrainHooks& hooks);
 
-}  // namespace some
+}  // namespace some::train

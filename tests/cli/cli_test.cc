@@ -11,7 +11,7 @@
 #include "cli/command.h"
 #include "train/checkpoint.h"
 
-namespace some {
+namespace some::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -264,4 +264,4 @@ TEST(Cli, VerifyTellsPassFromFail) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::cli

@@ -13,7 +13,7 @@
 
 #include "temporary_folder.h"
 
-namespace some {
+namespace some::cli {
 
 struct CommandResult {
   int code = 0;  // exit code, or 128 + signal
@@ -79,4 +79,4 @@ inline CommandResult run_command(const std::string& folder, const std::vector<st
   return Command(folder, arguments).finish();
 }
 
-}  // namespace some
+}  // namespace some::cli

@@ -10,7 +10,7 @@
 #include "base/files.h"
 #include "cli/command.h"
 
-namespace some {
+namespace some::cli {
 namespace {
 
 const std::string program = std::string(SOME_BINARY_DIR) + "/some";
@@ -110,4 +110,4 @@ TEST(Terminal, TrainingDoesNotDependOnWhoReadsAlong) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::cli

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "data/token_data.h"
 
-namespace some {
+namespace some::data {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -201,4 +201,4 @@ TEST(BatchLoader, TooFewStoriesAreToldAtOnce) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::data

@@ -18,7 +18,7 @@
 #include "temporary_folder.h"
 #include "text/stories.h"
 
-namespace some {
+namespace some::data {
 namespace {
 
 // Collects what the library says while a test runs.
@@ -527,4 +527,4 @@ TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::data

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "experts/library.h"
 
-namespace some {
+namespace some::experts {
 namespace {
 
 struct Size {
@@ -79,4 +79,4 @@ TEST(CudaLibraryErrors, UnknownMethod) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::experts

@@ -14,7 +14,7 @@
 #include "experts/elements.h"
 #include "experts/orthogonal.h"
 
-namespace some {
+namespace some::experts {
 namespace {
 
 LayerLibrary make(const LibrarySpec& spec, int layer = 0, const std::string& precision = "fp32") {
@@ -490,4 +490,4 @@ TEST(Library, RefusesWhatItDoesNotKnow) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::experts

@@ -7,7 +7,7 @@
 #include "base/device.h"
 #include "support.h"
 
-namespace some::test {
+namespace some::keys::test {
 namespace {
 
 struct Case {
@@ -260,4 +260,4 @@ TEST_P(CudaKeys, LayersTogetherMoveAsOneByOne) {
 INSTANTIATE_TEST_SUITE_P(Cases, CudaKeys, testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::keys::test

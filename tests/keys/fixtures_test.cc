@@ -6,7 +6,7 @@
 #include "keys/measures.h"
 #include "support.h"
 
-namespace some::test {
+namespace some::keys::test {
 namespace {
 
 Constraint constraint_of(const std::string& name) {
@@ -79,4 +79,4 @@ TEST(KeyFixtures, DoublePrecision) { replay_all<double>(1e-12); }
 TEST(KeyFixtures, SinglePrecision) { replay_all<float>(2e-6); }
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::keys::test

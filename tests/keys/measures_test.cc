@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace some {
+namespace some::keys {
 namespace {
 
 TEST(Measures, GiniOfKnownVectors) {
@@ -55,4 +55,4 @@ TEST(Measures, EqualSharesAreOrderedByExpert) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::keys

@@ -12,7 +12,7 @@
 #include "keys/key_store.h"
 #include "keys/rules.h"
 
-namespace some::test {
+namespace some::keys::test {
 
 using Row = std::vector<double>;
 
@@ -181,4 +181,4 @@ class Reference {
   }
 };
 
-}  // namespace some::test
+}  // namespace some::keys::test

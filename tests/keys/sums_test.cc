@@ -3,7 +3,7 @@
 #include "base/threads.h"
 #include "support.h"
 
-namespace some::test {
+namespace some::keys::test {
 namespace {
 
 struct PlainSums {
@@ -159,4 +159,4 @@ TEST(TakesPart, IsAFractionAndEverybodyAtOne) {
 }
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::keys::test

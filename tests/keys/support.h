@@ -11,7 +11,7 @@
 #include "keys/key_store.h"
 #include "reference.h"
 
-namespace some::test {
+namespace some::keys::test {
 
 template <typename T>
 Tensor matrix(const std::vector<Row>& rows, Shape shape) {
@@ -184,4 +184,4 @@ void expect_equal(const Store<T>& store, const Reference& reference, const std::
   EXPECT_EQ(numbers(store.state.counts)[1], reference.deaths) << what << ": deaths";
 }
 
-}  // namespace some::test
+}  // namespace some::keys::test

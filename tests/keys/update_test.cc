@@ -6,7 +6,7 @@
 #include "base/threads.h"
 #include "support.h"
 
-namespace some::test {
+namespace some::keys::test {
 namespace {
 
 // Strong rules and an early decay, so that every rule visibly moves keys within a few steps.
@@ -389,4 +389,4 @@ TEST(BetaAnnealTest, Shapes) {
 }
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::keys::test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace some {
+namespace some::lab {
 namespace {
 
 TEST(DocumentText, NothingInItCanBecomeMarkup) {
@@ -65,4 +65,4 @@ TEST(DocumentText, SmallBars) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::lab

@@ -11,7 +11,7 @@
 #include "base/files.h"
 #include "temporary_folder.h"
 
-namespace some {
+namespace some::lab {
 namespace {
 
 namespace fs = std::filesystem;
@@ -226,4 +226,4 @@ TEST(LabNames, TellRecipeScaleAndSeed) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::lab

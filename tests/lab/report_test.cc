@@ -17,7 +17,7 @@
 #include "lab/runs.h"
 #include "temporary_folder.h"
 
-namespace some {
+namespace some::lab {
 namespace {
 
 namespace fs = std::filesystem;
@@ -385,4 +385,4 @@ TEST_F(LabReport, InABrowser) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::lab

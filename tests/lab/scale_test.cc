@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace some {
+namespace some::lab {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,4 +81,4 @@ TEST(Scale, NamesAndFactors) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::lab

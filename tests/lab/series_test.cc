@@ -16,7 +16,7 @@
 #include "train/recipe.h"
 #include "train/recipe_schema.h"
 
-namespace some {
+namespace some::lab {
 namespace {
 
 namespace fs = std::filesystem;
@@ -218,4 +218,4 @@ TEST(SeriesIndexFile, FaultsAreNamedWithTheirPlace) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::lab

@@ -9,7 +9,7 @@
 #include "model/sample.h"
 #include "ops/optimizer.h"
 
-namespace some {
+namespace some::model {
 namespace {
 
 std::vector<std::vector<std::int32_t>> medium_rows() {
@@ -88,7 +88,7 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
  protected:
   void compare(const std::string& precision, double loss_tolerance, double gradient_tolerance, double key_tolerance,
                double later_tolerance) {
-    if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+    if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::why_unavailable();
     ModelConfig config = medium_config();
     GetParam().change(config);
     for (const bool padded : {false, true}) {
@@ -133,7 +133,7 @@ TEST_P(ModelOnGpu, Float) { compare("fp32", 1e-5, 1e-3, 2e-3, 1e-3); }
 TEST_P(ModelOnGpu, Bfloat16) { compare("bf16", 2e-2, 1e-1, 3e-2, 2e-2); }
 
 TEST_P(ModelOnGpu, RepeatsToTheBit) {
-  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::why_unavailable();
   ModelConfig config = medium_config();
   GetParam().change(config);
   const Outcome first = train(Device::cuda, "bf16", config, false), second = train(Device::cuda, "bf16", config, false);
@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ModelIds, OutsideOfTheVocabularyAreRefused) {
   const ModelConfig config = small_config();
   for (const Device device : {Device::cpu, Device::cuda}) {
-    if (device == Device::cuda && !cuda::available()) continue;
+    if (device == Device::cuda && !some::cuda::available()) continue;
     std::shared_ptr<Context> ctx = make_context(device, "fp32");
     Model model(ctx, config, true);
     for (const std::int32_t id : {-1, config.vocab, 1 << 30}) {
@@ -178,4 +178,4 @@ TEST(ModelIds, OutsideOfTheVocabularyAreRefused) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::model

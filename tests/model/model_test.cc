@@ -12,7 +12,7 @@
 #include "model/sample.h"
 #include "ops/elementwise.h"
 
-namespace some {
+namespace some::model {
 namespace {
 
 double loss_of(Model& model, const Batch& batch) {
@@ -383,4 +383,4 @@ TEST(ModelOperations, CountIsThatOfTheFormula) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::model

@@ -8,7 +8,7 @@
 #include "data/batch.h"
 #include "model/config.h"
 
-namespace some {
+namespace some::model {
 
 inline ModelConfig small_config() {
   ModelConfig c;
@@ -83,4 +83,4 @@ inline Batch rows_batch(const std::vector<std::vector<std::int32_t>>& rows, int 
 inline const std::vector<std::vector<std::int32_t>> sample_rows = {
     {3, 4, 5, 6, 7, 8, 2}, {9, 10, 2}, {11, 12, 13, 14, 2}};
 
-}  // namespace some
+}  // namespace some::model

@@ -4,7 +4,7 @@
 
 #include "ops/harness.h"
 
-namespace some::test {
+namespace some::ops::test {
 namespace {
 
 Sequences pack(Lab& lab, const std::vector<int>& lengths) {
@@ -178,4 +178,4 @@ const bool added = add_cases({
 });
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::ops::test

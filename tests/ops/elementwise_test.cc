@@ -7,7 +7,7 @@
 #include "base/device.h"
 #include "ops/harness.h"
 
-namespace some::test {
+namespace some::ops::test {
 namespace {
 
 OpCase elementwise_case(std::int64_t rows, std::int64_t columns) {
@@ -94,4 +94,4 @@ TEST(AddCounts, Cuda) {
 }
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::ops::test

@@ -6,7 +6,7 @@
 
 #include "ops/harness.h"
 
-namespace some::test {
+namespace some::ops::test {
 namespace {
 
 enum class Choice { spread, all_one, skip_first };  // skip_first: nobody chooses expert 0
@@ -198,4 +198,4 @@ TEST(Dispatch, RefusesAnExpertThatDoesNotExist) {
 }
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::ops::test

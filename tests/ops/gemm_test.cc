@@ -7,7 +7,7 @@
 #include "ops/harness.h"
 #include "ops/math_cpu.h"
 
-namespace some::test {
+namespace some::ops::test {
 namespace {
 
 struct GemmShape {
@@ -114,4 +114,4 @@ TEST(Devices, TheCpuRefusesBfloat16Arithmetic) {
 }
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::ops::test

@@ -9,7 +9,7 @@
 #include "base/device.h"
 #include "base/threads.h"
 
-namespace some::test {
+namespace some::ops::test {
 
 Array zeros(Shape shape) {
   const auto count = static_cast<std::size_t>(shape.elements());
@@ -232,4 +232,4 @@ INSTANTIATE_TEST_SUITE_P(Ops, Operation, testing::ValuesIn(all_cases()),
                          [](const testing::TestParamInfo<OpCase>& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::ops::test

@@ -19,7 +19,7 @@
 #include "base/tensor.h"
 #include "ops/param.h"
 
-namespace some::test {
+namespace some::ops::test {
 
 struct Array {
   Shape shape;
@@ -92,4 +92,4 @@ bool add_cases(std::vector<OpCase> cases);
 // number or shapes differ.
 double difference(const Array& expected, const Array& actual);
 
-}  // namespace some::test
+}  // namespace some::ops::test

@@ -3,7 +3,7 @@
 #include "ops/harness.h"
 #include "ops/linear.h"
 
-namespace some::test {
+namespace some::ops::test {
 namespace {
 
 // More bias gradients than wait for one launch, one bias that is added to twice, and one that is summed after sums that
@@ -55,4 +55,4 @@ OpCase held_case(std::int64_t rows, std::int64_t out) {
 const bool added = add_cases({held_case(300, 40), held_case(7, 3)});
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::ops::test

@@ -2,7 +2,7 @@
 
 #include "ops/harness.h"
 
-namespace some::test {
+namespace some::ops::test {
 namespace {
 
 double plain_gelu(double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }
@@ -116,4 +116,4 @@ const bool added = add_cases({
 });
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::ops::test

@@ -11,7 +11,7 @@
 #include "ops/harness.h"
 #include "ops/random_choice.h"
 
-namespace some::test {
+namespace some::ops::test {
 namespace {
 
 void plain_normalize(double* row, std::int64_t d, double* length) {
@@ -409,4 +409,4 @@ TEST(RandomChoice, DistinctAndSpreadEvenly) {
 }
 
 }  // namespace
-}  // namespace some::test
+}  // namespace some::ops::test

@@ -11,7 +11,7 @@
 #include "study/tiny_run.h"
 #include "train/checkpoint.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 AdaptOptions recipes() {
@@ -234,4 +234,4 @@ TEST(Rules, AreChosenByName) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::study

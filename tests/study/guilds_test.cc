@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "base/threads.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 // 4000 positions, 8 experts, k = 2, 20 labels; with `planted`, expert 3 is the first choice of label 0 nine times of
@@ -152,4 +152,4 @@ TEST(LabelTest, AnExpertForSomeTokensIsNoGuildOfTheirClass) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::study

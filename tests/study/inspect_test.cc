@@ -12,7 +12,7 @@
 #include "study/guilds.h"
 #include "study/tiny_run.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 std::vector<std::vector<std::string>> read_csv(const std::string& path) {
@@ -192,4 +192,4 @@ TEST(Guilds, RandomRoutingIsAGuildOfTokensByConstruction) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::study

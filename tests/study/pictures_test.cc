@@ -5,7 +5,7 @@
 #include "study/svg.h"
 #include "study/tiny_run.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 std::size_t occurrences(const std::string& text, const std::string& part) {
@@ -77,4 +77,4 @@ TEST(MapPicture, ShowsEveryKeyWithItsUsage) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::study

@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "base/threads.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 // Groups of points around far-apart centres.
@@ -130,4 +130,4 @@ TEST(Tsne, RefusesAPerplexityThatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::study

@@ -11,7 +11,7 @@
 #include "train/run.h"
 #include "train/trainer.h"
 
-namespace some {
+namespace some::study {
 
 // Trains recipes/tiny.toml, shortened, into folder/run.
 inline std::string train_tiny(const TemporaryFolder& folder, std::vector<std::string> overrides = {}) {
@@ -97,4 +97,4 @@ std::string input_error(Body&& body) {
   return "";
 }
 
-}  // namespace some
+}  // namespace some::study

@@ -5,7 +5,7 @@
 #include "study/generate.h"
 #include "study/tiny_run.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 TEST(Trace, ShowsTheExpertsOfTheTokenItselfAsDecodingChoosesThem) {
@@ -93,4 +93,4 @@ TEST(Trace, RefusesARunWithoutExperts) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::study

@@ -7,7 +7,7 @@
 #include "base/safetensors.h"
 #include "temporary_folder.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 Tensor numbers(const Shape& shape, const std::vector<double>& values) {
@@ -76,4 +76,4 @@ TEST(Verify, ASettingThatIsNoneIsRefused) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::study

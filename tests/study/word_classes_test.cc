@@ -4,7 +4,7 @@
 
 #include "text/bpe_train.h"
 
-namespace some {
+namespace some::study {
 namespace {
 
 std::string classes_of(const std::string& text) {
@@ -78,4 +78,4 @@ TEST(WordClasses, PartsOfAWordHaveItsClass) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::study

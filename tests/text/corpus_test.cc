@@ -4,7 +4,7 @@
 
 #include "text_helpers.h"
 
-namespace some {
+namespace some::text {
 namespace {
 
 using testing::error_of;
@@ -170,4 +170,4 @@ TEST_F(Corpus, TinyStories) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::text

@@ -17,7 +17,7 @@
 #include "base/random.h"
 #include "text/stories_telling.h"
 
-namespace some {
+namespace some::text {
 namespace {
 
 constexpr std::uint64_t kCount = 20000;
@@ -287,4 +287,4 @@ TEST(Stories, LettersGreetAndSign) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::text

@@ -90,7 +90,7 @@ inline std::string random_unicode(Dice& dice, std::size_t characters) {
       default: c = 0x20 + dice.below(0x5F); break;
     }
     if (c >= 0xD800 && c <= 0xDFFF) c = 0xFFFD;
-    append_utf8(text, c);
+    text::append_utf8(text, c);
   }
   return text;
 }

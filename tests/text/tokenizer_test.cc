@@ -11,7 +11,7 @@
 #include "text/corpus.h"
 #include "text_helpers.h"
 
-namespace some {
+namespace some::text {
 namespace {
 
 using testing::Dice;
@@ -363,4 +363,4 @@ TEST(Tokenizer, Kinds) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::text

@@ -13,11 +13,11 @@
 #include "train/step.h"
 #include "train/trainer.h"
 
-namespace some {
+namespace some::train {
 namespace {
 
 #define NEEDS_GPU() \
-  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable()
+  if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::why_unavailable()
 
 ModelConfig step_config() {
   ModelConfig c = medium_config();
@@ -247,4 +247,4 @@ TEST(TrainerOnGpu, AStoppedAndResumedRunEndsBitIdentical) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::train

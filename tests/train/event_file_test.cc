@@ -8,7 +8,7 @@
 
 #include "base/files.h"
 
-namespace some {
+namespace some::train {
 namespace {
 
 // A reader of its own, after the format's description: records, then the fields of an event.
@@ -125,4 +125,4 @@ TEST(EventFile, HoldsEveryNumberOfTheMetricsOnce) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::train

@@ -12,7 +12,7 @@
 #include "base/files.h"
 #include "train/recipe_schema.h"
 
-namespace some {
+namespace some::train {
 namespace {
 
 namespace fs = std::filesystem;
@@ -439,4 +439,4 @@ TEST(Parameters, WhatEachSettingAdds) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::train

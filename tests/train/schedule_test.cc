@@ -10,7 +10,7 @@
 #include "train/checkpoint.h"
 #include "train/trainer.h"
 
-namespace some {
+namespace some::train {
 namespace {
 
 TEST(Schedule, OneExpertForTheFirstShareOfTheSteps) {
@@ -55,4 +55,4 @@ TEST(Schedule, KeysAreUpdatedEverySoManySteps) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::train

@@ -13,7 +13,7 @@
 #include "train/checkpoint.h"
 #include "train/run_lock.h"
 
-namespace some {
+namespace some::train {
 namespace {
 
 const char* const recipe_text = R"(
@@ -278,4 +278,4 @@ TEST(Checkpoint, DamageIsNamed) {
 }
 
 }  // namespace
-}  // namespace some
+}  // namespace some::train
