@@ -25,7 +25,7 @@ struct KeyState {
 };
 
 // Keys are rows of N(0,1), normalised, from random_stream(seed, "layers.<layer>.keys"); drawn in double, rounded once.
-KeyState make_key_state(Context& ctx, int experts, int d_model, std::uint64_t seed, int layer,
+KeyState make_key_state(Context& ctx, int experts, int query_size, std::uint64_t seed, int layer,
                         const KeySettings& settings);
 
 // The step's contribution. Sums over tokens, micro-batches and ranks simply add.
@@ -42,7 +42,7 @@ struct KeySums {
   Tensor sample_queries;   // master [E, d]
 };
 
-KeySums make_key_sums(Context& ctx, int experts, int top_k, int d_model, bool with_sample);
+KeySums make_key_sums(Context& ctx, int experts, int top_k, int query_size, bool with_sample);
 // Of any number of layers at once, as are the two below: on a GPU each layer is little work, and a launch takes as
 // long.
 SOME_OP(void, clear_key_sums, (Context & ctx, std::span<KeySums> layers), (ctx, layers))

@@ -38,9 +38,9 @@ SOME_HD inline std::int64_t sample_priority(const RandomStream& stream, std::int
 inline constexpr std::int64_t kNoSample = 0x7FFFFFFFFFFFFFFFll;
 
 // N(0, 0.01^2) for element `column` of the reborn key of `expert`.
-SOME_HD inline double rebirth_noise(const RandomStream& stream, std::int64_t expert, std::int64_t d_model,
+SOME_HD inline double rebirth_noise(const RandomStream& stream, std::int64_t expert, std::int64_t query_size,
                                     std::int64_t column) {
-  return 0.01 * static_cast<double>(stream.normal(static_cast<std::uint64_t>(expert * d_model + column)));
+  return 0.01 * static_cast<double>(stream.normal(static_cast<std::uint64_t>(expert * query_size + column)));
 }
 
 // Below this a vector is not made longer (spec 3.2).

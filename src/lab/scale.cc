@@ -41,6 +41,8 @@ void scale_width(ModelConfig& model, double factor) {
   while (model.heads % 2 == 0 && target / model.heads < narrowest_head) model.heads /= 2;
   model.d_model = static_cast<int>(shrunk(model.d_model, target / model.d_model, 0, 2 * model.heads));
   model.d_ffn = static_cast<int>(shrunk(model.d_ffn, factor, narrowest_model, model.d_ffn % 2 == 0 ? 2 : 1));
+  constexpr int narrowest_query = 16;
+  if (model.query_dim > 0) model.query_dim = static_cast<int>(shrunk(model.query_dim, factor, narrowest_query));
   model.lora_rank = std::min({model.lora_rank, model.d_model, model.d_ffn});
 }
 

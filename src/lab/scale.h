@@ -13,9 +13,9 @@ namespace some::lab {
 //   stories          F                     at least 200 (training) and 50 (validation); 0 (all) counts as 20,000
 //   batch            F^0.6                 at least 4
 //   vocab            F^0.4                 at least 1,024: a smaller one makes stories longer than the rows
-//   d_model, d_ffn   F^0.6                 at least 32; d_model a multiple of twice the heads; heads halved while a
-//   head
-//                                          would be narrower than 16
+//   d_model, d_ffn   F^0.6                 at least 32; d_model a multiple of twice the heads; heads halved while
+//                                          a head would be narrower than 16
+//   query_dim        F^0.6                 at least 16; 0 stays
 //   layers           F^0.25                at least 2
 //   experts          F^0.25                at least 2 top_k; top_k, a subject of the studies, stays
 //   seq_len          F^0.35                at least 256, so that few stories are cut

@@ -19,7 +19,9 @@ ParameterCounts count_parameters(const ModelConfig& config) {
     layer_trainable += 2 * hidden * d + hidden + d;
   } else if (config.ffn == Ffn::some) {
     const std::int64_t hidden = config.router_hidden();
-    layer_trainable += config.router == Router::linear ? d * d + d : 2 * hidden * d + hidden + d;
+    const std::int64_t query = config.query_size();
+    layer_trainable += config.router == Router::linear ? query * d + query : hidden * (d + query) + hidden + query;
+    if (config.readin) layer_trainable += d * d;
     if (config.temperature == Temperature::learned) layer_trainable += 1;
     const bool features = config.readout == Readout::features;
     if (config.readout == Readout::linear) layer_trainable += d * d;
@@ -81,6 +83,9 @@ void check_config(const ModelConfig& config) {
   if (config.router == Router::mlp && config.router_hidden() < 1) {
     bad_input("some.router_mult = {}: makes a hidden layer of {}; some.router_mult * model.d_model must be at least 1",
               config.router_mult, config.router_hidden());
+  }
+  if (config.query_dim < 0) {
+    bad_input("some.query_dim = {}: wants a whole number of at least 1, or 0 for model.d_model", config.query_dim);
   }
   if (config.training == ExpertTraining::lora) {
     at_least_one("some.lora_rank", config.lora_rank);

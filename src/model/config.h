@@ -38,9 +38,11 @@ struct ModelConfig {
   int lora_rank = 8;
   Router router = Router::mlp;
   double router_mult = 2.0;
+  int query_dim = 0;  // 0: d_model
   RouterInit router_init = RouterInit::uniform;
   RoutingKind routing = RoutingKind::keys;
   double ground = 0.0;
+  bool readin = false;
   Readout readout = Readout::none;
   Temperature temperature = Temperature::fixed;
   double train_temp = 0.8, eval_temp = 0.5;
@@ -52,6 +54,7 @@ struct ModelConfig {
   KeySettings keys;
 
   int router_hidden() const { return static_cast<int>(std::lround(router_mult * d_model)); }
+  int query_size() const { return query_dim > 0 ? query_dim : d_model; }  // of queries and keys
   int dense_hidden() const { return static_cast<int>(std::lround(dense_mult * d_model)); }
 };
 

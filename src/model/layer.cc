@@ -92,10 +92,10 @@ ExpertWeights effective_experts(Context& ctx, const ModelConfig& config, const L
 
 SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x,
                       const Tensor* previous_query) {
-  const std::int64_t tokens = x.dim(0), d = config.d_model;
+  const std::int64_t tokens = x.dim(0), d = config.d_model, query = config.query_size();
   SomeTape tape;
   // spec 3.1: the query network
-  tape.raw = ctx.scratch({tokens, d}, ctx.master);
+  tape.raw = ctx.scratch({tokens, query}, ctx.master);
   if (config.router == Router::mlp) {
     tape.router_pre = ctx.scratch({tokens, config.router_hidden()});
     tape.router_act = ctx.scratch({tokens, config.router_hidden()});
@@ -105,7 +105,7 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
     linear_forward(ctx, x, layer.router_weight[0], layer.router_bias[0], tape.raw);
   }
   // spec 3.2: the query
-  tape.query = ctx.scratch({tokens, d}, ctx.master);
+  tape.query = ctx.scratch({tokens, query}, ctx.master);
   tape.norms = ctx.scratch({tokens, 2}, ctx.master);
   query_forward(ctx, tape.raw, config.ground > 0 ? previous_query : nullptr, config.ground, tape.query, tape.norms);
   // spec 3.3, 3.4: choice and gates
@@ -121,6 +121,12 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   const bool random = config.routing == RoutingKind::random;
   if (random) random_choice(ctx, *pass.tokens, config.experts, config.library_seed, layer.index, tape.routing.indices);
   route_forward(ctx, tape.query, layer.keys.routing_keys(), tape.temperature, random, tape.routing);
+  // spec 3.8: the read-in
+  tape.seen = x;
+  if (layer.readin) {
+    tape.seen = ctx.scratch({tokens, d});
+    linear_forward(ctx, x, layer.readin, Param(), tape.seen);
+  }
   // spec 3.5: the experts
   tape.plan = make_dispatch(ctx, tape.routing.indices, config.experts);
   tape.experts = effective_experts(ctx, config, layer);
@@ -128,7 +134,7 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   if (pass.training && config.training == ExpertTraining::frozen && experts_keep_outputs(ctx, tape.experts))
     tape.choices.outputs = ctx.scratch({tokens * pass.top_k, d});
   tape.mixed = ctx.scratch({tokens, tape.experts.up ? d : config.d_ffn});
-  experts_forward(ctx, x, tape.experts, tape.plan, tape.routing.gates, tape.choices, tape.mixed);
+  experts_forward(ctx, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, tape.mixed);
   // spec 3.6: the readout
   if (layer.readout) {
     tape.output = ctx.scratch({tokens, d});
@@ -167,8 +173,14 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
       fill(ctx, 0, grads.up);
     }
   }
-  experts_backward(ctx, dmixed, x, tape.experts, tape.plan, tape.routing.gates, tape.choices, dx, dgates,
+  Tensor dseen = dx;
+  if (layer.readin) {
+    dseen = ctx.scratch(tape.seen.shape());
+    fill(ctx, 0, dseen);
+  }
+  experts_backward(ctx, dmixed, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, dseen, dgates,
                    experts_learn ? &grads : nullptr);
+  if (layer.readin) linear_backward(ctx, dseen, x, layer.readin, Param(), &dx, Into::add);
   if (config.training == ExpertTraining::lora) {
     lora_project(ctx, grads.down, layer.lora_down_a, layer.lora_down_b);
     if (grads.up) lora_project(ctx, grads.up, layer.lora_up_a, layer.lora_up_b);

@@ -22,7 +22,7 @@ struct Layer {
   Param norm1_weight, norm1_bias, norm2_weight, norm2_bias;
   // ffn = "some"
   Param router_weight[2], router_bias[2];  // the second pair only for router = "mlp"
-  Param readout;
+  Param readin, readout;
   Param log_temperature;  // temperature = "learned"
   Param lora_down_a, lora_down_b, lora_up_a, lora_up_b;
   Param learnt_down, learnt_up;  // training = "full"
@@ -39,6 +39,7 @@ struct SomeTape {
   Tensor raw, query, norms;
   Tensor temperature;  // [1] master
   Routing routing;
+  Tensor seen;  // what the experts see: x, or what the read-in makes of it
   DispatchPlan plan;
   ExpertWeights experts;  // the weights used in this step
   ExpertTape choices;

@@ -77,9 +77,9 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
                          config_.d_model,      config_.d_ffn, config_.readout != Readout::features};
   const bool sample = config_.keys.respawn_threshold > 0;
   for (Layer& layer : layers_) {
-    layer.keys = make_key_state(*ctx_, config_.experts, config_.d_model, config_.seed, layer.index, config_.keys);
+    layer.keys = make_key_state(*ctx_, config_.experts, config_.query_size(), config_.seed, layer.index, config_.keys);
     // Sums are kept without training too: evaluation counts choices with them and adaptation learns from them.
-    key_sums_.push_back(make_key_sums(*ctx_, config_.experts, config_.top_k, config_.d_model, sample));
+    key_sums_.push_back(make_key_sums(*ctx_, config_.experts, config_.top_k, config_.query_size(), sample));
     epoch_counts_.push_back(Tensor::zeros({config_.experts}, DType::i64, ctx_->device));
     if (!make_library) continue;
     LayerLibrary library = make_layer_library(*ctx_, spec, layer.index);
@@ -132,10 +132,11 @@ void Model::declare_parameters() {
     };
     if (config_.router == Router::mlp) {
       router("router.0", config_.router_hidden(), d);
-      router("router.1", d, config_.router_hidden());
+      router("router.1", config_.query_size(), config_.router_hidden());
     } else {
-      router("router.0", d, d);
+      router("router.0", config_.query_size(), d);
     }
+    if (config_.readin) p.declare(layer + "readin.weight", {d, d}, {Kind::identity});
     if (config_.readout == Readout::linear) p.declare(layer + "readout.weight", {d, d}, {Kind::identity});
     if (config_.readout == Readout::features)
       p.declare(layer + "readout.weight", {d, f}, uniform(static_cast<double>(f)));
@@ -187,6 +188,7 @@ void Model::bind_parameters() {
       layer.dense_weight[j] = get(fmt::format("ffn.{}.weight", j));
       layer.dense_bias[j] = get(fmt::format("ffn.{}.bias", j));
     }
+    layer.readin = get("readin.weight");
     layer.readout = get("readout.weight");
     layer.log_temperature = get("log_temperature");
     layer.lora_down_a = get("experts.w1.lora_a");
@@ -381,7 +383,7 @@ Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
   const Pass pass = eval_settings(options, batch.tokens);
   Stream kept{ctx.scratch(shape), ctx.scratch(shape)};
   Tensor previous_query;
-  if (config_.ground > 0) previous_query = ctx.scratch(shape, ctx.master);
+  if (config_.ground > 0) previous_query = ctx.scratch({batch.sequences.tokens, config_.query_size()}, ctx.master);
   const auto keep = [&](const Stream& stream) {
     convert(ctx, stream.residual, kept.residual);
     convert(ctx, stream.input, kept.input);

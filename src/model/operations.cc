@@ -33,12 +33,14 @@ OperationCount count_operations(const ModelConfig& config, double tokens, double
   dense(d, config.vocab, 1);
   if (config.ffn == Ffn::dense) dense(d, 2 * config.dense_hidden(), layers);
   if (config.ffn == Ffn::some) {
+    const double query = config.query_size();
     if (config.router == Router::mlp)
-      dense(d, 2 * config.router_hidden(), layers);
+      dense(d + query, config.router_hidden(), layers);
     else
-      dense(d, d, layers);
-    out.forward += 2 * tokens * d * config.experts * layers;  // scores against all keys
-    out.backward += 2 * tokens * d * k * layers;              // only the chosen keys pass a gradient
+      dense(d, query, layers);
+    out.forward += 2 * tokens * query * config.experts * layers;  // scores against all keys
+    out.backward += 2 * tokens * query * k * layers;              // only the chosen keys pass a gradient
+    if (config.readin) dense(d, d, layers);
     const double matrices = config.readout == Readout::features ? 1 : 2;
     const double one = 2 * tokens * k * d * f * matrices * layers;
     const double backward = (config.training == ExpertTraining::frozen ? 1 : 2) * one;
@@ -52,7 +54,8 @@ OperationCount count_operations(const ModelConfig& config, double tokens, double
 }
 
 MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf16, bool training) {
-  const double d = config.d_model, f = config.d_ffn, k = config.top_k, layers = config.layers, experts = config.experts;
+  const double d = config.d_model, f = config.d_ffn, k = config.top_k, layers = config.layers, experts = config.experts,
+               query = config.query_size();
   const double c = bf16 ? 2 : 4;  // bytes of a compute number; master numbers have 4
   const ParameterCounts counts = count_parameters(config);
   MemoryEstimate out;
@@ -62,8 +65,8 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   const double matrices = config.readout == Readout::features ? 1 : 2;
   if (has_some) {
     if (config.training != ExpertTraining::full) out.library = layers * experts * matrices * d * f * c;
-    // Keys and the sums of a step: Q [E, k, d], C [E, E].
-    out.parameters += layers * (experts * d * 4 + experts * k * d * 4 + experts * experts * 4);
+    // Keys and the sums of a step: Q [E, k, query], C [E, E].
+    out.parameters += layers * (experts * query * 4 + experts * k * query * 4 + experts * experts * 4);
   }
   // One layer's kept results, a token (names as in model/layer.h).
   double layer = c * (3 * d + d + d)             // qkv, mixed, output
@@ -72,12 +75,14 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   double widest = 0;                             // largest scratch of a backward pass that is given back, a token
   if (has_some) {
     if (config.router == Router::mlp) layer += 2 * c * config.router_hidden();
-    layer += 4 * (2 * d + 2) + k * 12;  // raw, query, norms, routing
+    layer += 4 * (2 * query + 2) + k * 12;  // raw, query, norms, routing
+    if (config.readin) layer += c * d;      // what the experts see
     layer += c * (k * f + (matrices == 2 ? d : f)) + k * 8;
     if (bf16 && training && matrices == 2 && config.training == ExpertTraining::frozen)
       layer += c * k * d;  // the experts' outputs
     if (config.readout != Readout::none) layer += c * d;
-    widest = c * (k * d + (bf16 ? 0 : 2 * k * d)) + 4 * d + c * config.router_hidden();
+    widest = c * (k * d + (bf16 ? 0 : 2 * k * d)) + 4 * query + c * config.router_hidden();
+    if (config.readin) widest += c * d;
   } else if (config.ffn == Ffn::dense) {
     layer += c * (2 * config.dense_hidden() + d);
     widest = c * config.dense_hidden();

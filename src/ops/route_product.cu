@@ -6,7 +6,7 @@
 // fp32 additions.
 //
 // One block takes 64 tokens: their two pieces stay in shared memory while the keys' pieces, made once before, pass by;
-// the scores stay there too until the block's warps choose.
+// the scores stay there too until the block's warps choose. Narrow queries are laid out to 64 columns with zeros.
 #include <cuda_fp16.h>
 
 #include "ops/cuda_kernels.h"
@@ -26,8 +26,10 @@ constexpr int piece_bytes = block_keys * block_depth * 2, stage_bytes = 2 * piec
 
 // The scores of a row lie `line_width` apart: the eight more let a warp's stores touch different banks.
 constexpr int line_width(int experts) { return (experts + block_keys - 1) / block_keys * block_keys + 8; }
+// Columns of a row of d numbers as it is laid out.
+constexpr int depth_of(int d) { return (d + block_depth - 1) / block_depth * block_depth; }
 constexpr std::size_t shared_size(int d, int experts, int stages) {
-  return static_cast<std::size_t>(block_rows) * static_cast<std::size_t>(d) * 4 +
+  return static_cast<std::size_t>(block_rows) * static_cast<std::size_t>(depth_of(d)) * 4 +
          static_cast<std::size_t>(stages) * stage_bytes +
          static_cast<std::size_t>(block_rows * line_width(experts)) * sizeof(float);
 }
@@ -79,13 +81,14 @@ struct Row {
       largest = fmaxf(fmaxf(fmaxf(fabsf(part.x), fabsf(part.y)), fmaxf(fabsf(part.z), fabsf(part.w))), largest);
     return scale_for(warp_max(largest));
   }
-  // Calls store(column, larger pieces, smaller pieces) for every four numbers of this lane.
+  // Calls store(column, larger pieces, smaller pieces) for every four numbers of this lane, and for the zeros behind
+  // them.
   template <typename Store>
-  __device__ __forceinline__ void split_into(float scale, int d, int lane, Store&& store) const {
+  __device__ __forceinline__ void split_into(float scale, int depth, int lane, Store&& store) const {
 #pragma unroll
     for (int p = 0; p < most_columns / 128; ++p) {
       const int column = 128 * p + 4 * lane;
-      if (column >= d) break;
+      if (column >= depth) break;
       uint2 large, small;
       split(parts[p], scale, large, small);
       store(column, large, small);
@@ -93,9 +96,9 @@ struct Row {
   }
 };
 
-// pieces: [2][experts][d], the larger ones first; back: [experts]
+// pieces: [2][experts][depth], the larger ones first; back: [experts]
 __global__ void __launch_bounds__(threads)
-    split_keys_kernel(const float* keys, int experts, int d, __half* pieces, float* back) {
+    split_keys_kernel(const float* keys, int experts, int d, int depth, __half* pieces, float* back) {
   after_previous();
   const int expert = static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / warp_size;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
@@ -103,10 +106,10 @@ __global__ void __launch_bounds__(threads)
   Row row;
   row.load(keys + static_cast<std::int64_t>(expert) * d, d, lane);
   const Scale scale = row.scale();
-  row.split_into(scale.there, d, lane, [&](int column, const uint2& large, const uint2& small) {
-    __half* const target = pieces + static_cast<std::int64_t>(expert) * d + column;
+  row.split_into(scale.there, depth, lane, [&](int column, const uint2& large, const uint2& small) {
+    __half* const target = pieces + static_cast<std::int64_t>(expert) * depth + column;
     *reinterpret_cast<uint2*>(target) = large;
-    *reinterpret_cast<uint2*>(target + static_cast<std::int64_t>(experts) * d) = small;
+    *reinterpret_cast<uint2*>(target + static_cast<std::int64_t>(experts) * depth) = small;
   });
   if (lane == 0) back[expert] = scale.back;
 }
@@ -120,7 +123,7 @@ struct Product {
   const float* back;     // of the keys
   const float* temperature;
   std::int64_t rows;
-  int d, experts, k;
+  int d, depth, experts, k;
   std::int32_t* indices;
   float *scores, *gates;
 };
@@ -135,7 +138,7 @@ __device__ __forceinline__ void load_stage(const Product& product, std::uint32_t
     const bool valid = expert < product.experts;
     const std::int64_t line = static_cast<std::int64_t>(small * product.experts + (valid ? expert : 0));
     copy_async(stage + static_cast<std::uint32_t>(small * piece_bytes + row * block_depth * 2 + swizzled(row, piece)),
-               product.pieces + line * product.d + step * block_depth + piece * 8, valid);
+               product.pieces + line * product.depth + step * block_depth + piece * 8, valid);
   }
 }
 
@@ -144,13 +147,13 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
   after_previous();
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float query_back[block_rows];
-  const int d = product.d, width = line_width(product.experts);
-  const std::uint32_t queries = shared_address(shared), small_queries = queries + block_rows * d * 2,
-                      stages = small_queries + block_rows * d * 2;
-  float* const lines = reinterpret_cast<float*>(shared + block_rows * d * 4 + STAGES * stage_bytes);
+  const int d = product.d, depth = product.depth, width = line_width(product.experts);
+  const std::uint32_t queries = shared_address(shared), small_queries = queries + block_rows * depth * 2,
+                      stages = small_queries + block_rows * depth * 2;
+  float* const lines = reinterpret_cast<float*>(shared + block_rows * depth * 4 + STAGES * stage_bytes);
   const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = static_cast<int>(threadIdx.x) % warp_size;
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * block_rows;
-  const int steps = d / block_depth, tiles = (product.experts + block_keys - 1) / block_keys, all = steps * tiles;
+  const int steps = depth / block_depth, tiles = (product.experts + block_keys - 1) / block_keys, all = steps * tiles;
   const auto load = [&](int i) {
     if (i < all)
       load_stage(product, stages + static_cast<std::uint32_t>(i % STAGES * stage_bytes), i / steps, i % steps);
@@ -163,10 +166,10 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
     Row q;
     q.load(first_row + row < product.rows ? product.query + (first_row + row) * d : nullptr, d, lane);
     const Scale scale = q.scale();
-    q.split_into(scale.there, d, lane, [&](int column, const uint2& large, const uint2& small) {
-      unsigned char* const target = shared + row * d * 2 + swizzled(row, column / 8) + column % 8 * 2;
+    q.split_into(scale.there, depth, lane, [&](int column, const uint2& large, const uint2& small) {
+      unsigned char* const target = shared + row * depth * 2 + swizzled(row, column / 8) + column % 8 * 2;
       *reinterpret_cast<uint2*>(target) = large;
-      *reinterpret_cast<uint2*>(target + block_rows * d * 2) = small;
+      *reinterpret_cast<uint2*>(target + block_rows * depth * 2) = small;
     });
     if (lane == 0) query_back[row] = scale.back;
   }
@@ -186,7 +189,7 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
 #pragma unroll
     for (int inner = 0; inner < block_depth / 16; ++inner) {
       std::uint32_t large[4], small[4];
-      const auto a = static_cast<std::uint32_t>(a_row * d * 2 + swizzled(a_row, step * 8 + inner * 2 + a_piece));
+      const auto a = static_cast<std::uint32_t>(a_row * depth * 2 + swizzled(a_row, step * 8 + inner * 2 + a_piece));
       load_matrices(large, queries + a);
       load_matrices(small, small_queries + a);
 #pragma unroll
@@ -260,18 +263,18 @@ void launch(Context& ctx, const Product& product) {
 
 bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys, int k) {
   const std::int64_t d = keys.dim(1), experts = keys.dim(0);
-  return ctx.compute == DType::bf16 && query.dim(0) >= fewest_rows && d % block_depth == 0 && d <= most_columns &&
+  return ctx.compute == DType::bf16 && query.dim(0) >= fewest_rows && d % 4 == 0 && d <= most_columns &&
          experts <= most_experts && k <= warp_size && all_aligned16(query.raw(), keys.raw()) &&
          shared_size(static_cast<int>(d), static_cast<int>(experts), 2) <= static_cast<std::size_t>(most_shared());
 }
 
 void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature,
                        Routing& routing) {
-  const int d = static_cast<int>(keys.dim(1)), experts = static_cast<int>(keys.dim(0));
-  const Tensor pieces = ctx.scratch({2, experts, d}, DType::bf16),  // two bytes each; what they are is this file's
+  const int d = static_cast<int>(keys.dim(1)), depth = depth_of(d), experts = static_cast<int>(keys.dim(0));
+  const Tensor pieces = ctx.scratch({2, experts, depth}, DType::bf16),  // two bytes each; what they are is this file's
       back = ctx.scratch({experts}, DType::f32);
   auto* const halves = static_cast<__half*>(pieces.raw());
-  launch_behind(ctx, split_keys_kernel, grid_for(experts, warps), threads, 0, floats(keys), experts, d, halves,
+  launch_behind(ctx, split_keys_kernel, grid_for(experts, warps), threads, 0, floats(keys), experts, d, depth, halves,
                 floats(back));
   const Product product{floats(query),
                         halves,
@@ -279,6 +282,7 @@ void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, co
                         floats(temperature),
                         query.dim(0),
                         d,
+                        depth,
                         experts,
                         static_cast<int>(routing.indices.dim(1)),
                         ints(routing.indices),

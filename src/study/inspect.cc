@@ -212,7 +212,7 @@ class Drawer {
   void draw_movement(const Layer& layer, const std::vector<double>& usage, const UsageScale& scale,
                      const std::string& prefix, const std::string& where, nlohmann::json& report) {
     const std::int64_t experts = run_.recipe.model.experts;
-    Points all{0, run_.recipe.model.d_model, {}};
+    Points all{0, run_.recipe.model.query_size(), {}};
     for (const Snapshot& snapshot : snapshots_) {
       const std::vector<double> values = read_vector(snapshot.keys[static_cast<std::size_t>(layer.index)]);
       all.values.insert(all.values.end(), values.begin(), values.end());

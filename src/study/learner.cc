@@ -85,7 +85,7 @@ KeySnapshot::Distance KeySnapshot::distance(Model& model, int layer) const {
   const std::vector<double> before = read_vector(layers_[static_cast<std::size_t>(layer)].keys);
   const std::vector<double> now = read_vector(model.layers()[static_cast<std::size_t>(layer)].keys.keys);
   const auto experts = static_cast<std::size_t>(model.config().experts),
-             d = static_cast<std::size_t>(model.config().d_model);
+             d = static_cast<std::size_t>(model.config().query_size());
   Distance out;
   for (std::size_t e = 0; e < experts; ++e) {
     double square = 0;

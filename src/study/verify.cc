@@ -164,6 +164,8 @@ ModelConfig Case::model_config() const {
   c.router = static_cast<Router>(choose("router", "mlp", {"linear", "mlp"}));
   c.readout = static_cast<Readout>(choose("readout", "none", {"none", "linear", "features"}));
   c.router_mult = get("router_mult", 2.0);
+  c.query_dim = get("query_dim", 0);
+  c.readin = get("readin", false);
   c.dense_mult = get("dense_mult", 4.0);
   c.ground = get("ground", 0.0);
   c.train_temp = c.eval_temp = get("temperature", 1.0);
@@ -263,7 +265,9 @@ void Case::layer() {
   if (config.readout != Readout::features) layer.frozen.up = input("experts.w2", ctx.compute);
   std::vector<std::string> names;
   for (const std::string& name : file_.names()) {
-    if (name.rfind("router.", 0) == 0 || name.rfind("readout.", 0) == 0) names.push_back(name);
+    for (const char* part : {"router.", "readin.", "readout."}) {
+      if (name.rfind(part, 0) == 0) names.push_back(name);
+    }
   }
   for (const std::string& name : names) model.parameters().set(ctx, "layers.0." + name, file_.load(name));
   model.parameters().refresh_compute(ctx);
@@ -291,12 +295,12 @@ void Case::layer() {
 void Case::keys() {
   ModelConfig config = model_config();
   Context& ctx = *ctx_;
-  KeyState state = make_key_state(ctx, config.experts, config.d_model, 0, 0, config.keys);
+  KeyState state = make_key_state(ctx, config.experts, config.query_size(), 0, 0, config.keys);
   state.keys = input("keys", ctx.master);
   state.usage = input("usage", ctx.master);
   state.mass = input("mass", ctx.master);
   if (state.average) state.average.copy_from(state.keys);
-  KeySums sums = make_key_sums(ctx, config.experts, config.top_k, config.d_model, false);
+  KeySums sums = make_key_sums(ctx, config.experts, config.top_k, config.query_size(), false);
   const int steps = get("steps", 1);
   for (int i = 0; i < steps; ++i) {
     const std::string step = fmt::format("step.{}.", i);

@@ -157,7 +157,7 @@ nlohmann::json layer_measures(Model& model, const std::vector<ChoiceMeasures>& c
                               const std::vector<Tensor>& start) {
   nlohmann::json layers = nlohmann::json::array();
   if (model.config().ffn != Ffn::some) return layers;
-  const int d = model.config().d_model;
+  const int d = model.config().query_size();
   for (Layer& layer : model.layers()) {
     const auto l = static_cast<std::size_t>(layer.index);
     nlohmann::json one{{"layer", layer.index}};

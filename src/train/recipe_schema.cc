@@ -140,10 +140,13 @@ void add_some(Builder& builder) {
       .above_low = true;
   builder.choice("router_init", FIELD(model.router_init), {"uniform", "normal"},
                  "Initial router weights: uniform within 1/sqrt(inputs), or normal with deviation 0.02 and no bias.");
+  builder.integer("query_dim", FIELD(model.query_dim), 0, 65536, "Numbers in a query and in a key; 0: d_model.");
   builder.choice("routing", FIELD(model.routing), {"keys", "random"},
                  "Experts chosen by the nearest keys, or by a fixed hash of the token (a control).");
   builder.number("ground", FIELD(model.ground), 0, unlimited,
                  "Share of the query of the layer below that is added to a layer's query (study D3).");
+  builder.boolean("readin", FIELD(model.readin),
+                  "A trained map before the experts, which the router does not see; the identity at first.");
   builder.choice("readout", FIELD(model.readout), {"none", "linear", "features"},
                  "A trained map after the experts' sum (linear), or in place of their second matrices (features).");
   builder.choice("temperature", FIELD(model.temperature), {"fixed", "learned"},

@@ -258,6 +258,14 @@ TEST(Cli, VerifyTellsPassFromFail) {
   TemporaryFolder folder;
   EXPECT_EQ(run_command(folder.path(), {"verify", fixtures}).code, 0);
   EXPECT_EQ(run_command(folder.path(), {"verify", fixtures, "--precision", "f64"}).code, 0);
+  const std::string next = std::string(SOME_SOURCE_DIR) + "/../shared/fixtures-next/";
+  for (const char* name :
+       {"keys-narrow", "layer-readin", "layer-readin-linear", "model-readin", "model-readin-padded"}) {
+    const std::string path = next + name + ".safetensors";
+    if (!fs::exists(path)) continue;
+    EXPECT_EQ(run_command(folder.path(), {"verify", path}).code, 0) << name;
+    EXPECT_EQ(run_command(folder.path(), {"verify", path, "--precision", "f64"}).code, 0) << name;
+  }
   const CommandResult strict = run_command(folder.path(), {"verify", fixtures, "--tolerance", "1e-12", "--json"});
   EXPECT_EQ(strict.code, 1);
   EXPECT_FALSE(Json::parse(strict.out)["passed"].get<bool>());

@@ -41,6 +41,8 @@ std::vector<Case> cases() {
   add("one_expert", {10, 1, 1, 4}, nothing);
   add("odd_width", {77, 13, 2, 7}, nothing);
   add("published", {3000, 64, 4, 512}, nothing);
+  add("narrow", {3000, 64, 4, 64}, nothing);
+  add("narrower", {900, 40, 3, 5}, nothing).same_choice = 0.4;
   add("one_popular_choice", {5000, 64, 4, 128}, nothing).same_choice = 0.8;
   add("many_experts", {2500, 200, 8, 64}, nothing).same_choice = 0.5;
   add("very_many_slots", {400, 90, 24, 16}, nothing).taking_part = 0.7;

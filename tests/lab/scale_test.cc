@@ -73,6 +73,16 @@ TEST(Scale, LayersTakeWhatStoodAtTheirHeight) {
   EXPECT_EQ(d2.model.keys.frozen_layers, (std::vector<int>{4, 5, 6, 7}));
 }
 
+TEST(Scale, QueriesShrinkWithTheModelButStayWideEnough) {
+  Recipe recipe = recipe_named("a4");
+  EXPECT_EQ(scale_recipe(recipe, 0.05).model.query_dim, 0);
+  recipe.model.query_dim = 128;
+  EXPECT_EQ(scale_recipe(recipe, 0.25).model.query_dim, 56);  // 128 * 0.25^0.6
+  EXPECT_EQ(scale_recipe(recipe, 0.001).model.query_dim, 16);
+  recipe.model.query_dim = 5;
+  EXPECT_EQ(scale_recipe(recipe, 0.001).model.query_dim, 5);
+}
+
 TEST(Scale, NamesAndFactors) {
   EXPECT_EQ(scaled_name("a4", 0.05), "a4@0.05");
   EXPECT_EQ(scaled_name("a4", 1), "a4");

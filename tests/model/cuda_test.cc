@@ -149,6 +149,12 @@ INSTANTIATE_TEST_SUITE_P(Settings, ModelOnGpu, testing::ValuesIn(model_variants)
 INSTANTIATE_TEST_SUITE_P(
     MoreSettings, ModelOnGpu,
     testing::Values(Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 8; }},
+                    Variant{"readin_narrow",
+                            [](ModelConfig& c) {
+                              c.readin = true, c.readout = Readout::features, c.query_dim = 32, c.router_mult = 0.5;
+                              c.temperature = Temperature::learned;
+                              c.seq_len = 60;  // enough rows for the tensor cores' way of choosing
+                            }},
                     Variant{"odd_sizes",
                             [](ModelConfig& c) {
                               c.d_model = 60, c.heads = 3, c.d_ffn = 50, c.experts = 5, c.vocab = 63;

@@ -78,10 +78,12 @@ INSTANTIATE_TEST_SUITE_P(
                             [](ModelConfig& c) {
                               c.training = ExpertTraining::lora, c.lora_rank = 2, c.readout = Readout::features;
                             }},
+                    Variant{"wide_queries", [](ModelConfig& c) { c.query_dim = 13; }},
+                    Variant{"readin_full", [](ModelConfig& c) { c.readin = true, c.training = ExpertTraining::full; }},
                     Variant{"everything",
                             [](ModelConfig& c) {
-                              c.norm = Norm::pre, c.position = Position::rope, c.ground = 0.2,
-                              c.readout = Readout::linear, c.temperature = Temperature::learned;
+                              c.norm = Norm::pre, c.position = Position::rope, c.ground = 0.2, c.query_dim = 5,
+                              c.readin = true, c.readout = Readout::linear, c.temperature = Temperature::learned;
                               c.training = ExpertTraining::lora, c.lora_rank = 3, c.top_k = 3;
                             }}),
     variant_name);
@@ -279,6 +281,8 @@ TEST(ModelDecode, AgreesWithTheWholePass) {
       config.norm = pre ? Norm::pre : Norm::post;
       config.position = rotary ? Position::rope : Position::sinusoidal;
       config.ground = 0.2;
+      config.query_dim = pre ? 3 : 0;
+      config.readin = rotary;
       std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
       Model model(ctx, config, false);
       const std::vector<std::int32_t> row = {3, 9, 4, 11, 5, 17};
@@ -346,6 +350,8 @@ TEST(ModelParameters, DeclaredAreThoseCounted) {
            [](ModelConfig&) {}, [](ModelConfig& c) { c.norm = Norm::pre; }, [](ModelConfig& c) { c.ffn = Ffn::dense; },
            [](ModelConfig& c) { c.ffn = Ffn::none; }, [](ModelConfig& c) { c.readout = Readout::features; },
            [](ModelConfig& c) { c.readout = Readout::linear; }, [](ModelConfig& c) { c.router = Router::linear; },
+           [](ModelConfig& c) { c.query_dim = 3, c.readin = true; },
+           [](ModelConfig& c) { c.query_dim = 3, c.router = Router::linear; },
            [](ModelConfig& c) { c.temperature = Temperature::learned; },
            [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 3; },
            [](ModelConfig& c) { c.training = ExpertTraining::full; }}) {
@@ -380,6 +386,11 @@ TEST(ModelOperations, CountIsThatOfTheFormula) {
       layers * (tokens * (8 * d * d + 8 * d * d + 2 * e * d + 4 * k * d * f) + 4 * d * pairs) + tokens * 2 * d * v;
   EXPECT_NEAR(count.forward, forward, 1e-6 * forward);
   EXPECT_NEAR(count.experts, 2 * layers * tokens * 4 * k * d * f, 1);
+  // Queries of 64 numbers take less of the router's second layer and of the scores; a read-in is a product of d by d.
+  c.query_dim = 64;
+  c.readin = true;
+  const double narrow = forward + layers * tokens * (2 * d * d - 2 * 2 * d * (d - 64) - 2 * e * (d - 64));
+  EXPECT_NEAR(count_operations(c, tokens, pairs).forward, narrow, 1e-6 * narrow);
 }
 
 }  // namespace

@@ -278,6 +278,13 @@ const bool added = add_cases({
     route_case({600, 128, 100, 7}, false),
     route_case({577, 384, 33, 32}, false),
     route_case({530, 512, 256, 4}, false),
+    // Narrow queries: laid out to the product's 64 columns, or, with 5 numbers, not fit for it.
+    route_case({600, 32, 64, 4}, false),
+    route_case({513, 16, 70, 3}, false),
+    route_case({700, 100, 40, 5}, false),
+    route_case({600, 5, 64, 4}, false),
+    query_case(90, 5, 0.25, true),
+    query_case(40, 32, 0.5, true),
     balance_case({1, 12, 1, 1}, false),
     balance_case({200, 12, 10, 3}, false),
     balance_case({70, 11, 6, 2}, true),

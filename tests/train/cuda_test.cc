@@ -136,6 +136,8 @@ INSTANTIATE_TEST_SUITE_P(
                       c.readout = Readout::linear;
                     },
                     true},
+        StepVariant{"readin_narrow",
+                    [](ModelConfig& c) { c.readin = true, c.readout = Readout::features, c.query_dim = 20; }, true},
         StepVariant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }, true},
         StepVariant{"rebirth",
                     [](ModelConfig& c) { c.keys.respawn_threshold = 0.9, c.keys.constraint = Constraint::clamp; },

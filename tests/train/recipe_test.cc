@@ -414,6 +414,9 @@ TEST(Parameters, WhatEachSettingAdds) {
   using Pair = std::pair<std::int64_t, std::int64_t>;
   EXPECT_EQ(with([](ModelConfig& c) { c.norm = Norm::pre; }), Pair(16, 16));
   EXPECT_EQ(with([](ModelConfig& c) { c.temperature = Temperature::learned; }), Pair(2, 2));
+  EXPECT_EQ(with([](ModelConfig& c) { c.readin = true; }), Pair(2 * 64, 2 * 64));
+  // The router's last layer has 3 outputs in place of 8.
+  EXPECT_EQ(with([](ModelConfig& c) { c.query_dim = 3; }), Pair(-2 * 5 * 17, -2 * 5 * 17));
   EXPECT_EQ(with([](ModelConfig& c) { c.readout = Readout::linear; }), Pair(2 * 64, 2 * 64));
   // features: a trained d x f, and experts that lose d x f and their second bias of d.
   EXPECT_EQ(with([](ModelConfig& c) { c.readout = Readout::features; }), Pair(2 * 48 - 2 * 4 * (48 + 8), 2 * 48));
