@@ -47,7 +47,7 @@ __global__ void fill_kernel(T* data, std::int64_t count, std::uint64_t seed, flo
 }
 
 Tensor random_tensor(Context& ctx, Shape shape, DType type, std::uint64_t seed, float scale) {
-  Tensor result = Tensor::empty(std::move(shape), type, Device::cuda);
+  Tensor result = Tensor::empty(std::move(shape), type, ctx.device);
   const std::int64_t count = result.elements();
   const unsigned blocks = static_cast<unsigned>((count + 255) / 256);
   if (count == 0) return result;
@@ -68,7 +68,7 @@ __global__ void widen_kernel(const T* from, double* to, std::int64_t count) {
 
 // A device tensor as doubles.
 Tensor wide(Context& ctx, const Tensor& tensor) {
-  Tensor result = Tensor::empty(tensor.shape(), DType::f64, Device::cuda);
+  Tensor result = Tensor::empty(tensor.shape(), DType::f64, ctx.device);
   const std::int64_t count = tensor.elements();
   const unsigned blocks = static_cast<unsigned>((count + 255) / 256);
   if (tensor.dtype() == DType::bf16) {
@@ -85,7 +85,7 @@ std::vector<double> host(const Tensor& tensor) {
   return {copy.data<double>(), copy.data<double>() + copy.elements()};
 }
 
-Tensor wide_zeros(Shape shape) { return Tensor::zeros(std::move(shape), DType::f64, Device::cuda); }
+Tensor wide_zeros(Context& ctx, Shape shape) { return Tensor::zeros(std::move(shape), DType::f64, ctx.device); }
 
 // |result - truth| / |truth|; a number that is not one counts as infinite.
 double distance(Context& ctx, const Tensor& result, const Tensor& truth) {
@@ -106,7 +106,7 @@ void report(const std::string& name, const std::string& shape, double error, dou
   std::fflush(stdout);
 }
 
-std::unique_ptr<Context> context(const char* precision) { return make_context(Device::cuda, precision); }
+std::unique_ptr<Context> context(const char* precision) { return make_context("cuda", precision); }
 
 // ---- References: one thread a number, in double precision ----
 
@@ -221,19 +221,19 @@ ExpertInputs inputs(Context& ctx, const ExpertCase& test) {
     in.weights.up = random_tensor(ctx, {test.experts, test.d, test.f}, ctx.compute, 5, 1.f / std::sqrt(float(test.f)));
   }
   Tensor indices = choices(test);
-  in.indices = indices.to(Device::cuda);
+  in.indices = indices.to(ctx.device);
   in.plan = cuda::make_dispatch(ctx, in.indices, test.experts);
   Tensor order = in.plan.order.to(Device::cpu), expert_of_row = Tensor::empty({test.tokens * test.k}, DType::i32);
   for (int j = 0; j < test.tokens * test.k; ++j)
     expert_of_row.data<int>()[j] = indices.data<int>()[order.data<int>()[j]];
-  in.expert_of_row = expert_of_row.to(Device::cuda);
+  in.expert_of_row = expert_of_row.to(ctx.device);
   return in;
 }
 
 void check_dispatch(Context& ctx, const ExpertCase& test) {
   const ArenaScope scope(*ctx.arena);
   Tensor indices = choices(test);
-  const DispatchPlan plan = cuda::make_dispatch(ctx, indices.to(Device::cuda), test.experts);
+  const DispatchPlan plan = cuda::make_dispatch(ctx, indices.to(ctx.device), test.experts);
   const int count = test.tokens * test.k;
   std::vector<int> order(count);
   std::iota(order.begin(), order.end(), 0);
@@ -281,10 +281,10 @@ void check_products(Context& ctx, const ExpertCase& test) {
     const Tensor& b = transposed ? in.weights.up : in.weights.down;  // both make f columns from d
     for (const bool gather : {true, false}) {
       const Tensor& a = gather ? in.x : gathered;
-      Tensor truth = wide_zeros({rows, test.f}), activated = wide_zeros({rows, test.f}),
-             backward = wide_zeros({rows, test.f}), slopes = wide_zeros({rows, test.f}),
-             sloped = wide_zeros({rows, test.f});
-      Tensor sums = wide_zeros({rows});
+      Tensor truth = wide_zeros(ctx, {rows, test.f}), activated = wide_zeros(ctx, {rows, test.f}),
+             backward = wide_zeros(ctx, {rows, test.f}), slopes = wide_zeros(ctx, {rows, test.f}),
+             sloped = wide_zeros(ctx, {rows, test.f});
+      Tensor sums = wide_zeros(ctx, {rows});
       const Tensor pre = random_tensor(ctx, {rows, test.f}, ctx.compute, 9, 1.f);
       const Tensor wide_a = wide(ctx, a), wide_b = wide(ctx, b), wide_pre = wide(ctx, pre),
                    wide_gates = wide(ctx, in.gates);
@@ -377,8 +377,8 @@ void check_experts(Context& ctx, const ExpertCase& test) {
   const Tensor dx_start = random_tensor(ctx, {test.tokens, test.d}, ctx.compute, 22, 1.f);
   Tensor dx = dx_start.clone(), dgates = random_tensor(ctx, {test.tokens, test.k}, DType::f32, 23, 100.f);
   ExpertGrads grads;
-  grads.down = Tensor::zeros(in.weights.down.shape(), DType::f32, Device::cuda);
-  if (!test.features) grads.up = Tensor::zeros(in.weights.up.shape(), DType::f32, Device::cuda);
+  grads.down = Tensor::zeros(in.weights.down.shape(), DType::f32, ctx.device);
+  if (!test.features) grads.up = Tensor::zeros(in.weights.up.shape(), DType::f32, ctx.device);
   ExpertTape tape{pre, Tensor()};
   cuda::experts_forward(ctx, in.x, in.weights, in.plan, in.gates, tape, y);
   const Tensor kept = pre.clone();
@@ -387,12 +387,12 @@ void check_experts(Context& ctx, const ExpertCase& test) {
   const Tensor x = wide(ctx, in.x), dy = wide(ctx, in.dy), gates = wide(ctx, in.gates),
                down = wide(ctx, in.weights.down);
   const Tensor up = test.features ? Tensor() : wide(ctx, in.weights.up);
-  Tensor true_pre = wide_zeros({rows, test.f}), act = wide_zeros({rows, test.f}), dact = wide_zeros({rows, test.f});
-  Tensor dpre = wide_zeros({rows, test.f}), gated = wide_zeros({rows, test.f}), rows_out = wide_zeros({rows, width});
-  Tensor true_y = wide_zeros({test.tokens, width}), true_dgates = wide_zeros({test.tokens, test.k}),
+  Tensor true_pre = wide_zeros(ctx, {rows, test.f}), act = wide_zeros(ctx, {rows, test.f}), dact = wide_zeros(ctx, {rows, test.f});
+  Tensor dpre = wide_zeros(ctx, {rows, test.f}), gated = wide_zeros(ctx, {rows, test.f}), rows_out = wide_zeros(ctx, {rows, width});
+  Tensor true_y = wide_zeros(ctx, {test.tokens, width}), true_dgates = wide_zeros(ctx, {test.tokens, test.k}),
          true_dx = wide(ctx, dx_start);
-  Tensor rows_dx = wide_zeros({rows, test.d}), true_down = wide_zeros(grads.down.shape());
-  Tensor true_up = test.features ? Tensor() : wide_zeros(grads.up.shape());
+  Tensor rows_dx = wide_zeros(ctx, {rows, test.d}), true_down = wide_zeros(ctx, grads.down.shape());
+  Tensor true_up = test.features ? Tensor() : wide_zeros(ctx, grads.up.shape());
   const int* expert = in.expert_of_row.data<int>();
   const std::int64_t wide_count = static_cast<std::int64_t>(rows) * test.f;
   const auto product = [&](const Tensor& a, int gather, const Tensor& b, int columns, int depth, bool transposed,
@@ -411,14 +411,14 @@ void check_experts(Context& ctx, const ExpertCase& test) {
   if (test.features) {
     scatter_reference<<<blocks(width), 256, 0, stream>>>(gated.data<double>(), order, rows, test.k, width,
                                                          true_y.data<double>());
-    Tensor identity = wide_zeros({rows, test.f});
+    Tensor identity = wide_zeros(ctx, {rows, test.f});
     std::vector<double> source = host(dy);
     Tensor host_rows = Tensor::zeros({rows, test.f}, DType::f64), host_order = in.plan.order.to(Device::cpu);
     for (int j = 0; j < rows; ++j) {
       std::copy_n(source.data() + static_cast<std::size_t>(host_order.data<int>()[j] / test.k) * test.f, test.f,
                   host_rows.data<double>() + static_cast<std::size_t>(j) * test.f);
     }
-    dact = host_rows.to(Device::cuda);
+    dact = host_rows.to(ctx.device);
   } else {
     product(act, 0, up, test.d, test.f, false, rows_out);
     map(Map::scale, rows_out, nullptr, gates.data<double>(), width, rows_out);

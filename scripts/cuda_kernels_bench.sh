@@ -8,20 +8,20 @@ nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 mkdir -p "$out"
 flags=(-std=c++20 --expt-relaxed-constexpr --extended-lambda -lineinfo -O3 -Isrc -Iscripts
   -DFMT_HEADER_ONLY -DFMT_CONSTEVAL= -DFMT_USE_CONSTEXPR=1
-  -diag-suppress=20208 -Xcompiler=-Wall,-fopenmp)
+  -diag-suppress=20208 -Xcompiler=-Wall,-fopenmp-simd)
 for arch in ${ARCHS:-90a 80}; do flags+=("-gencode=arch=compute_$arch,code=sm_$arch"); done
 objects=()
 for source in src/ops/grouped_gemm*.cu src/ops/experts_cuda.cu src/ops/attention_cuda.cu src/base/device_cuda.cu \
-  src/base/{tensor,context,device,staging}.cc scripts/cuda_kernels_bench.cu; do
+  src/base/{tensor,context,device,staging,threads,cpus,log}.cc scripts/cuda_kernels_bench.cu; do
   object=$out/$(basename "$source").o
   objects+=("$object")
   newest=$(ls -t "$source" src/ops/*.cuh src/ops/*.h | head -1)
   if [ ! -e "$object" ] || [ "$newest" -nt "$object" ]; then
     echo "$source"
     case $source in
-      *.cc) g++ -std=c++20 -O2 -fopenmp -Isrc -DFMT_HEADER_ONLY -c "$source" -o "$object" ;;
+      *.cc) g++ -std=c++20 -O2 -fopenmp-simd -Isrc -DFMT_HEADER_ONLY -c "$source" -o "$object" ;;
       *) "$nvcc" "${flags[@]}" -c "$source" -o "$object" ;;
     esac
   fi
 done
-"$nvcc" -o "$out/cuda_kernels_bench" "${objects[@]}" -lcublas -lcublasLt -Xcompiler=-fopenmp -Xcompiler=-static-libstdc++,-static-libgcc
+"$nvcc" -o "$out/cuda_kernels_bench" "${objects[@]}" -lcublas -lcublasLt -Xcompiler=-static-libstdc++,-static-libgcc

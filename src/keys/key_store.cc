@@ -43,7 +43,7 @@ KeyState make_key_state(Context& ctx, int experts, int d_model, std::uint64_t se
     draw_keys(stream, experts, d_model, keys.data<float>());
   }
   KeyState state;
-  state.keys = ctx.device == Device::cpu ? keys : keys.to(ctx.device);
+  state.keys = ctx.device.is_cpu() ? keys : keys.to(ctx.device);
   state.usage = Tensor::zeros({experts}, ctx.master, ctx.device);
   state.mass = Tensor::zeros({experts}, ctx.master, ctx.device);
   if (settings.key_ema > 0.0) state.average = state.keys.clone();
