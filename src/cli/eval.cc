@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/threads.h"
 #include "cli/commands.h"
 #include "train/evaluate.h"
 #include "train/run.h"
@@ -18,17 +17,16 @@ struct Options {
 
 void run(const Options& options) {
   OpenedRun run =
-      open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
-  set_threads(options.model.threads);
+      open_run(options.model);
   TokenData data;
   std::string source = options.data;
   DataConfig config = run.recipe.data;
   if (source.empty()) {
     config.tokenizer = run.paths.tokenizer();
-    data = load_corpora(config, run.recipe.seed, run.paths.cache(), {}).valid;
+    data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).valid;
     source = config.valid.empty() ? "the run's validation stories" : config.valid;
   } else {
-    data = load_tokens(source, config, run.tokenizer, options.stories, run.paths.cache());
+    data = load_tokens(*run.ctx, source, config, run.tokenizer, options.stories, run.paths.cache());
   }
   EvaluateOptions evaluate_options;
   evaluate_options.rows = run.recipe.train.batch;

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/threads.h"
 #include "cli/commands.h"
 #include "lab/queue.h"
 #include "lab/report.h"
@@ -65,7 +64,7 @@ ListedRecipe listed(const SeriesIndex& index, const std::string& name, const std
 
 void list(const Options& options) {
   const SeriesIndex index = open_index(options.recipes);
-  const std::vector<FoundRun> runs = find_runs(options.runs);
+  const std::vector<FoundRun> runs = find_runs(options.runs, terminal_log());
   if (options.json) {
     nlohmann::json series = nlohmann::json::array(), recipes = nlohmann::json::object();
     for (const Series& one : index.series) {
@@ -202,6 +201,7 @@ void run(Options options) {
 
   QueueDisplay display(plan.size());
   QueueHooks hooks;
+  hooks.train.log = terminal_log();
   hooks.begin = [&](const PlannedRun& one, std::size_t place, bool resumed) { display.begin(one, place, resumed); };
   hooks.end = [&](const QueueEntry& entry) { display.end(entry); };
   hooks.train.step = [&](const TrainProgress& progress) { display.step(progress); };
@@ -244,7 +244,7 @@ void report(const Options& options) {
   report_options.samples = !options.no_samples;
   report_options.device = options.device.empty() ? "auto" : options.device;
   report_options.progress = [](const std::string& what) { say_line("{}", what); };
-  if (options.threads > 0) set_threads(options.threads);
+  report_options.host = make_host(options.threads, terminal_log());
   for (const std::string& out : options.out) {
     if (!out.ends_with(".html") && !out.ends_with(".md"))
       bad_input("-o {}: wants a file that ends in .html or .md", out);
@@ -288,9 +288,9 @@ void add_lab(CLI::App& app) {
   run_command->add_option("--valid", options->lab.valid, "validation text beside --data (default: a share of it)");
   run_command->add_option("--max-steps", options->max_steps,
                           "stop, and end the learning-rate schedule, after so many steps");
-  run_command->add_option("--device", options->device, "auto, cpu or cuda");
+  run_command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   run_command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  run_command->add_option("--threads", options->threads, "CPU threads; 0: all");
+  run_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use");
   run_command->callback([options] { run(*options); });
 
   CLI::App* report_command =
@@ -302,8 +302,8 @@ void add_lab(CLI::App& app) {
       ->allow_extra_args(false);
   report_command->add_flag("--no-samples", options->no_samples,
                            "do not open the models to write sample text and traces");
-  report_command->add_option("--device", options->device, "where samples are computed: auto, cpu or cuda");
-  report_command->add_option("--threads", options->threads, "CPU threads; 0: all");
+  report_command->add_option("--device", options->device, "where samples are computed: auto, cpu, cuda or cuda:N");
+  report_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use");
   report_command->callback([options] { report(*options); });
 }
 

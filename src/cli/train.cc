@@ -86,6 +86,7 @@ void run(const Options& options) {
   Display display;
   Preparation preparation;
   TrainHooks hooks;
+  hooks.log = terminal_log();
   hooks.step = [&](const TrainProgress& p) { display.step(p); };
   hooks.evaluated = [&](const nlohmann::json& line) { display.evaluated(line); };
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
@@ -143,9 +144,9 @@ void add_train(CLI::App& app) {
   command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
   command->add_option("--out", options->out, "run folder to make (default: runs/NAME)");
   command->add_option("--resume", options->resume, "run folder to go on with");
-  command->add_option("--device", options->device, "auto, cpu or cuda");
+  command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  command->add_option("--threads", options->threads, "CPU threads; 0: all");
+  command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] {
     // With --resume the first word may already be an override.

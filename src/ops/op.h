@@ -7,11 +7,15 @@
 #include "base/context.h"
 #include "base/rooms.h"
 
-#define SOME_OP(result, name, parameters, arguments) \
-  namespace cpu {                                    \
-  result name parameters;                            \
-  }                                                  \
-  namespace cuda {                                   \
-  result name parameters;                            \
-  }                                                  \
-  inline result name parameters { return ctx.device == Device::cpu ? cpu::name arguments : cuda::name arguments; }
+#define SOME_OP(result, name, parameters, arguments)     \
+  namespace cpu {                                        \
+  result name parameters;                                \
+  }                                                      \
+  namespace cuda {                                       \
+  result name parameters;                                \
+  }                                                      \
+  inline result name parameters {                        \
+    if (ctx.device.is_cpu()) return cpu::name arguments; \
+    const some::cuda::OnGpu on(*ctx.cuda);               \
+    return cuda::name arguments;                         \
+  }

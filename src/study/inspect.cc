@@ -144,7 +144,7 @@ class Drawer {
 
   void draw_maps(const Layer& layer, const Points& keys, const std::vector<double>& usage, const UsageScale& scale,
                  const std::string& prefix, const std::string& where, nlohmann::json& report) {
-    const Plane plane = principal_plane(keys);
+    const Plane plane = principal_plane(*run_.ctx->threads, keys);
     KeyMap map;
     map.title = fmt::format("Layer {}: map of the keys by principal components", layer.index);
     map.subtitle = where;
@@ -175,7 +175,7 @@ class Drawer {
       for (const int e : picture.experts)
         chosen.values.insert(chosen.values.end(), keys.row(e), keys.row(e) + keys.dimensions);
       const TsneSettings settings = resolve(options_.tsne, chosen.count);
-      const TsneResult result = tsne(chosen, settings);
+      const TsneResult result = tsne(*run_.ctx->threads, chosen, settings);
       picture.points = result.points;
       picture.title = fmt::format("Layer {}: map of the keys by t-SNE", layer.index);
       picture.subtitle = where;
@@ -218,7 +218,7 @@ class Drawer {
       all.values.insert(all.values.end(), values.begin(), values.end());
       all.count += experts;
     }
-    const Plane plane = principal_plane(all);
+    const Plane plane = principal_plane(*run_.ctx->threads, all);
     const std::vector<Point2> places = project(all, plane);
     KeyMap map;
     map.title = fmt::format("Layer {}: how the keys moved", layer.index);

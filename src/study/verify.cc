@@ -67,7 +67,7 @@ Tolerances tolerances(const VerifyOptions& options) {
     out = {1e-9, 1e-9, true, false};
   else if (options.precision == "bf16")
     out = {2e-2, 2e-2, false, true};
-  else if (options.device == "cuda")
+  else if (options.device.starts_with("cuda"))
     out = {1e-4, 2e-3, true, false};
   else
     out = {2e-5, 2e-3, true, false};
@@ -95,8 +95,7 @@ class Case {
     report_.kind = kind->second;
     config_ = Json::parse(config->second, nullptr, false);
     if (!config_.is_object()) bad_input("{}: `config` in the header is not a JSON object", path);
-    const Device device = choose_device(options.device);
-    ctx_ = make_context(device, options.precision);
+    ctx_ = make_context(options.device, options.precision);
   }
 
   VerifyReport run() {
@@ -120,7 +119,7 @@ class Case {
   Tensor input(const std::string& name, DType type) const {
     const Tensor host = file_.load(name);
     const Tensor typed = host.dtype() == type ? host : host.to(type);
-    return ctx_->device == Device::cpu ? typed : typed.to(ctx_->device);
+    return ctx_->device.is_cpu() ? typed : typed.to(ctx_->device);
   }
   ModelConfig model_config() const;
   void compare(const std::string& name, const std::vector<double>& got, double tolerance,

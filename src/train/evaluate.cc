@@ -19,7 +19,7 @@ struct ChoiceSample {
   std::int64_t positions = 0;
 
   void add(const Routing& routing, const std::vector<std::int32_t>& targets, bool all_positions) {
-    const Tensor chosen = routing.indices.device() == Device::cpu ? routing.indices : routing.indices.to(Device::cpu);
+    const Tensor chosen = routing.indices.device().is_cpu() ? routing.indices : routing.indices.to(Device::cpu);
     const std::vector<double> gates = read_vector(routing.gates);
     const std::int64_t k = chosen.dim(1);
     for (std::int64_t t = 0; t < chosen.dim(0) && positions < sample_positions; ++t) {

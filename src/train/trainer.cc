@@ -8,7 +8,6 @@
 
 #include "base/device.h"
 #include "base/files.h"
-#include "base/log.h"
 #include "data/outlook.h"
 #include "model/operations.h"
 #include "train/checkpoint.h"
@@ -84,11 +83,11 @@ void check_enough_stories(std::int64_t stories, const TrainConfig& train) {
 
 class Trainer {
  public:
-  Trainer(const Recipe& recipe, const std::string& folder, Corpora corpora, const TrainHooks& hooks)
-      : recipe_(recipe), paths_{folder}, corpora_(std::move(corpora)), hooks_(hooks) {
+  Trainer(std::shared_ptr<Context> ctx, const Recipe& recipe, const std::string& folder, Corpora corpora,
+          const TrainHooks& hooks)
+      : recipe_(recipe), paths_{folder}, corpora_(std::move(corpora)), hooks_(hooks), ctx_(std::move(ctx)) {
     recipe_.model.vocab = corpora_.tokenizer.vocab_size();
     const TrainConfig& train = recipe_.train;
-    ctx_ = recipe_context(train);
     batch_options_.seq_len = recipe_.model.seq_len;
     batch_options_.count_pads = recipe_.data.count_pads;
     batch_options_.pad_id = corpora_.tokenizer.pad_id();
@@ -109,7 +108,7 @@ class Trainer {
       for (Layer& layer : model_->layers()) start_keys_.push_back(layer.keys.keys.to(Device::cpu).clone());
     }
     loss_slots_ = Tensor::zeros({flush_steps(), 2}, ctx_->master, ctx_->device);
-    if (ctx_->device == Device::cuda) matrix_rate_ = measure_matrix_rate(*ctx_);  // a tenth of a second
+    if (ctx_->device.is_cuda()) matrix_rate_ = measure_matrix_rate(*ctx_);  // a tenth of a second
   }
 
   void begin() {
@@ -147,7 +146,7 @@ class Trainer {
 
  private:
   // On a GPU losses are read back once in a while, so that the host never waits inside a step.
-  std::int64_t flush_steps() const { return ctx_->device == Device::cuda ? 16 : 1; }
+  std::int64_t flush_steps() const { return ctx_->device.is_cuda() ? 16 : 1; }
   std::int64_t epoch_of(std::int64_t step) const { return step / steps_per_epoch_; }
   void one_step(BatchLoader& loader);
   void flush();
@@ -376,7 +375,7 @@ TrainResult Trainer::run() {
       if (due) save();
       if (stop_early && !last) {
         result_.stopped_early = true;
-        log_info("stopped early: {} evaluations without improvement (best {:.4f} at step {})", state_.since_best,
+        ctx_->log.info("stopped early: {} evaluations without improvement (best {:.4f} at step {})", state_.since_best,
                  state_.best, state_.best_step);
       }
       const int signal = hooks_.stop_signal ? hooks_.stop_signal() : 0;
@@ -420,14 +419,15 @@ TrainResult start_run(const Recipe& recipe, const std::string& folder, const Tra
   refuse_a_second_run();
   if (fs::exists(folder) && !fs::is_directory(folder)) bad_input("--out {} is a file, not a folder", folder);
   check_config(recipe.model);
-  recipe_context(recipe.train);  // a device or precision that is not there is told before anything is read or written
-  const DataOutlook outlook = look_at_data(recipe.data, recipe.model.seq_len);
+  // A device or precision that is not there is told before anything is read or written.
+  const std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log));
+  const DataOutlook outlook = look_at_data(*ctx, recipe.data, recipe.model.seq_len);
   if (outlook.train_stories > 0) check_enough_stories(outlook.train_stories, recipe.train);
   const RunLock lock(folder);
   refuse_a_second_run();  // one that ended while this one looked at its data
   Corpora corpora =
-      load_corpora(recipe.data, recipe.seed, paths.cache(), hooks.prepare ? hooks.prepare : DataProgress());
-  Trainer trainer(recipe, folder, corpora, hooks);
+      load_corpora(*ctx, recipe.data, recipe.seed, paths.cache(), hooks.prepare ? hooks.prepare : DataProgress());
+  Trainer trainer(ctx, recipe, folder, corpora, hooks);
   corpora.tokenizer.save(paths.tokenizer());
   // Written last: a folder with a config.toml is a run.
   write_file_atomic(paths.config(), write_recipe(recipe));
@@ -453,11 +453,12 @@ TrainResult resume_run(const std::string& folder, const std::vector<std::string>
   }
   const RunPaths paths{folder};
   const Recipe recipe = load_recipe(paths.config(), changes);
+  const std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log));
   // The tokenizer of the run, not a new one: the ids must mean the same.
   DataConfig data = recipe.data;
   data.tokenizer = paths.tokenizer();
-  Corpora corpora = load_corpora(data, recipe.seed, paths.cache(), hooks.prepare ? hooks.prepare : DataProgress());
-  Trainer trainer(recipe, folder, std::move(corpora), hooks);
+  Corpora corpora = load_corpora(*ctx, data, recipe.seed, paths.cache(), hooks.prepare ? hooks.prepare : DataProgress());
+  Trainer trainer(ctx, recipe, folder, std::move(corpora), hooks);
   const auto checkpoints = list_checkpoints(folder);
   if (checkpoints.empty()) {
     if (fs::exists(paths.metrics())) fs::remove(paths.metrics());

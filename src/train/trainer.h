@@ -22,6 +22,7 @@ struct TrainProgress {
 };
 
 struct TrainHooks {
+  Log log;
   std::function<void(const TrainProgress&)> step;             // after each step whose loss was read back
   std::function<void(const nlohmann::json& line)> evaluated;  // the metrics line of an evaluation
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> prepare;

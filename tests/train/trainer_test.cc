@@ -257,7 +257,7 @@ TEST(Checkpoint, AnotherLibraryOrShapeIsRefused) {
   for (const char* change : {"some.library_seed=9", "some.init=\"sparse\"", "model.d_model=32"}) {
     Recipe other = recipe({change});
     other.model.vocab = 320;
-    Model model(make_context(Device::cpu, "fp32"), other.model, true);
+    Model model(make_context("cpu", "fp32"), other.model, true);
     EXPECT_THROW(load_checkpoint(find_checkpoint(folder / "run", "latest"), model, true), Error) << change;
   }
 }
