@@ -124,11 +124,11 @@ class QueueDisplay {
       line("{}", numbers);
   }
 
-  void evaluated(const nlohmann::json& values) {
-    std::string text = fmt::format("epoch {:.2f}  loss {:.4f}  {:.3f} bits/byte", values["epoch"].get<double>(),
-                                   values["loss"].get<double>(), values["bits_per_byte"].get<double>());
-    if (values.contains("padded_loss"))
-      text += fmt::format("  padded loss {:.4f}", values["padded_loss"].get<double>());
+  void evaluated(const EvaluationReport& report) {
+    const Evaluation& e = report.evaluation;
+    std::string text =
+        fmt::format("epoch {:.2f}  loss {:.4f}  {:.3f} bits/byte", report.epoch, e.loss, e.bits_per_byte);
+    if (e.padded_loss) text += fmt::format("  padded loss {:.4f}", *e.padded_loss);
     line("{}", text);
   }
 
@@ -158,10 +158,10 @@ nlohmann::json to_json(const QueueEntry& entry) {
       {"run", entry.name}, {"folder", entry.folder}, {"outcome", name_of(entry.outcome)}, {"seconds", entry.seconds}};
   if (!entry.message.empty()) out["message"] = entry.message;
   if (entry.result.steps > 0) out["steps"] = entry.result.steps;
-  if (entry.result.final_evaluation.tokens > 0) {
-    out["loss"] = entry.result.final_evaluation.loss;
-    out["bits_per_byte"] = entry.result.final_evaluation.bits_per_byte;
-    if (entry.result.final_evaluation.padded_loss >= 0) out["padded_loss"] = entry.result.final_evaluation.padded_loss;
+  if (const auto& e = entry.result.final_evaluation) {
+    out["loss"] = e->loss;
+    out["bits_per_byte"] = e->bits_per_byte;
+    if (e->padded_loss) out["padded_loss"] = *e->padded_loss;
   }
   return out;
 }
@@ -172,14 +172,13 @@ void print_table(const std::vector<QueueEntry>& entries) {
   fmt::print("{:{}}  {:13}  {:>7}  {:>8}  {:>9}  {:>9}  {:>11}\n", "run", width, "outcome", "steps", "time", "loss",
              "bits/byte", "padded loss");
   for (const QueueEntry& entry : entries) {
-    const Evaluation& e = entry.result.final_evaluation;
-    const bool evaluated = e.tokens > 0;
+    const auto& e = entry.result.final_evaluation;
     const bool worked = entry.outcome != Outcome::already_done && entry.outcome != Outcome::not_begun;
     fmt::print("{:{}}  {:13}  {:>7}  {:>8}  {:>9}  {:>9}  {:>11}\n", entry.name, width, name_of(entry.outcome),
                entry.result.steps > 0 ? fmt::to_string(entry.result.steps) : "",
-               worked ? human_seconds(entry.seconds) : "", evaluated ? fmt::format("{:.4f}", e.loss) : "",
-               evaluated ? fmt::format("{:.4f}", e.bits_per_byte) : "",
-               evaluated && e.padded_loss >= 0 ? fmt::format("{:.4f}", e.padded_loss) : "");
+               worked ? human_seconds(entry.seconds) : "", e ? fmt::format("{:.4f}", e->loss) : "",
+               e ? fmt::format("{:.4f}", e->bits_per_byte) : "",
+               e && e->padded_loss ? fmt::format("{:.4f}", *e->padded_loss) : "");
   }
 }
 
@@ -205,7 +204,7 @@ void run(Options options) {
   hooks.begin = [&](const PlannedRun& one, std::size_t place, bool resumed) { display.begin(one, place, resumed); };
   hooks.end = [&](const QueueEntry& entry) { display.end(entry); };
   hooks.train.step = [&](const TrainProgress& progress) { display.step(progress); };
-  hooks.train.evaluated = [&](const nlohmann::json& values) { display.evaluated(values); };
+  hooks.train.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
   hooks.train.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     display.prepare(what, done, total);
   };

@@ -31,16 +31,6 @@ void require_layer(const ModelConfig& config, int layer) {
     bad_input("there is no layer {}: this run has layers 0 to {}", layer, config.layers - 1);
 }
 
-EvaluateOptions evaluate_options(const OpenedRun& run) {
-  EvaluateOptions options;
-  options.rows = run.recipe.train.batch;
-  options.count_pads = run.recipe.data.count_pads;
-  options.pad_id = run.tokenizer.pad_id();
-  options.eos_id = run.tokenizer.eos_id();
-  options.average_batches = run.recipe.train.eval_average == "batches";
-  return options;
-}
-
 Choices collect_choices(Model& model, const TokenData& data, const CollectOptions& options) {
   Context& ctx = model.context();
   const ModelConfig& config = model.config();

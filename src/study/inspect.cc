@@ -11,6 +11,7 @@
 #include "study/pictures.h"
 #include "study/svg.h"
 #include "train/checkpoint.h"
+#include "train/json.h"
 
 namespace some::study {
 namespace fs = std::filesystem;
@@ -265,7 +266,7 @@ nlohmann::json inspect_run(OpenedRun& run, const InspectOptions& options) {
     if (error) bad_input("--out {}: the folder cannot be made: {}", options.out, error.message());
   }
   const StudyText text = study_text(run, options.data, options.stories);
-  EvaluateOptions how = evaluate_options(run);
+  EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
   how.stories = options.stories;
   const Evaluation evaluation = evaluate(*run.model, text.data, how);
   const std::vector<Snapshot> snapshots = load_snapshots(run);
@@ -277,8 +278,8 @@ nlohmann::json inspect_run(OpenedRun& run, const InspectOptions& options) {
   if (snapshots.size() > 1) report["moved_since_step"] = snapshots.front().step;
   report["evaluation"] = to_json(evaluation, how);
   report["evaluation"]["data"] = text.source;
-  nlohmann::json layers = layer_measures(*run.model, evaluation.layers,
-                                         snapshots.size() > 1 ? snapshots.front().keys : std::vector<Tensor>());
+  nlohmann::json layers = to_json(layer_measures(
+      *run.model, evaluation.layers, snapshots.size() > 1 ? snapshots.front().keys : std::vector<Tensor>()));
   report["layers"] = nlohmann::json::array();
   Drawer drawer(run, options, snapshots, evaluation);
   for (const Layer& layer : run.model->layers()) {
