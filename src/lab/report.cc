@@ -79,7 +79,7 @@ bool asked_for(const Series& series, const std::vector<std::string>& names) {
 }  // namespace
 
 Report make_report(const SeriesIndex& index, const std::vector<std::string>& names, const ReportOptions& options) {
-  const std::vector<FoundRun> runs = choose_runs(index, names, options.runs);
+  const std::vector<FoundRun> runs = choose_runs(index, names, options.runs, options.host.log);
   const std::vector<RunGroup> groups = group_runs(index, runs, options.host.log);
   Document document("SoME lab report");
   document.paragraph(

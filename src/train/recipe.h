@@ -1,5 +1,5 @@
-// Recipes: one TOML file a run (architecture.md, "Recipe keys"). Reading, dotted overrides, `base`, checks, and writing
-// the resolved file back with every key commented.
+// Recipes: one TOML file a run (recipes/default.toml explains every key). Reading, dotted overrides, `base`, checks, and
+// writing the resolved file back with every key commented.
 #pragma once
 
 #include <map>

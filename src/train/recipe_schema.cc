@@ -5,6 +5,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "base/device.h"
 #include "base/error.h"
 #include "train/recipe_toml.h"
 

@@ -376,7 +376,7 @@ TrainResult Trainer::run() {
       if (stop_early && !last) {
         result_.stopped_early = true;
         ctx_->log.info("stopped early: {} evaluations without improvement (best {:.4f} at step {})", state_.since_best,
-                 state_.best, state_.best_step);
+                       state_.best, state_.best_step);
       }
       const int signal = hooks_.stop_signal ? hooks_.stop_signal() : 0;
       if (signal != 0 && !state_.finished) {
@@ -457,7 +457,8 @@ TrainResult resume_run(const std::string& folder, const std::vector<std::string>
   // The tokenizer of the run, not a new one: the ids must mean the same.
   DataConfig data = recipe.data;
   data.tokenizer = paths.tokenizer();
-  Corpora corpora = load_corpora(*ctx, data, recipe.seed, paths.cache(), hooks.prepare ? hooks.prepare : DataProgress());
+  Corpora corpora =
+      load_corpora(*ctx, data, recipe.seed, paths.cache(), hooks.prepare ? hooks.prepare : DataProgress());
   Trainer trainer(ctx, recipe, folder, std::move(corpora), hooks);
   const auto checkpoints = list_checkpoints(folder);
   if (checkpoints.empty()) {

@@ -1,0 +1,128 @@
+"""Golden fixtures: safetensors files with a case's inputs and what must come out (docs/verify.md)."""
+
+import json
+import struct
+
+import numpy as np
+
+import keys
+import layer
+import memory
+import tape
+import training
+
+TYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
+
+
+def read(path):
+    """The tensors by name, and the metadata."""
+    with open(path, "rb") as file:
+        data = file.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    metadata = header.pop("__metadata__", {})
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        part = data[8 + size + begin:8 + size + end]
+        tensors[name] = np.frombuffer(part, TYPES[entry["dtype"]]).reshape(entry["shape"])
+    return tensors, metadata
+
+
+def write(path, tensors, metadata):
+    header, blobs, at = {"__metadata__": metadata}, [], 0
+    for name, value in tensors.items():
+        value = np.ascontiguousarray(value)
+        kind = "I64" if value.dtype.kind == "i" else "F64"
+        blob = value.astype(TYPES[kind]).tobytes()
+        header[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": [at, at + len(blob)]}
+        blobs.append(blob)
+        at += len(blob)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight bytes
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+def expect(kind, config, inputs):
+    """What must come out of a case: tensors without the prefix "expect.", and numbers for the metadata: measures of a
+    keys case, and the margin by which choices were made."""
+    return {"layer": layer_case, "keys": keys_case, "model": model_case, "memory": memory_case}[kind](config, inputs)
+
+
+def layer_case(config, inputs):
+    trained = {name: tape.Variable(value) for name, value in inputs.items()
+               if name.startswith(("router.", "readout.", "readin.", "log_temperature"))}
+    frozen = {name: value for name, value in inputs.items() if name.startswith("experts.")}
+    x = tape.Variable(inputs["x"])
+    out = layer.forward(config, {**trained, **frozen}, inputs["keys"], x)
+    # One number whose gradients are those that dy sends back, and those of the losses on routing.
+    tape.backward((out.y * inputs["dy"]).sum() + out.auxiliary, 1.0)
+    result = {"queries": out.query.value, "indices": out.indices, "gates": out.gates.value, "y": out.y.value,
+              "dx": x.grad}
+    result.update({"d." + name: value.grad for name, value in trained.items()})
+    return result, {"margin": out.margin}
+
+
+def keys_case(config, inputs):
+    store = keys.KeyStore(config, inputs["keys"], inputs["usage"], inputs["mass"])
+    steps = config["steps"]
+    result = {}
+    for i in range(steps):
+        step = {name: inputs[f"step.{i}.{name}"] for name in ("queries", "indices", "gates")}
+        store.update(**step, progress=i / (steps - 1) if steps > 1 else 0.0, step=i)
+        result.update({f"{i}.keys": store.keys.copy(), f"{i}.usage": store.usage.copy(),
+                       f"{i}.mass": store.mass.copy()})
+        if config.get("key_ema", 0.0) > 0:
+            result[f"{i}.average"] = store.average.copy()
+    return result, {"gini": keys.gini(store.usage), "entropy": keys.entropy_bits(store.usage)}
+
+
+def is_frozen(config, name):
+    """Whether an input of a model case is an expert's matrix that does not learn."""
+    return name.endswith((".experts.w1", ".experts.w2")) and config.get("training", "frozen") != "full"
+
+
+def training_of(config, inputs):
+    """The model of a case, before its first step."""
+    frozen = {name: value for name, value in inputs.items() if is_frozen(config, name)}
+    trained = {name: value for name, value in inputs.items()
+               if name not in frozen and name != "tokens" and not name.endswith(".keys")}
+    layer_keys = [inputs[f"layers.{i}.keys"] for i in range(config["layers"])] if config["ffn"] == "some" else []
+    return training.Training(config, trained, frozen, layer_keys, len(inputs["tokens"]))
+
+
+def model_case(config, inputs):
+    tokens = inputs["tokens"]
+    run = training_of(config, inputs)
+    result = {}
+    _, logits, layers = run.forward(tokens[0])
+    result["logits"] = logits.value
+    result.update({f"layers.{i}.indices": one.indices for i, one in enumerate(layers)})
+    losses, norms = [], []
+    for step, batch in enumerate(tokens):
+        loss, norm, gradients = run.step(batch)
+        losses.append(loss)
+        norms.append(norm)
+        if step == 0:
+            result.update({"d." + name: value for name, value in gradients.items()})
+    result.update({"final." + name: value for name, value in run.values.items()})
+    for i, store in enumerate(run.stores):
+        result.update({f"final.layers.{i}.keys": store.keys, f"final.layers.{i}.usage": store.usage,
+                       f"final.layers.{i}.mass": store.mass})
+    result.update({"loss": np.array(losses), "grad_norm": np.array(norms)})
+    return result, {"margin": run.margin}
+
+
+def memory_case(config, inputs):
+    store = memory.Memory(config["slots"], inputs["mean"], config["match"], config["sharpness"], config["decay"],
+                          config["share"])
+    result = {}
+    for i in range(config["windows"]):
+        states, targets, model = (inputs[f"window.{i}.{name}"] for name in ("states", "targets", "model_probability"))
+        result[f"{i}.memory_probability"], result[f"{i}.probability"] = store.read(states, targets, model)
+        store.learn(states, targets)
+        result.update({f"{i}.keys": store.keys.copy(), f"{i}.values": store.values.copy(),
+                       f"{i}.counts": store.counts.copy(), f"{i}.usage": store.usage.copy(),
+                       f"{i}.shares": store.weights.copy()})
+    return result, {"margin": store.margin}
