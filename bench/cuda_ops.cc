@@ -56,7 +56,8 @@ struct Bench {
 };
 
 // Runs `body` in a loop of 20 between two marks in the stream, so that the time between launches does not count.
-void time_loop(const Bench& b, benchmark::State& state, double bytes, double operations, const std::function<void()>& body) {
+void time_loop(const Bench& b, benchmark::State& state, double bytes, double operations,
+               const std::function<void()>& body) {
   constexpr int repeats = 20;
   for (int i = 0; i < 3; ++i) body();
   some::cuda::Event begin(b.ctx->device), end(b.ctx->device);

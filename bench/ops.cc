@@ -62,8 +62,8 @@ void gemm_tiled(benchmark::State& state) {
   Tensor c = Tensor::zeros({m, n}, DType::f32);
   Threads threads;
   for (auto _ : state) {
-    cpu::gemm(threads, ta, tb, m, n, k, 1.0f, a.data<float>(), ta ? m : k, b.data<float>(), tb ? k : n, 0.0f, c.data<float>(),
-              n);
+    cpu::gemm(threads, ta, tb, m, n, k, 1.0f, a.data<float>(), ta ? m : k, b.data<float>(), tb ? k : n, 0.0f,
+              c.data<float>(), n);
   }
   report(state, 2.0 * static_cast<double>(m * n * k));
 }

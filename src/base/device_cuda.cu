@@ -220,8 +220,7 @@ void synchronize(CudaState& state) { SOME_CUDA_CHECK(cudaStreamSynchronize(state
 
 void upload_async(const Device& device, const void* pinned, void* target, std::size_t bytes) {
   const OnGpu on(device.cuda());
-  if (bytes > 0)
-    SOME_CUDA_CHECK(cudaMemcpyAsync(target, pinned, bytes, cudaMemcpyHostToDevice, device.cuda().stream));
+  if (bytes > 0) SOME_CUDA_CHECK(cudaMemcpyAsync(target, pinned, bytes, cudaMemcpyHostToDevice, device.cuda().stream));
 }
 
 void* allocate_pinned(const Device& device, std::size_t bytes) {

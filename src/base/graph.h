@@ -16,8 +16,8 @@ class Graph {
   Graph& operator=(Graph&& other) noexcept;
 
   bool recorded() const { return executable_ != nullptr; }
-  // Runs `work`, whose launches on the device's stream are recorded and not carried out. It must not take memory or wait
-  // for the GPU; whatever it throws is thrown on, and nothing is recorded.
+  // Runs `work`, whose launches on the device's stream are recorded and not carried out. It must not take memory or
+  // wait for the GPU; whatever it throws is thrown on, and nothing is recorded.
   void record(const Device& device, const std::function<void()>& work);
   void launch();  // what was recorded, on the same stream
 

@@ -88,7 +88,7 @@ class Tensor {
   Tensor view(std::int64_t first_element, Shape shape) const;  // any contiguous part
   Tensor clone() const;
   Tensor to(const Device& device) const;  // a copy on that device
-  Tensor to(DType type) const;     // a converted copy (through the CPU if need be)
+  Tensor to(DType type) const;            // a converted copy (through the CPU if need be)
   void zero();
   void copy_from(const Tensor& source);  // same shape and type, any devices
 

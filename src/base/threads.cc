@@ -24,8 +24,8 @@ using Clock = std::chrono::steady_clock;
 using Word = std::atomic<std::uint32_t>;
 static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);  // what the kernel waits on
 
-// The kernel's own wait. std::atomic's gives the core away (sched_yield) before it sleeps, which on a busy machine means
-// waiting for the others' turn to end.
+// The kernel's own wait. std::atomic's gives the core away (sched_yield) before it sleeps, which on a busy machine
+// means waiting for the others' turn to end.
 void sleep_while(Word& word, std::uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
 }
@@ -39,8 +39,7 @@ constexpr auto rest = std::chrono::milliseconds(100);
 }  // namespace
 
 struct Threads::Pool {
-  explicit Pool(int helpers_wanted, bool may_spin)
-      : may_spin(may_spin), helpers_wanted(helpers_wanted) {}
+  explicit Pool(int helpers_wanted, bool may_spin) : may_spin(may_spin), helpers_wanted(helpers_wanted) {}
   ~Pool();
   void run(std::int64_t count, Piece piece, void* body);
 

@@ -94,8 +94,7 @@ void print_report(const nlohmann::json& report) {
 }
 
 void run(Options options) {
-  OpenedRun run =
-      open_run(options.model);
+  OpenedRun run = open_run(options.model);
   if (is_terminal()) {
     options.adapt.progress = [](const std::string& what, std::int64_t done, std::int64_t total) {
       redraw(done < total ? fmt::format("{}: {} of {} tokens", what, done, total) : std::string());

@@ -133,8 +133,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
 }
 
 OpenedRun open_run(const ModelFlags& flags) {
-  return train::open_run(flags.run, {flags.checkpoint, flags.device, flags.precision,
-                                    make_host(flags.threads, terminal_log())});
+  return train::open_run(flags.run,
+                         {flags.checkpoint, flags.device, flags.precision, make_host(flags.threads, terminal_log())});
 }
 
 std::string human_count(double value) {

@@ -16,8 +16,7 @@ struct Options {
 };
 
 void run(const Options& options) {
-  OpenedRun run =
-      open_run(options.model);
+  OpenedRun run = open_run(options.model);
   TokenData data;
   std::string source = options.data;
   DataConfig config = run.recipe.data;

@@ -27,8 +27,7 @@ struct Options {
 };
 
 void run(Options options) {
-  OpenedRun run =
-      open_run(options.model);
+  OpenedRun run = open_run(options.model);
   if (options.samples < 1) bad_input("--samples {}: say at least 1", options.samples);
   if (options.prompts.empty()) bad_input("say at least one --prompt \"...\" to begin from");
   std::vector<std::string> prompts;

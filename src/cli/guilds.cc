@@ -115,8 +115,7 @@ void print_report(const nlohmann::json& report) {
 }
 
 void run(const Options& options) {
-  OpenedRun run =
-      open_run(options.model);
+  OpenedRun run = open_run(options.model);
   const nlohmann::json report = study_guilds(run, options.guilds);
   if (options.json)
     print_json(report);

@@ -92,8 +92,7 @@ void print_table(const nlohmann::json& report) {
 }
 
 void run(Options options) {
-  OpenedRun run =
-      open_run(options.model);
+  OpenedRun run = open_run(options.model);
   if (options.no_pictures)
     options.inspect.out.clear();
   else if (options.inspect.out.empty())

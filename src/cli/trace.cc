@@ -81,8 +81,7 @@ void print_table(const Trace& trace, const OpenedRun& run) {
 void run(const Options& options) {
   if (options.text.empty() == options.prompt.empty())
     bad_input("say either --text \"...\" (to be traced as it is) or --prompt \"...\" (to go on from, then traced)");
-  OpenedRun run =
-      open_run(options.model);
+  OpenedRun run = open_run(options.model);
   const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
   Trace trace;
   if (!options.text.empty()) {

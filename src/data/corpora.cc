@@ -27,7 +27,8 @@ StorySource other_source(const std::string& name, const DataConfig& config, std:
   return {name, config, first, is_builtin(name) && limit == 0 ? builtin_valid_stories : limit};
 }
 
-Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const StorySet& train, const DataProgress& progress) {
+Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const StorySet& train,
+                        const DataProgress& progress) {
   if (config.tokenizer != "bytelevel" && config.tokenizer != "whitespace") {
     if (!std::filesystem::exists(config.tokenizer))
       bad_input("data.tokenizer: there is no file {}; expected \"bytelevel\", \"whitespace\" or a tokenizer.json",
@@ -52,8 +53,8 @@ Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const StoryS
 }
 
 // Story by story in order, whatever the number of threads.
-void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool eos, TokenWriter& writer, const std::string& what,
-              const DataProgress& progress) {
+void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool eos, TokenWriter& writer,
+              const std::string& what, const DataProgress& progress) {
   const StoryStream stream = set.open(*host.threads);
   const auto total = static_cast<std::int64_t>(set.hashes.size());
   std::vector<std::string> texts;
@@ -96,8 +97,8 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
   if (writer.stories() == 0) bad_input("{}: none of its stories has any tokens", set.source.name());
 }
 
-TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool eos, const std::string& cache_folder,
-                    const std::string& what, const DataProgress& progress) {
+TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool eos,
+                    const std::string& cache_folder, const std::string& what, const DataProgress& progress) {
   const TokenKey key{set.text_hash(), tokenizer.hash(), eos ? 1u : 0u};
   const auto produce = [&](TokenWriter& writer) { tokenise(host, set, tokenizer, eos, writer, what, progress); };
   if (cache_folder.empty()) return tokens_in_memory(key, produce);

@@ -138,8 +138,8 @@ void fill_matrix(Context& ctx, const LibrarySpec& spec, int layer, LibraryMatrix
     const std::size_t shared = sizeof(std::uint64_t) * rows;
     if (shared > (96 << 10))
       failed("a sparse library on the GPU has at most {} rows a matrix, not {}", (96 << 10) / 8, rows);
-    const Tensor memory = Tensor::empty({static_cast<std::int64_t>(sizeof(Threshold) / 8) * spec.experts * cols},
-                                        DType::i64, ctx.device);
+    const Tensor memory =
+        Tensor::empty({static_cast<std::int64_t>(sizeof(Threshold) / 8) * spec.experts * cols}, DType::i64, ctx.device);
     Threshold* thresholds = static_cast<Threshold*>(memory.raw());
     SOME_CUDA_CHECK(cudaFuncSetAttribute(threshold_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 96 << 10));
     threshold_kernel<<<dim3(cols, spec.experts), threads, shared, ctx.cuda->stream>>>(drops, rows, cols, thresholds);

@@ -106,7 +106,8 @@ void add_slot_sums(Context& ctx, const Tensor& query, const Choices& choices, st
 
 // Gate sums and the counts of experts chosen together: each expert writes its own row.
 template <typename T>
-void add_expert_sums(Context& ctx, const Routing& routing, const Choices& choices, std::int64_t experts, KeySums& sums) {
+void add_expert_sums(Context& ctx, const Routing& routing, const Choices& choices, std::int64_t experts,
+                     KeySums& sums) {
   const std::int64_t slots = choices.slots;
   const std::int32_t *offset = choices.offsets.data<std::int32_t>(), *token = choices.tokens.data<std::int32_t>();
   const std::int32_t* index = routing.indices.data<std::int32_t>();

@@ -143,7 +143,8 @@ void for_each_head(Context& ctx, const std::vector<Span>& spans, int heads, Body
 }
 
 template <typename T>
-void cached(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& positions, int heads, Tensor& cache, Tensor& out) {
+void cached(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& positions, int heads, Tensor& cache,
+            Tensor& out) {
   const std::int64_t rows = qkv.dim(0), d = qkv.dim(1) / 3, size = d / heads, capacity = cache.dim(1);
   const std::int32_t* slot = slots.data<std::int32_t>();
   const std::int32_t* position = positions.data<std::int32_t>();

@@ -64,7 +64,8 @@ void add_into(Context& ctx, const Tensor& x, Tensor& y) {
       if constexpr (std::is_same_v<From, To> && !std::is_same_v<From, BFloat16>) {
         for_each_element<To>(ctx, y, [=](std::int64_t i, To value) { return value + source[i]; });
       } else {
-        for_each_element<To>(ctx, y, [=](std::int64_t i, To value) { return write<To>(read(value) + read(source[i])); });
+        for_each_element<To>(ctx, y,
+                             [=](std::int64_t i, To value) { return write<To>(read(value) + read(source[i])); });
       }
     });
   });

@@ -32,7 +32,8 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weig
   const std::int64_t rows = x.dim(0), in = weight.compute.dim(1), out = weight.compute.dim(0);
   const T* gradient = dy.data<T>();
   if (weight.grad) {
-    gemm(*ctx.threads, true, false, out, in, rows, T(1), gradient, out, x.data<T>(), in, T(1), weight.grad.data<T>(), in);
+    gemm(*ctx.threads, true, false, out, in, rows, T(1), gradient, out, x.data<T>(), in, T(1), weight.grad.data<T>(),
+         in);
   }
   if (bias && bias.grad) add_column_sums(ctx, gradient, rows, out, bias.grad.data<T>());
   if (dx != nullptr) {

@@ -11,8 +11,8 @@ constexpr double epsilon = 1e-5;
 constexpr std::int64_t row_grain = 64;
 
 template <typename T>
-void forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight, const Param& bias, Tensor& sum, Tensor& y,
-             Tensor& mean, Tensor& rstd) {
+void forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight, const Param& bias, Tensor& sum,
+             Tensor& y, Tensor& mean, Tensor& rstd) {
   const std::int64_t rows = x.dim(0), d = x.dim(1);
   const T* in = x.data<T>();
   const T* more = addend != nullptr ? addend->data<T>() : nullptr;

@@ -77,8 +77,8 @@ void adam_step(const AdamConstants<T>& with, std::int64_t n, const T* g, T* valu
 }
 
 template <typename T>
-void step_of(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second, const Tensor& norm,
-             const AdamSettings& settings) {
+void step_of(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second,
+             const Tensor& norm, const AdamSettings& settings) {
   const AdamConstants<T> constants(settings, static_cast<double>(norm.data<T>()[0]));
   const T* g = grad.data<T>();
   T* v = value.data<T>();
@@ -101,7 +101,8 @@ void gradient_norm(Context& ctx, const Tensor& grad, Tensor& norm) {
 
 void adamw_step(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second,
                 const Tensor& norm, const AdamSettings& settings) {
-  with_precision(ctx, [&](auto zero) { step_of<decltype(zero)>(ctx, value, compute, grad, first, second, norm, settings); });
+  with_precision(ctx,
+                 [&](auto zero) { step_of<decltype(zero)>(ctx, value, compute, grad, first, second, norm, settings); });
 }
 
 }  // namespace some::ops::cpu

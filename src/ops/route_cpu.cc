@@ -16,7 +16,8 @@ constexpr double shortest = 1e-12;  // spec 3.2
 constexpr std::int64_t row_grain = 64;
 
 template <typename T>
-void make_queries(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query, Tensor& norms) {
+void make_queries(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
+                  Tensor& norms) {
   const std::int64_t rows = raw.dim(0), d = raw.dim(1);
   const T* in = raw.data<T>();
   const T* below = previous != nullptr && ground > 0 ? previous->data<T>() : nullptr;
@@ -45,8 +46,8 @@ void make_queries(Context& ctx, const Tensor& raw, const Tensor* previous, doubl
 // u/|u| passes on (g - n (n.g)) / |u|, n = u/|u|; where the length was cut off at 1e-12 it was a constant. Without
 // grounding the outer step has length 1 and the same n: it then removes what the inner one removes anyway.
 template <typename T>
-void query_gradient(Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms, double ground,
-                    Tensor& draw, Tensor* dprevious) {
+void query_gradient(Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms,
+                    double ground, Tensor& draw, Tensor* dprevious) {
   const std::int64_t rows = raw.dim(0), d = raw.dim(1);
   const T* gradient = dquery.data<T>();
   const T* in = raw.data<T>();
@@ -106,7 +107,8 @@ void select_best(const T* scores, int experts, int k, std::int32_t* indices, T* 
 }
 
 template <typename T>
-void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given, Routing& routing) {
+void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given,
+            Routing& routing) {
   const std::int64_t rows = query.dim(0), d = query.dim(1), experts = keys.dim(0), k = routing.indices.dim(1);
   if (k > experts) failed("cannot choose {} of {} experts", k, experts);
   const T* queries = query.data<T>();
@@ -139,8 +141,8 @@ void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor&
 
 // gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau and dtau = -sum_i ds_i s_i / tau.
 template <typename T>
-void route_gradient(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys, const Tensor& temperature,
-                    Tensor& dquery, Tensor* dtemperature) {
+void route_gradient(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
+                    const Tensor& temperature, Tensor& dquery, Tensor* dtemperature) {
   const std::int64_t rows = dgates.dim(0), k = dgates.dim(1), d = keys.dim(1);
   const T* gradient = dgates.data<T>();
   const T* gates = routing.gates.data<T>();

@@ -50,7 +50,8 @@ struct NewText {
 NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   if (options.data.empty()) bad_input("say what to adapt to: --data FILE, a folder, or builtin:DOMAIN");
   if (options.stories < 0) bad_input("--stories {}: say 0 (all of them) or more", options.stories);
-  const TokenData data = load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, options.stories, run.paths.cache());
+  const TokenData data =
+      load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, options.stories, run.paths.cache());
   const auto seq_len = static_cast<std::size_t>(run.recipe.model.seq_len);
   if (seq_len < 2)
     bad_input("this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a stream");

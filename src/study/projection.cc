@@ -46,8 +46,7 @@ void orthonormalize(std::vector<std::vector<double>>& block, std::int64_t n) {
 // The largest eigenvectors of the small symmetric matrix of a block by Jacobi rotations; columns sorted by falling
 // eigenvalue.
 void rotate_to_eigenvectors(Threads& threads, std::vector<std::vector<double>>& block,
-                            const std::vector<double>& matrix, std::int64_t n,
-                            std::vector<double>& eigenvalues) {
+                            const std::vector<double>& matrix, std::int64_t n, std::vector<double>& eigenvalues) {
   const std::size_t size = block.size();
   std::vector<double> image(static_cast<std::size_t>(n)), small(size * size), vectors(size * size, 0.0);
   for (std::size_t j = 0; j < size; ++j) {

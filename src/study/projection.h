@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/threads.h"
 #include "base/rooms.h"
+#include "base/threads.h"
 
 namespace some::study {
 

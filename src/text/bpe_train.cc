@@ -213,8 +213,9 @@ class Trainer {
       char_ids_[c] = add_token(token);
     }
     if (tokens_.size() > options_.vocab_size) {
-      options_.log.warning("a vocabulary of {} tokens was asked for, but the special tokens and the alphabet alone are {}",
-                  options_.vocab_size, tokens_.size());
+      options_.log.warning(
+          "a vocabulary of {} tokens was asked for, but the special tokens and the alphabet alone are {}",
+          options_.vocab_size, tokens_.size());
     }
   }
 
@@ -306,8 +307,8 @@ class Trainer {
       queue_formed();
     }
     if (tokens_.size() < options_.vocab_size) {
-      options_.log.warning("a vocabulary of {} tokens was asked for, but the text has pairs for {} only", options_.vocab_size,
-                  tokens_.size());
+      options_.log.warning("a vocabulary of {} tokens was asked for, but the text has pairs for {} only",
+                           options_.vocab_size, tokens_.size());
     }
   }
 

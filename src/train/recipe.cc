@@ -185,9 +185,9 @@ class Reader {
         return node.text;
       case SettingKind::choice: {
         if (node.kind != TomlNode::Kind::text) wrong(key, node, place);
-        const bool known = key.accepts != nullptr ? key.accepts(node.text)
-                                                  : std::find(key.choices.begin(), key.choices.end(), node.text) !=
-                                                        key.choices.end();
+        const bool known = key.accepts != nullptr
+                               ? key.accepts(node.text)
+                               : std::find(key.choices.begin(), key.choices.end(), node.text) != key.choices.end();
         if (!known) wrong(key, node, place);
         return node.text;
       }

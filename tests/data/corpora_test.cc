@@ -413,9 +413,10 @@ TEST_F(Cache, IsUsedAndGivesTheSame) {
   const auto written = std::filesystem::last_write_time(train_file());
   Listener listener;
   bool tokenised = false;
-  const Corpora second = load_corpora(listener.host, config_, 1, cache_, [&](const std::string& what, std::int64_t, std::int64_t) {
-    tokenised = tokenised || what.starts_with("tokenising");
-  });
+  const Corpora second =
+      load_corpora(listener.host, config_, 1, cache_, [&](const std::string& what, std::int64_t, std::int64_t) {
+        tokenised = tokenised || what.starts_with("tokenising");
+      });
   EXPECT_FALSE(tokenised);
   EXPECT_TRUE(listener.infos.empty());
   EXPECT_EQ(std::filesystem::last_write_time(train_file()), written);

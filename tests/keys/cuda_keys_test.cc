@@ -123,8 +123,7 @@ struct Part {
   SumOptions options;
 };
 
-Part make_part(const Step& step, std::int64_t begin, std::int64_t end, const CaseShape& shape,
-               const Device& device) {
+Part make_part(const Step& step, std::int64_t begin, std::int64_t end, const CaseShape& shape, const Device& device) {
   const auto rows = [&](const std::vector<Row>& all) {
     return std::vector<Row>(all.begin() + begin, all.begin() + end);
   };

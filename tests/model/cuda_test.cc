@@ -93,8 +93,7 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
     GetParam().change(config);
     for (const bool padded : {false, true}) {
       SCOPED_TRACE(padded ? "padded" : "packed");
-      const Outcome expected = train("cpu", "fp32", config, padded),
-                    actual = train("cuda", precision, config, padded);
+      const Outcome expected = train("cpu", "fp32", config, padded), actual = train("cuda", precision, config, padded);
       EXPECT_LE(distance(expected.nll, actual.nll), loss_tolerance);
       EXPECT_NEAR(actual.losses[0], expected.losses[0], loss_tolerance * expected.losses[0]);
       // The largest parts of the gradient one by one, and all of it: a small part of a large sum may be mostly

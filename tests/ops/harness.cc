@@ -176,8 +176,8 @@ class Operation : public testing::TestWithParam<OpCase> {
   void compare(const std::string& device, const std::string& precision, double tolerance) {
     if (device == "cuda" && !cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
     const Arrays inputs = GetParam().inputs();
-    expect_near(GetParam(), run_on(GetParam(), inputs, "cpu", "f64"),
-                run_on(GetParam(), inputs, device, precision), tolerance);
+    expect_near(GetParam(), run_on(GetParam(), inputs, "cpu", "f64"), run_on(GetParam(), inputs, device, precision),
+                tolerance);
   }
 };
 
