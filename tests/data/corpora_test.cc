@@ -93,7 +93,7 @@ TEST(Corpora, TrainAndValidFiles) {
   const Listener listener;
   DataConfig config =
       small_config(folder.write("train.txt", text_of(0, 20)), folder.write("valid.txt", text_of(50, 8)));
-  const Corpora corpora = load(config);
+  const Corpora corpora = load(config, "", 1, listener.host);
   ASSERT_EQ(corpora.train.stories(), 20);
   ASSERT_EQ(corpora.valid.stories(), 8);
   EXPECT_EQ(decode(corpora, corpora.train, 7), story_number(7));
@@ -208,12 +208,13 @@ TEST(Corpora, ValidationShareLeavesSomethingOnBothSides) {
 TEST(Corpora, OverlapIsToldWithItsCount) {
   const TemporaryFolder folder;
   Listener listener;
-  load(small_config(folder.write("t.txt", text_of(0, 20)), folder.write("v.txt", text_of(17, 10))));
+  load(small_config(folder.write("t.txt", text_of(0, 20)), folder.write("v.txt", text_of(17, 10))), "", 1,
+       listener.host);
   EXPECT_TRUE(any_contains(listener.warnings, "3 of 10 validation stories")) << listener.warnings.size();
   listener.warnings.clear();
   DataConfig twice = small_config(folder.write("d.txt", text_of(0, 10) + text_of(0, 10)));
   twice.valid_share = 0.5;
-  load(twice);
+  load(twice, "", 1, listener.host);
   EXPECT_TRUE(any_contains(listener.warnings, "of 10 validation stories"));
 }
 
