@@ -144,10 +144,10 @@ void mixture(benchmark::State& state, std::int64_t rows, std::int64_t width, std
   const double products = features ? 1 : 2;
   const double operations = 2.0 * products * static_cast<double>(rows * top_k * width * hidden);
   if (backward) {
-    time_loop(state, 0, operations,
+    time_loop(b, state, 0, operations,
               [&] { experts_backward(*b.ctx, y, x, weights, plan, gates, tape, dx, dgates, nullptr); });
   } else {
-    time_loop(state, 0, operations, [&] { experts_forward(*b.ctx, x, weights, plan, gates, tape, y); });
+    time_loop(b, state, 0, operations, [&] { experts_forward(*b.ctx, x, weights, plan, gates, tape, y); });
   }
 }
 
@@ -156,7 +156,7 @@ void attention(benchmark::State& state, std::int64_t rows, bool backward) {
   Bench b;
   Tensor offsets = Tensor::empty({stories + 1}, DType::i32);
   for (int i = 0; i <= stories; ++i) offsets.data<std::int32_t>()[i] = static_cast<std::int32_t>(rows / stories * i);
-  const Sequences sequences{offsets.to(Device::cuda), stories, rows / stories, rows};
+  const Sequences sequences{offsets.to(b.ctx->device), stories, rows / stories, rows};
   const Tensor qkv = b.random({rows, 3 * d}, DType::bf16), dout = b.random({rows, d}, DType::bf16);
   Tensor out = b.random({rows, d}, DType::bf16), lse = b.random({heads, rows}, DType::f32);
   Tensor dqkv = b.empty({rows, 3 * d}, DType::bf16);
@@ -164,10 +164,10 @@ void attention(benchmark::State& state, std::int64_t rows, bool backward) {
   // Two products forward and five backward, half of each under the causal mask.
   const double product = static_cast<double>(rows * (rows / stories) * d);
   if (backward) {
-    time_loop(state, 0, 5 * product,
+    time_loop(b, state, 0, 5 * product,
               [&] { attention_backward(*b.ctx, dout, qkv, out, lse, sequences, heads, true, dqkv); });
   } else {
-    time_loop(state, 0, 2 * product, [&] { attention_forward(*b.ctx, qkv, sequences, heads, true, out, lse); });
+    time_loop(b, state, 0, 2 * product, [&] { attention_forward(*b.ctx, qkv, sequences, heads, true, out, lse); });
   }
 }
 
