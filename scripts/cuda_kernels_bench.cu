@@ -216,9 +216,9 @@ ExpertInputs inputs(Context& ctx, const ExpertCase& test) {
   in.x = random_tensor(ctx, {test.tokens, test.d}, ctx.compute, 1, 1.f);
   in.dy = random_tensor(ctx, {test.tokens, test.features ? test.f : test.d}, ctx.compute, 2, 1.f);
   in.gates = random_tensor(ctx, {test.tokens, test.k}, DType::f32, 3, 0.5f);
-  in.weights.down = random_tensor(ctx, {test.experts, test.f, test.d}, ctx.compute, 4, 1.f / std::sqrt(float(test.d)));
+  in.weights.w1 = random_tensor(ctx, {test.experts, test.f, test.d}, ctx.compute, 4, 1.f / std::sqrt(float(test.d)));
   if (!test.features) {
-    in.weights.up = random_tensor(ctx, {test.experts, test.d, test.f}, ctx.compute, 5, 1.f / std::sqrt(float(test.f)));
+    in.weights.w2 = random_tensor(ctx, {test.experts, test.d, test.f}, ctx.compute, 5, 1.f / std::sqrt(float(test.f)));
   }
   Tensor indices = choices(test);
   in.indices = indices.to(Device::cuda);
@@ -278,7 +278,7 @@ void check_products(Context& ctx, const ExpertCase& test) {
   }
   const Tensor gathered = random_tensor(ctx, {rows, test.d}, ctx.compute, 8, 1.f);
   for (const bool transposed : {false, true}) {
-    const Tensor& b = transposed ? in.weights.up : in.weights.down;  // both make f columns from d
+    const Tensor& b = transposed ? in.weights.w2 : in.weights.w1;  // both make f columns from d
     for (const bool gather : {true, false}) {
       const Tensor& a = gather ? in.x : gathered;
       Tensor truth = wide_zeros({rows, test.f}), activated = wide_zeros({rows, test.f}),
@@ -377,22 +377,21 @@ void check_experts(Context& ctx, const ExpertCase& test) {
   const Tensor dx_start = random_tensor(ctx, {test.tokens, test.d}, ctx.compute, 22, 1.f);
   Tensor dx = dx_start.clone(), dgates = random_tensor(ctx, {test.tokens, test.k}, DType::f32, 23, 100.f);
   ExpertGrads grads;
-  grads.down = Tensor::zeros(in.weights.down.shape(), DType::f32, Device::cuda);
-  if (!test.features) grads.up = Tensor::zeros(in.weights.up.shape(), DType::f32, Device::cuda);
+  grads.w1 = Tensor::zeros(in.weights.w1.shape(), DType::f32, Device::cuda);
+  if (!test.features) grads.w2 = Tensor::zeros(in.weights.w2.shape(), DType::f32, Device::cuda);
   ExpertTape tape{pre, Tensor()};
   cuda::experts_forward(ctx, in.x, in.weights, in.plan, in.gates, tape, y);
   const Tensor kept = pre.clone();
   cuda::experts_backward(ctx, in.dy, in.x, in.weights, in.plan, in.gates, tape, dx, dgates, &grads);
 
-  const Tensor x = wide(ctx, in.x), dy = wide(ctx, in.dy), gates = wide(ctx, in.gates),
-               down = wide(ctx, in.weights.down);
-  const Tensor up = test.features ? Tensor() : wide(ctx, in.weights.up);
+  const Tensor x = wide(ctx, in.x), dy = wide(ctx, in.dy), gates = wide(ctx, in.gates), w1 = wide(ctx, in.weights.w1);
+  const Tensor w2 = test.features ? Tensor() : wide(ctx, in.weights.w2);
   Tensor true_pre = wide_zeros({rows, test.f}), act = wide_zeros({rows, test.f}), dact = wide_zeros({rows, test.f});
   Tensor dpre = wide_zeros({rows, test.f}), gated = wide_zeros({rows, test.f}), rows_out = wide_zeros({rows, width});
   Tensor true_y = wide_zeros({test.tokens, width}), true_dgates = wide_zeros({test.tokens, test.k}),
          true_dx = wide(ctx, dx_start);
-  Tensor rows_dx = wide_zeros({rows, test.d}), true_down = wide_zeros(grads.down.shape());
-  Tensor true_up = test.features ? Tensor() : wide_zeros(grads.up.shape());
+  Tensor rows_dx = wide_zeros({rows, test.d}), true_w1 = wide_zeros(grads.w1.shape());
+  Tensor true_w2 = test.features ? Tensor() : wide_zeros(grads.w2.shape());
   const int* expert = in.expert_of_row.data<int>();
   const std::int64_t wide_count = static_cast<std::int64_t>(rows) * test.f;
   const auto product = [&](const Tensor& a, int gather, const Tensor& b, int columns, int depth, bool transposed,
@@ -405,7 +404,7 @@ void check_experts(Context& ctx, const ExpertCase& test) {
     map_reference<<<blocks(static_cast<std::int64_t>(rows) * columns), 256, 0, stream>>>(
         kind, a.data<double>(), p, g, order, rows, columns, out.data<double>());
   };
-  product(x, test.k, down, test.f, test.d, false, true_pre);
+  product(x, test.k, w1, test.f, test.d, false, true_pre);
   map(Map::gelu, true_pre, nullptr, nullptr, test.f, act);
   map(Map::scale, act, nullptr, gates.data<double>(), test.f, gated);
   if (test.features) {
@@ -420,26 +419,26 @@ void check_experts(Context& ctx, const ExpertCase& test) {
     }
     dact = host_rows.to(Device::cuda);
   } else {
-    product(act, 0, up, test.d, test.f, false, rows_out);
+    product(act, 0, w2, test.d, test.f, false, rows_out);
     map(Map::scale, rows_out, nullptr, gates.data<double>(), width, rows_out);
     scatter_reference<<<blocks(width), 256, 0, stream>>>(rows_out.data<double>(), order, rows, test.k, width,
                                                          true_y.data<double>());
-    product(dy, test.k, up, test.f, test.d, true, dact);
+    product(dy, test.k, w2, test.f, test.d, true, dact);
   }
   gate_reference<<<blocks(rows), 256, 0, stream>>>(dact.data<double>(), true_pre.data<double>(), order, rows, test.f,
                                                    true_dgates.data<double>());
   map_reference<<<blocks(wide_count), 256, 0, stream>>>(Map::backward, dact.data<double>(), true_pre.data<double>(),
                                                         gates.data<double>(), order, rows, test.f, dpre.data<double>());
-  product(dpre, 0, down, test.d, test.f, true, rows_dx);
+  product(dpre, 0, w1, test.d, test.f, true, rows_dx);
   scatter_reference<<<blocks(test.d), 256, 0, stream>>>(rows_dx.data<double>(), order, rows, test.k, test.d,
                                                         true_dx.data<double>());
   const int* offsets = in.plan.offsets.data<int>();
   const dim3 grid(blocks(static_cast<std::int64_t>(test.d) * test.f), test.experts);
   outer_reference<<<grid, 256, 0, stream>>>(dpre.data<double>(), 0, x.data<double>(), test.k, order, offsets, test.f,
-                                            test.d, true_down.data<double>());
+                                            test.d, true_w1.data<double>());
   if (!test.features) {
     outer_reference<<<grid, 256, 0, stream>>>(dy.data<double>(), test.k, gated.data<double>(), 0, order, offsets,
-                                              test.d, test.f, true_up.data<double>());
+                                              test.d, test.f, true_w2.data<double>());
   }
   SOME_CUDA_LAUNCHED();
   const bool single = ctx.compute == DType::f32;
@@ -449,8 +448,8 @@ void check_experts(Context& ctx, const ExpertCase& test) {
   report(kind + "experts y", test.text(), distance(ctx, y, true_y), limit);
   report(kind + "experts dx", test.text(), distance(ctx, dx, true_dx), limit);
   report(kind + "experts dgates", test.text(), distance(ctx, dgates, true_dgates), limit);
-  report(kind + "experts dW_down", test.text(), distance(ctx, grads.down, true_down), limit);
-  if (!test.features) report(kind + "experts dW_up", test.text(), distance(ctx, grads.up, true_up), limit);
+  report(kind + "experts dw1", test.text(), distance(ctx, grads.w1, true_w1), limit);
+  if (!test.features) report(kind + "experts dw2", test.text(), distance(ctx, grads.w2, true_w2), limit);
 
   // The same bits again.
   Tensor y_again = y.clone(), dx_again = dx_start.clone(), dgates_again = dgates.clone();
