@@ -14,8 +14,10 @@
 #include "base/random.h"
 #include "experts/library.h"
 #include "keys/key_store.h"
+#include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
+#include "ops/experts.h"
 #include "ops/head_loss.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
@@ -119,7 +121,77 @@ struct Choices {
   }
 };
 
+// The experts of a published run, its choices spread evenly over them, frozen as in training: what the backward pass
+// keeps is kept. Without an up-projection: readout = "features".
+void mixture(benchmark::State& state, std::int64_t rows, std::int64_t width, std::int64_t hidden, std::int64_t number,
+             bool features, bool backward) {
+  Bench b;
+  const Tensor x = b.random({rows, width}, DType::bf16);
+  ExpertWeights weights;
+  weights.down = b.random({number, hidden, width}, DType::bf16, 0.05);
+  if (!features) weights.up = b.random({number, width, hidden}, DType::bf16, 0.05);
+  const DispatchPlan plan =
+      make_dispatch(*b.ctx, b.numbers({rows, top_k}, static_cast<std::uint32_t>(number)), static_cast<int>(number));
+  Tensor gates = b.empty({rows, top_k}, DType::f32);
+  fill(*b.ctx, 1.0 / top_k, gates);
+  ExpertTape tape;
+  tape.pre = b.random({rows * top_k, hidden}, DType::bf16);
+  if (experts_keep_outputs(*b.ctx, weights)) tape.outputs = b.random({rows * top_k, width}, DType::bf16);
+  const std::int64_t out = features ? hidden : width;
+  Tensor y = b.random({rows, out}, DType::bf16), dx = b.empty({rows, width}, DType::bf16);
+  Tensor dgates = b.empty({rows, top_k}, DType::f32);
+  const double products = features ? 1 : 2;
+  const double operations = 2.0 * products * static_cast<double>(rows * top_k * width * hidden);
+  if (backward) {
+    time_loop(state, 0, operations,
+              [&] { experts_backward(*b.ctx, y, x, weights, plan, gates, tape, dx, dgates, nullptr); });
+  } else {
+    time_loop(state, 0, operations, [&] { experts_forward(*b.ctx, x, weights, plan, gates, tape, y); });
+  }
+}
+
+void attention(benchmark::State& state, std::int64_t rows, bool backward) {
+  constexpr int stories = 32, heads = 8;
+  Bench b;
+  Tensor offsets = Tensor::empty({stories + 1}, DType::i32);
+  for (int i = 0; i <= stories; ++i) offsets.data<std::int32_t>()[i] = static_cast<std::int32_t>(rows / stories * i);
+  const Sequences sequences{offsets.to(Device::cuda), stories, rows / stories, rows};
+  const Tensor qkv = b.random({rows, 3 * d}, DType::bf16), dout = b.random({rows, d}, DType::bf16);
+  Tensor out = b.random({rows, d}, DType::bf16), lse = b.random({heads, rows}, DType::f32);
+  Tensor dqkv = b.empty({rows, 3 * d}, DType::bf16);
+  attention_forward(*b.ctx, qkv, sequences, heads, true, out, lse);
+  // Two products forward and five backward, half of each under the causal mask.
+  const double product = static_cast<double>(rows * (rows / stories) * d);
+  if (backward) {
+    time_loop(state, 0, 5 * product,
+              [&] { attention_backward(*b.ctx, dout, qkv, out, lse, sequences, heads, true, dqkv); });
+  } else {
+    time_loop(state, 0, 2 * product, [&] { attention_forward(*b.ctx, qkv, sequences, heads, true, out, lse); });
+  }
+}
+
 void register_all() {
+  // The GPU's own rate, which the products below are to be held against.
+  add("linear_8192_8192", [](auto& state, std::int64_t rows) { linear(state, rows, 8192, 8192, DType::bf16, false); },
+      {8192});
+  struct Mixture {
+    const char* name;
+    std::int64_t width, hidden, number;
+    bool features;
+  };
+  for (const Mixture& one : {Mixture{"a4", 512, 1024, 64, false}, Mixture{"a1", 384, 1024, 64, false},
+                             Mixture{"b2", 512, 1024, 256, false}, Mixture{"features", 512, 1024, 64, true}}) {
+    for (const bool backward : {false, true}) {
+      add(std::string(backward ? "experts_backward_" : "experts_forward_") + one.name,
+          [one, backward](auto& state, std::int64_t rows) {
+            mixture(state, rows, one.width, one.hidden, one.number, one.features, backward);
+          });
+    }
+  }
+  for (const bool backward : {false, true}) {
+    add(backward ? "attention_backward" : "attention_forward",
+        [backward](auto& state, std::int64_t rows) { attention(state, rows, backward); });
+  }
   // What a launch costs when the kernel does nothing: operations of several small kernels are not faster than their
   // number of these.
   add("smallest_kernel",

@@ -5,7 +5,7 @@
 #include "experts/elements.h"
 #include "experts/library.h"
 #include "experts/orthogonal_cuda.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda_toolkit.cuh"
 
 namespace some::experts::cuda {
 namespace {

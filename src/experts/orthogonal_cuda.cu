@@ -6,7 +6,7 @@
 
 #include "experts/orthogonal.h"
 #include "experts/orthogonal_cuda.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda_toolkit.cuh"
 
 namespace some::experts::cuda {
 namespace {

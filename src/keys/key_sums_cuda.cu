@@ -5,7 +5,7 @@
 
 #include "keys/key_store.h"
 #include "keys/rules.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda_toolkit.cuh"
 #include "ops/segment_sums.h"
 
 namespace some::keys::cuda {

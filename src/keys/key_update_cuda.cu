@@ -5,7 +5,7 @@
 
 #include "keys/key_store.h"
 #include "keys/rules.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda_toolkit.cuh"
 
 namespace some::keys::cuda {
 namespace {

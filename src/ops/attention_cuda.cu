@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(256) delta_kernel(const T* __restrict__ dout, 
     }
   } else {
     for (int c = lane; c < head_size; c += delta_lanes)
-      sum = fmaf(as_float(dout[start + c]), as_float(out[start + c]), sum);
+      sum = fmaf(to_f32(dout[start + c]), to_f32(out[start + c]), sum);
   }
 #pragma unroll
   for (int offset = delta_lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
@@ -58,9 +58,9 @@ __global__ void __launch_bounds__(256) rope_kernel(T* qkv, const std::int32_t* _
   sine *= direction;
   T* values = qkv + token * 3 * heads * head_size + 2 * pair;
   for (int part = 0; part < 2 * heads; ++part, values += head_size) {
-    const float first = as_float(values[0]), second = as_float(values[1]);
-    values[0] = from_float<T>(first * cosine - second * sine);
-    values[1] = from_float<T>(first * sine + second * cosine);
+    const float first = to_f32(values[0]), second = to_f32(values[1]);
+    values[0] = from_f32<T>(first * cosine - second * sine);
+    values[1] = from_f32<T>(first * sine + second * cosine);
   }
 }
 
@@ -89,8 +89,6 @@ __global__ void __launch_bounds__(128)
   attend(qkv + row * 3 * width + head * head_size, keys, keys + width, 2 * width, positions[row] + 1, head_size, scale,
          out + row * width + head * head_size, threadIdx.x & 31);
 }
-
-unsigned blocks_for(std::int64_t work, int threads) { return static_cast<unsigned>((work + threads - 1) / threads); }
 
 AttentionArguments arguments_of(const Tensor& qkv, const Sequences& sequences, int heads, bool causal) {
   AttentionArguments arguments{};
@@ -161,7 +159,7 @@ void attention_forward(Context& ctx, const Tensor& qkv, const Sequences& sequenc
   by_type(ctx.compute, [&](auto zero) {
     const std::int64_t warps = qkv.dim(0) * heads;
     plain_attention_forward_kernel<decltype(zero)>
-        <<<blocks_for(warps, 4), 128, 0, ctx.cuda->stream>>>(arguments, static_cast<int>(sequences.count));
+        <<<grid_for(warps, 4), 128, 0, ctx.cuda->stream>>>(arguments, static_cast<int>(sequences.count));
     SOME_CUDA_LAUNCHED();
   });
 }
@@ -180,7 +178,7 @@ void attention_backward(Context& ctx, const Tensor& dout, const Tensor& qkv, con
   const std::int64_t warps = qkv.dim(0) * heads;
   by_type(ctx.compute, [&](auto zero) {
     using T = decltype(zero);
-    launch_behind(ctx, delta_kernel<T>, blocks_for(warps * delta_lanes, 256), 256, 0, static_cast<const T*>(dout.raw()),
+    launch_behind(ctx, delta_kernel<T>, grid_for(warps * delta_lanes, 256), 256, 0, static_cast<const T*>(dout.raw()),
                   static_cast<const T*>(out.raw()), arguments.tokens, heads, arguments.head_size, delta.data<float>());
   });
   if (fits_tensor_cores(ctx, arguments)) {
@@ -194,7 +192,7 @@ void attention_backward(Context& ctx, const Tensor& dout, const Tensor& qkv, con
   }
   by_type(ctx.compute, [&](auto zero) {
     plain_attention_backward_kernel<decltype(zero)>
-        <<<blocks_for(warps, 4), 128, 0, ctx.cuda->stream>>>(arguments, static_cast<int>(sequences.count));
+        <<<grid_for(warps, 4), 128, 0, ctx.cuda->stream>>>(arguments, static_cast<int>(sequences.count));
     SOME_CUDA_LAUNCHED();
   });
 }
@@ -206,7 +204,7 @@ void rope(Context& ctx, Tensor& qkv, const Tensor& positions, int heads, bool in
   if (work == 0) return;
   by_type(ctx.compute, [&](auto zero) {
     using T = decltype(zero);
-    rope_kernel<<<blocks_for(work, 256), 256, 0, ctx.cuda->stream>>>(
+    rope_kernel<<<grid_for(work, 256), 256, 0, ctx.cuda->stream>>>(
         static_cast<T*>(qkv.raw()), positions.data<std::int32_t>(), tokens, heads, head_size, inverse ? -1.f : 1.f);
     SOME_CUDA_LAUNCHED();
   });
@@ -226,10 +224,10 @@ void attention_cached(Context& ctx, const Tensor& qkv, const Tensor& slots, cons
     using T = decltype(zero);
     const T* const source = static_cast<const T*>(qkv.raw());
     T* const stored = static_cast<T*>(cache.raw());
-    cache_store_kernel<<<blocks_for(rows * 2 * width, 256), 256, 0, ctx.cuda->stream>>>(
+    cache_store_kernel<<<grid_for(rows * 2 * width, 256), 256, 0, ctx.cuda->stream>>>(
         source, slots.data<std::int32_t>(), positions.data<std::int32_t>(), rows, width, capacity, stored);
     SOME_CUDA_LAUNCHED();
-    cached_kernel<<<blocks_for(rows * heads, 4), 128, 0, ctx.cuda->stream>>>(
+    cached_kernel<<<grid_for(rows * heads, 4), 128, 0, ctx.cuda->stream>>>(
         source, slots.data<std::int32_t>(), positions.data<std::int32_t>(), rows, heads, head_size, capacity, scale,
         stored, static_cast<T*>(out.raw()));
     SOME_CUDA_LAUNCHED();

@@ -1,6 +1,6 @@
 // The two optional losses on routing (spec 5): load balancing, and the band of the gate entropy. Off by default, so
 // plain rather than fused; sums in a fixed order.
-#include "ops/cuda_kernels.h"
+#include "ops/cuda_toolkit.cuh"
 #include "ops/route.h"
 
 namespace some::ops::cuda {

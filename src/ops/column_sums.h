@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/rooms.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda_toolkit.cuh"
 
 namespace some::ops::cuda {
 

@@ -45,7 +45,7 @@ template <typename T, int WIDTH_>
 struct Copied {
   static constexpr int WIDTH = WIDTH_, ahead = 8;
   const T* x;
-  __nv_bfloat16* copy;
+  bf16* copy;
   using Loaded = Word<T, WIDTH>;
   __device__ Loaded load(std::int64_t at) const { return load_word<T, WIDTH>(x + at); }
   __device__ void finish(std::int64_t at, const Loaded& loaded, float (&values)[WIDTH]) const {
@@ -70,7 +70,7 @@ struct GeluBackward {
     unpack<T, WIDTH>(loaded.pre, x);
     unpack<T, WIDTH>(loaded.dy, values);
 #pragma unroll
-    for (int i = 0; i < WIDTH; ++i) values[i] *= gelu_slope<T>(x[i]);
+    for (int i = 0; i < WIDTH; ++i) values[i] *= gelu_of<T>(x[i]).derivative;
     store_elements<WIDTH>(dy + at, values);
   }
 };
@@ -173,8 +173,7 @@ __global__ void __launch_bounds__(threads) add_partials_kernel(const __grid_cons
 }
 
 template <int WIDTH>
-__global__ void __launch_bounds__(threads)
-    convert_to_bf16_kernel(const float* x, __nv_bfloat16* y, std::int64_t vectors) {
+__global__ void __launch_bounds__(threads) convert_to_bf16_kernel(const float* x, bf16* y, std::int64_t vectors) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= vectors) return;
   float values[WIDTH];
@@ -295,7 +294,7 @@ void launch_sums(Context& ctx, const Source& source, std::int64_t rows, std::int
 }  // namespace
 
 void add_column_sums(Context& ctx, const void* x, DType type, std::int64_t rows, std::int64_t columns, float* target,
-                     __nv_bfloat16* copy) {
+                     bf16* copy) {
   if (rows == 0 || columns == 0) return;
   with_real_type(type, "a sum over rows", [&](auto tag) {
     using T = decltype(tag);
@@ -328,7 +327,7 @@ void gelu_backward_with_sums(Context& ctx, const void* pre, void* dy, DType type
   });
 }
 
-void convert_to_bf16(Context& ctx, const float* x, __nv_bfloat16* y, std::int64_t count) {
+void convert_to_bf16(Context& ctx, const float* x, bf16* y, std::int64_t count) {
   if (count == 0) return;
   if (count % 8 == 0 && all_aligned16(x, y)) {
     convert_to_bf16_kernel<8><<<grid_for(count / 8, threads), threads, 0, ctx.cuda->stream>>>(x, y, count / 8);

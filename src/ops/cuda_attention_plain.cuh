@@ -27,8 +27,8 @@ __device__ __forceinline__ void pass_rows(const T* first, std::int64_t first_str
       for (int n = 0; n < plain_columns; ++n) {
         const int column = lane + 32 * n;
         if (column < head_size) {
-          one[n] = fmaf(weight, as_float(first[(base + i) * first_stride + column]), one[n]);
-          if (kTwo) two[n] = fmaf(other, as_float(second[(base + i) * second_stride + column]), two[n]);
+          one[n] = fmaf(weight, to_f32(first[(base + i) * first_stride + column]), one[n]);
+          if (kTwo) two[n] = fmaf(other, to_f32(second[(base + i) * second_stride + column]), two[n]);
         }
       }
     }
@@ -38,7 +38,7 @@ __device__ __forceinline__ void pass_rows(const T* first, std::int64_t first_str
 template <typename T>
 __device__ __forceinline__ float dot(const T* left, const T* right, int size) {
   float sum = 0.f;
-  for (int c = 0; c < size; ++c) sum = fmaf(as_float(left[c]), as_float(right[c]), sum);
+  for (int c = 0; c < size; ++c) sum = fmaf(to_f32(left[c]), to_f32(right[c]), sum);
   return sum;
 }
 
@@ -81,7 +81,7 @@ __device__ __forceinline__ float attend(const T* query, const T* keys, const T* 
 #pragma unroll
   for (int n = 0; n < plain_columns; ++n) {
     const int column = lane + 32 * n;
-    if (column < head_size) out[column] = from_float<T>(sums[n] * inverse);
+    if (column < head_size) out[column] = from_f32<T>(sums[n] * inverse);
   }
   return largest + logf(total);
 }
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(128)
 #pragma unroll
     for (int n = 0; n < plain_columns; ++n) {
       const int column = lane + 32 * n;
-      if (column < size) result[part * width + column] = from_float<T>(factor * sums[n]);
+      if (column < size) result[part * width + column] = from_f32<T>(factor * sums[n]);
     }
   };
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/cuda_kernels.h"
+#include "ops/cuda_toolkit.cuh"
 #include "ops/elementwise.h"
 
 namespace some::ops::cuda {
@@ -134,9 +134,8 @@ void fill(Context& ctx, double value, Tensor& x) {
   switch (x.dtype()) {
     case DType::f32: return for_each(ctx, x.elements(), Fill<float>{static_cast<float>(value), floats(x)});
     case DType::bf16:
-      return for_each(
-          ctx, x.elements(),
-          Fill<__nv_bfloat16>{__float2bfloat16_rn(static_cast<float>(value)), elements_of<__nv_bfloat16>(x)});
+      return for_each(ctx, x.elements(),
+                      Fill<bf16>{__float2bfloat16_rn(static_cast<float>(value)), elements_of<bf16>(x)});
     case DType::i32: return for_each(ctx, x.elements(), Fill<std::int32_t>{static_cast<std::int32_t>(value), ints(x)});
     case DType::i64: return for_each(ctx, x.elements(), Fill<long long>{static_cast<long long>(value), longs(x)});
     case DType::f64: break;

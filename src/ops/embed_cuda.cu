@@ -2,7 +2,7 @@
 // id.
 #include <cmath>
 
-#include "ops/cuda_kernels.h"
+#include "ops/cuda_toolkit.cuh"
 #include "ops/embed.h"
 #include "ops/segment_sums.h"
 

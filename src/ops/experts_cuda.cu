@@ -14,8 +14,6 @@
 namespace some::ops::cuda {
 namespace {
 
-unsigned blocks_for(std::int64_t work, int threads) { return static_cast<unsigned>((work + threads - 1) / threads); }
-
 // Neighbouring numbers that are read and written together.
 template <typename T, int kWidth>
 struct alignas(kWidth * sizeof(T)) Piece {
@@ -52,8 +50,8 @@ __global__ void __launch_bounds__(256)
       if (first + i < choices) {
 #pragma unroll
         for (int c = 0; c < kWidth; ++c) {
-          const float value = as_float(pieces_of[i].values[c]);
-          sums[c] = fmaf(weights[i], kGelu ? gelu_for<T>(value).value : value, sums[c]);
+          const float value = to_f32(pieces_of[i].values[c]);
+          sums[c] = fmaf(weights[i], kGelu ? gelu_of<T>(value).value : value, sums[c]);
         }
       }
     }
@@ -63,10 +61,10 @@ __global__ void __launch_bounds__(256)
   if constexpr (kAdd) {
     piece = *out;
 #pragma unroll
-    for (int c = 0; c < kWidth; ++c) sums[c] += as_float(piece.values[c]);
+    for (int c = 0; c < kWidth; ++c) sums[c] += to_f32(piece.values[c]);
   }
 #pragma unroll
-  for (int c = 0; c < kWidth; ++c) piece.values[c] = from_float<T>(sums[c]);
+  for (int c = 0; c < kWidth; ++c) piece.values[c] = from_f32<T>(sums[c]);
   *out = piece;
 }
 
@@ -75,7 +73,7 @@ void combine(Context& ctx, const Tensor& rows, const DispatchPlan& plan, const f
              Tensor& target) {
   const std::int64_t tokens = target.dim(0), columns = target.dim(1);
   const auto launch = [&]<typename T, int kWidth>() {
-    launch_behind(ctx, combine_kernel<T, kWidth, kGelu, kAdd>, blocks_for(tokens * (columns / kWidth), 256), 256, 0,
+    launch_behind(ctx, combine_kernel<T, kWidth, kGelu, kAdd>, grid_for(tokens * (columns / kWidth), 256), 256, 0,
                   static_cast<const T*>(rows.raw()), plan.place.data<std::int32_t>(), gates,
                   static_cast<unsigned>(tokens), choices, static_cast<int>(columns), static_cast<T*>(target.raw()));
   };
@@ -132,8 +130,7 @@ __global__ void __launch_bounds__(256) gate_products_kernel(const T* __restrict_
 #pragma unroll
       for (int i = 0; i < each; ++i) {
 #pragma unroll
-        for (int c = 0; c < kWidth; ++c)
-          sums[i] = fmaf(as_float(left.values[c]), as_float(right[i].values[c]), sums[i]);
+        for (int c = 0; c < kWidth; ++c) sums[i] = fmaf(to_f32(left.values[c]), to_f32(right[i].values[c]), sums[i]);
       }
     }
 #pragma unroll
@@ -158,10 +155,10 @@ __global__ void __launch_bounds__(256)
   T* const values = pre + row * columns;
   float sum = 0.f;
   for (int c = lane; c < columns; c += 32) {
-    const float upstream = as_float(gradient[c]);
-    const Gelu gelu = gelu_for<T>(as_float(values[c]));
+    const float upstream = to_f32(gradient[c]);
+    const Gelu gelu = gelu_of<T>(to_f32(values[c]));
     sum = fmaf(upstream, gelu.value, sum);
-    values[c] = from_float<T>(gate * upstream * gelu.derivative);
+    values[c] = from_f32<T>(gate * upstream * gelu.derivative);
   }
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
   if (lane == 0) dgates[choice] = sum;
@@ -174,7 +171,7 @@ __global__ void __launch_bounds__(256)
                             const float* __restrict__ gates, std::int64_t rows, int columns, T* __restrict__ result) {
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= rows * columns) return;
-  result[index] = from_float<T>(gates[order[index / columns]] * gelu_for<T>(as_float(pre[index])).value);
+  result[index] = from_f32<T>(gates[order[index / columns]] * gelu_of<T>(to_f32(pre[index])).value);
 }
 
 template <typename Run>
@@ -204,7 +201,7 @@ void gate_gradients(Context& ctx, const Tensor& dy, const Tensor& outputs, const
   by_type(ctx.compute, [&](auto zero) {
     using T = decltype(zero);
     const auto kernel = wide ? gate_products_kernel<T, 16 / sizeof(T)> : gate_products_kernel<T, 1>;
-    launch_behind(ctx, kernel, blocks_for(tokens, 8), 256, 0, static_cast<const T*>(dy.raw()),
+    launch_behind(ctx, kernel, grid_for(tokens, 8), 256, 0, static_cast<const T*>(dy.raw()),
                   static_cast<const T*>(outputs.raw()), plan.place.data<std::int32_t>(), tokens,
                   static_cast<int>(dgates.dim(1)), static_cast<int>(columns), dgates.data<float>());
   });
@@ -271,7 +268,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
       Tensor gated = ctx.scratch({rows, width});
       by_type(ctx.compute, [&](auto zero) {
         using T = decltype(zero);
-        gated_activation_kernel<<<blocks_for(rows * width, 256), 256, 0, stream>>>(
+        gated_activation_kernel<<<grid_for(rows * width, 256), 256, 0, stream>>>(
             static_cast<const T*>(pre.raw()), order, gates.data<float>(), rows, static_cast<int>(width),
             static_cast<T*>(gated.raw()));
         SOME_CUDA_LAUNCHED();
@@ -303,13 +300,13 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
       Tensor parts = ctx.scratch({rows, slots}, DType::f32);
       first.row_sums = parts.data<float>();
       grouped_product(ctx, first);
-      launch_behind(ctx, gate_gradient_kernel, blocks_for(rows, 256), 256, 0, parts.data<float>(),
+      launch_behind(ctx, gate_gradient_kernel, grid_for(rows, 256), 256, 0, parts.data<float>(),
                     plan.place.data<std::int32_t>(), slots, rows, dgates.data<float>());
     }
   } else {
     by_type(ctx.compute, [&](auto zero) {
       using T = decltype(zero);
-      features_backward_kernel<<<blocks_for(rows, 8), 256, 0, stream>>>(
+      features_backward_kernel<<<grid_for(rows, 8), 256, 0, stream>>>(
           static_cast<const T*>(dy.raw()), order, gates.data<float>(), rows, choices, static_cast<int>(width),
           static_cast<T*>(pre.raw()), dgates.data<float>());
       SOME_CUDA_LAUNCHED();

@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(256) plain_outer_kernel(const GroupedOuter out
         const int source = outer.order != nullptr ? outer.order[j] : 0;
         const std::int64_t u_row = outer.u_gather == 0 ? j : source / outer.u_gather;
         const std::int64_t v_row = outer.v_gather == 0 ? j : source / outer.v_gather;
-        if (first_m + c < m_size) left = as_float(u[u_row * m_size + first_m + c]);
-        if (first_n + c < n_size) right = as_float(v[v_row * n_size + first_n + c]);
+        if (first_m + c < m_size) left = to_f32(u[u_row * m_size + first_m + c]);
+        if (first_n + c < n_size) right = to_f32(v[v_row * n_size + first_n + c]);
       }
       u_tile[row][c] = left;
       v_tile[row][c] = right;
@@ -209,21 +209,6 @@ void grouped_outer(Context& ctx, const GroupedOuter& outer) {
     }
   }
   SOME_CUDA_LAUNCHED();
-}
-
-void dense_gelu_bf16(Context& ctx, const void* x, const void* weight, const float* bias, std::int64_t rows,
-                     std::int64_t in, std::int64_t out, void* pre, void* y) {
-  GroupedProduct product;
-  product.a = x;
-  product.b = weight;
-  product.rows = rows;
-  product.columns = out;
-  product.depth = in;
-  product.finish = Finish::gelu;
-  product.result = pre;
-  product.activated = y;
-  product.bias = bias;
-  grouped_product(ctx, product);
 }
 
 }  // namespace some::ops::cuda

@@ -26,7 +26,7 @@ Tensor tile_table(Context& ctx, const DispatchPlan& plan);
 
 enum class Finish {
   store,           // result = product
-  gelu,            // result = product + bias; activated = GELU(result)
+  gelu,            // result = product; activated = GELU(product)
   gelu_backward,   // result holds pre: row_sums += product * GELU(pre); result = gate * product * GELU'(pre)
   gelu_slope,      // result = GELU'(product); activated = GELU(product)
   slope_backward,  // result = gate * product * result
@@ -51,7 +51,6 @@ struct GroupedProduct {
   Finish finish = Finish::store;
   void* result = nullptr;        // [rows, columns], the operands' type
   void* activated = nullptr;     // the same; for Finish::gelu and gelu_slope
-  const float* bias = nullptr;   // [columns] or null; for Finish::gelu
   const float* gates = nullptr;  // indexed by order[j]; null: 1. For Finish::gelu_backward and slope_backward
   float* row_sums =
       nullptr;  // [rows, row_sum_slots(product)] parts of each row's sum, or null. For Finish::gelu_backward
@@ -79,10 +78,5 @@ struct GroupedOuter {
   float* target = nullptr;
 };
 void grouped_outer(Context& ctx, const GroupedOuter& outer);
-
-// A dense layer with its GELU in one kernel: pre = x W^T + bias, y = GELU(pre), all bf16 but bias (fp32, may be null).
-// in and out must be multiples of 8. x: [rows, in], weight: [out, in].
-void dense_gelu_bf16(Context& ctx, const void* x, const void* weight, const float* bias, std::int64_t rows,
-                     std::int64_t in, std::int64_t out, void* pre, void* y);
 
 }  // namespace some::ops::cuda

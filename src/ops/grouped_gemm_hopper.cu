@@ -8,7 +8,7 @@
 // way); the fence is now in the multiplying warps. Tiles run through the columns first, then the rows of a group, so
 // that a group's matrix stays in L2.
 //
-// Measured on one H200, bf16, 98304 rows in 64 groups (scripts/cuda_kernels_bench.sh): 625 TFLOP/s for 512 -> 1024 and
+// Measured on one H200, bf16, 98304 rows in 64 groups (bench_cuda_ops): 625 TFLOP/s for 512 -> 1024 and
 // 667 for 1024 -> 512, where cuBLAS reaches 551 and 613 on dense products of the same size, and 796 on 8192^3; tensor
 // cores 78% busy. Beside a product, a finish costs what it has in instructions and in passes through shared memory;
 // 512 -> 1024, in thousands of cycles: plain store 255 through shared memory, 240 woven (see Columns); GELU 398 through

@@ -162,11 +162,6 @@ struct WarpTile {
         float x[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) x[i] = sums[group * 16 + (i >> 1) * 4 + half * 2 + (i & 1)];
-        if (kFinish == Finish::gelu && arguments.bias != nullptr) {
-          const float* const bias = arguments.bias + column + group * 32 + (lane & 3) * 8;
-#pragma unroll
-          for (int i = 0; i < 8; ++i) x[i] += __ldg(bias + i);
-        }
         if constexpr (activates(kFinish)) {
           float value[8], slope[8];
           gelu_short(x, value, slope);
@@ -186,18 +181,6 @@ struct WarpTile {
       float x[16];
 #pragma unroll
       for (int i = 0; i < 16; ++i) x[i] = sums[half * 16 + i];
-      if (kFinish == Finish::gelu && arguments.bias != nullptr) {
-#pragma unroll
-        for (int tile = 0; tile < 4; ++tile) {
-          const int at = rows.column + (half * 4 + tile) * 8 + 2 * (lane & 3);
-          const float low = at < arguments.columns ? __ldg(arguments.bias + at) : 0.f;
-          const float high = at < arguments.columns ? __ldg(arguments.bias + at + 1) : 0.f;
-          x[4 * tile] += low;
-          x[4 * tile + 1] += high;
-          x[4 * tile + 2] += low;
-          x[4 * tile + 3] += high;
-        }
-      }
       if constexpr (activates(kFinish)) {
         float value[16], slope[16];
         gelu_short(x, value, slope);

@@ -14,7 +14,6 @@ struct ProductArguments {
   const std::int32_t* order;
   void* result;
   void* activated;
-  const float* bias;
   const float* gates;
   float* row_sums;
   int gather;
@@ -30,7 +29,6 @@ inline ProductArguments arguments_of(const GroupedProduct& product, int column_t
   arguments.order = product.order;
   arguments.result = product.result;
   arguments.activated = product.activated;
-  arguments.bias = product.bias;
   arguments.gates = product.gates;
   arguments.row_sums = product.row_sums;
   arguments.gather = product.gather;
@@ -80,13 +78,6 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float low = sums[(group + i) * 4 + 2 * half], high = sums[(group + i) * 4 + 2 * half + 1];
-          if constexpr (kFinish == Finish::gelu) {
-            const int at = column + (group + i) * 8 + 2 * quad;
-            if (arguments.bias != nullptr && at < columns) {
-              low += __ldg(arguments.bias + at);
-              high += __ldg(arguments.bias + at + 1);
-            }
-          }
           if constexpr (activates(kFinish)) {
             const Gelu first = gelu_short(low), second = gelu_short(high);
             activated[i] = pack(first.value, second.value);

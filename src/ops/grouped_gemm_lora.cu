@@ -15,9 +15,9 @@ __global__ void __launch_bounds__(256)
   if (i >= in || o >= out) return;
   const std::int64_t expert = blockIdx.z;
   const std::int64_t at = (expert * out + o) * in + i;
-  float sum = as_float(frozen[at]);
+  float sum = to_f32(frozen[at]);
   for (int r = 0; r < rank; ++r) sum = fmaf(b[(expert * out + o) * rank + r], a[(expert * rank + r) * in + i], sum);
-  effective[at] = from_float<T>(sum);
+  effective[at] = from_f32<T>(sum);
 }
 
 __global__ void __launch_bounds__(256) project_a_kernel(const float* __restrict__ dw, const float* __restrict__ b,

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(256) plain_kernel(ProductArguments arguments, 
     for (int i = 0; i < tile_rows * block_depth / 256; ++i) {
       const int index = thread + i * 256, row = index / block_depth, c = index % block_depth;
       const bool valid = start + c < depth;
-      a_tile[c][row] = valid ? as_float(a[static_cast<std::int64_t>(sources[row]) * depth + start + c]) : 0.f;
+      a_tile[c][row] = valid ? to_f32(a[static_cast<std::int64_t>(sources[row]) * depth + start + c]) : 0.f;
     }
 #pragma unroll
     for (int i = 0; i < block_columns * block_depth / 256; ++i) {
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(256) plain_kernel(ProductArguments arguments, 
       const bool valid = first_column + n < columns && start + c < depth;
       const std::int64_t at = kTransposed ? static_cast<std::int64_t>(start + c) * columns + first_column + n
                                           : static_cast<std::int64_t>(first_column + n) * depth + start + c;
-      b_tile[c][n] = valid ? as_float(b[at]) : 0.f;
+      b_tile[c][n] = valid ? to_f32(b[at]) : 0.f;
     }
     __syncthreads();
 #pragma unroll
@@ -75,21 +75,21 @@ __global__ void __launch_bounds__(256) plain_kernel(ProductArguments arguments, 
       const std::int64_t at = static_cast<std::int64_t>(j) * columns + column;
       T* const result = static_cast<T*>(arguments.result);
       if (finish == Finish::store) {
-        result[at] = from_float<T>(sums[i][n]);
+        result[at] = from_f32<T>(sums[i][n]);
       } else if (finish == Finish::gelu) {
-        const float pre = sums[i][n] + (arguments.bias != nullptr ? arguments.bias[column] : 0.f);
-        result[at] = from_float<T>(pre);
-        static_cast<T*>(arguments.activated)[at] = from_float<T>(gelu_for<T>(pre).value);
+        const float pre = sums[i][n];
+        result[at] = from_f32<T>(pre);
+        static_cast<T*>(arguments.activated)[at] = from_f32<T>(gelu_of<T>(pre).value);
       } else if (finish == Finish::gelu_slope) {
-        const Gelu gelu = gelu_for<T>(sums[i][n]);
-        result[at] = from_float<T>(gelu.derivative);
-        static_cast<T*>(arguments.activated)[at] = from_float<T>(gelu.value);
+        const Gelu gelu = gelu_of<T>(sums[i][n]);
+        result[at] = from_f32<T>(gelu.derivative);
+        static_cast<T*>(arguments.activated)[at] = from_f32<T>(gelu.value);
       } else if (finish == Finish::slope_backward) {
-        result[at] = from_float<T>(gate * sums[i][n] * as_float(result[at]));
+        result[at] = from_f32<T>(gate * sums[i][n] * to_f32(result[at]));
       } else {
-        const Gelu gelu = gelu_for<T>(as_float(result[at]));
+        const Gelu gelu = gelu_of<T>(to_f32(result[at]));
         row_sum = fmaf(sums[i][n], gelu.value, row_sum);
-        result[at] = from_float<T>(gate * sums[i][n] * gelu.derivative);
+        result[at] = from_f32<T>(gate * sums[i][n] * gelu.derivative);
       }
     }
     if (finish == Finish::gelu_backward && arguments.row_sums != nullptr) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "ops/column_sums.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda_toolkit.cuh"
 #include "ops/head_loss.h"
 
 namespace some::ops::cuda {

@@ -1,8 +1,8 @@
 // Dense layers through cuBLASLt, the bias in its epilogue. cuBLASLt's GELU is the tanh one, so the exact one is a pass
 // of its own; backward, that pass sums the bias gradient too.
 #include "ops/column_sums.h"
-#include "ops/cuda_kernels.h"
 #include "ops/cuda_launch.cuh"
+#include "ops/cuda_toolkit.cuh"
 #include "ops/linear.h"
 
 namespace some::ops::cuda {
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(threads) gelu_kernel(const T* pre, T* y, std::
   float values[WIDTH];
   load_elements<WIDTH>(pre + i * WIDTH, values);
 #pragma unroll
-  for (int j = 0; j < WIDTH; ++j) values[j] = gelu<T>(values[j]);
+  for (int j = 0; j < WIDTH; ++j) values[j] = gelu_of<T>(values[j]).value;
   store_elements<WIDTH>(y + i * WIDTH, values);
 }
 
@@ -64,7 +64,7 @@ void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Para
     if (x.dtype() != DType::bf16)
       failed("linear_backward: a gradient of {} for an input of {}", name_of(dy.dtype()), name_of(x.dtype()));
     grad = ctx.scratch({rows, out}, DType::bf16);
-    auto* copy = elements_of<__nv_bfloat16>(grad);
+    auto* copy = elements_of<bf16>(grad);
     if (bias_grad != nullptr) {
       add_column_sums(ctx, dy.raw(), dy.dtype(), rows, out, bias_grad, copy);
     } else {

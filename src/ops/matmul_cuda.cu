@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "ops/cuda_kernels.h"
 #include "ops/cuda_state.h"
+#include "ops/cuda_toolkit.cuh"
 
 namespace some::ops::cuda {
 namespace {

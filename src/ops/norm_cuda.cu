@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "ops/column_sums.h"
-#include "ops/cuda_kernels.h"
 #include "ops/cuda_launch.cuh"
+#include "ops/cuda_toolkit.cuh"
 #include "ops/norm.h"
 
 namespace some::ops::cuda {

@@ -2,7 +2,7 @@
 // launch.
 #include <algorithm>
 
-#include "ops/cuda_kernels.h"
+#include "ops/cuda_toolkit.cuh"
 #include "ops/optimizer.h"
 
 namespace some::ops::cuda {

@@ -1,8 +1,8 @@
 // Queries, scores and the choice of experts, all in fp32: one warp a token, its row in registers where it fits. The
 // scores have the accuracy of an fp32 product (never TF32), so that the choice does not depend on the precision of the
 // model.
-#include "ops/cuda_kernels.h"
 #include "ops/cuda_launch.cuh"
+#include "ops/cuda_toolkit.cuh"
 #include "ops/random_choice.h"
 #include "ops/route.h"
 #include "ops/route_choose.cuh"

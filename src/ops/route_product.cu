@@ -9,9 +9,9 @@
 // the scores stay there too until the block's warps choose. Narrow queries are laid out to 64 columns with zeros.
 #include <cuda_fp16.h>
 
-#include "ops/cuda_kernels.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_primitives.cuh"
+#include "ops/cuda_toolkit.cuh"
 #include "ops/route_choose.cuh"
 #include "ops/route_product.h"
 

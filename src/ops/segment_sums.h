@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/rooms.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda_toolkit.cuh"
 
 namespace some::ops::cuda {
 

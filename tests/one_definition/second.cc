@@ -1,0 +1,10 @@
+// For the test of scripts/one-definition: the same name as in first.h. Never compiled.
+namespace some::study {
+struct Once;  // a declaration is no definition
+class Twice {
+  double b = 0;
+};
+namespace {
+struct Local {};  // of this file alone
+}  // namespace
+}  // namespace some::study
