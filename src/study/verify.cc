@@ -261,8 +261,8 @@ void Case::layer() {
       true, false);
   Layer& layer = model.layers()[0];
   layer.keys.keys = input("keys", ctx.master);
-  layer.frozen.down = input("experts.w1", ctx.compute);
-  if (config.readout != Readout::features) layer.frozen.up = input("experts.w2", ctx.compute);
+  layer.w1.compute = input("experts.w1", ctx.compute);
+  if (config.readout != Readout::features) layer.w2.compute = input("experts.w2", ctx.compute);
   std::vector<std::string> names;
   for (const std::string& name : file_.names()) {
     for (const char* part : {"router.", "readin.", "readout."}) {
@@ -341,8 +341,8 @@ void Case::model() {
       const std::string prefix = fmt::format("layers.{}.", layer.index);
       layer.keys.keys.copy_from(input(prefix + "keys", ctx.master));
       if (layer.keys.average) layer.keys.average.copy_from(layer.keys.keys);
-      layer.frozen.down = input(prefix + "experts.w1", ctx.compute);
-      if (config.readout != Readout::features) layer.frozen.up = input(prefix + "experts.w2", ctx.compute);
+      layer.w1.compute = input(prefix + "experts.w1", ctx.compute);
+      if (config.readout != Readout::features) layer.w2.compute = input(prefix + "experts.w2", ctx.compute);
     }
   }
   const Tensor all_tokens = file_.load("tokens");
