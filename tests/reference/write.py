@@ -256,8 +256,7 @@ CASES = {
 
 
 # Cases of settings that the program does not have yet: they wait in a folder of their own.
-NEXT = ("memory-", "query-dim", "readin", "learned-temperature", "random-routing", "lora", "model-full", "fraction",
-        "rebirth")
+NEXT = ("memory-", "query-dim", "readin")
 
 
 def file_of(name):

@@ -60,6 +60,38 @@ TEST(Verify, ASmallGiniIsNotComparedWithItself) {
   EXPECT_FALSE(verify_fixture(write_case(folder, "0.001", 0.1), {"cpu", "fp32", 0}).passed());
 }
 
+// What the NumPy reference computed, for every kind and setting: tests/reference.
+TEST(Verify, TheCommittedFixturesPass) {
+  const std::vector<std::string> files = find_fixtures({SOME_SOURCE_DIR "/tests/reference/fixtures"});
+  for (const char* precision : {"f64", "fp32"}) {
+    std::map<std::string, int> kinds;
+    for (const std::string& file : files) {
+      const VerifyReport report = verify_fixture(file, {"cpu", precision, 0});
+      kinds[report.kind] += 1;
+      ASSERT_NE(report.worst(), nullptr) << file;
+      EXPECT_TRUE(report.passed()) << file << " in " << precision << ": " << report.worst()->name << " "
+                                   << report.worst()->error;
+    }
+    for (const char* kind : {"layer", "keys", "model"}) EXPECT_GE(kinds[kind], 10) << kind;
+  }
+}
+
+TEST(Verify, AResultThatNobodyComparesIsRefused) {
+  TemporaryFolder folder;
+  const std::string path = write_case(folder, "0", 0.1);
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  std::vector<std::pair<std::string, Tensor>> tensors{{"expect.0.key", numbers({1}, {1})}};
+  for (const std::string& name : file.names()) tensors.push_back({name, file.load(name)});
+  write_safetensors(folder / "other.safetensors", tensors, file.metadata());
+  try {
+    verify_fixture(folder / "other.safetensors", {"cpu", "f64", 0});
+    FAIL() << "an expectation that is never met was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::input);
+    EXPECT_NE(std::string(error.what()).find("expect.0.key is nothing"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Verify, ASettingThatIsNoneIsRefused) {
   TemporaryFolder folder;
   const std::string path = folder / "case.safetensors";
