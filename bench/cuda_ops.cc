@@ -30,22 +30,22 @@ namespace {
 constexpr std::int64_t d = 512, vocabulary = 8192, experts = 64, top_k = 4;
 
 struct Bench {
-  std::unique_ptr<Context> ctx = make_context(Device::cuda, "bf16");
+  std::unique_ptr<Context> ctx = make_context("cuda", "bf16");
   RandomStream stream = random_stream(1, "bench");
 
   Tensor random(Shape shape, DType type, double scale = 1.0) {
     Tensor host = Tensor::empty(shape, DType::f32);
     for (std::int64_t i = 0; i < host.elements(); ++i)
       host.data<float>()[i] = static_cast<float>(scale) * stream.symmetric(static_cast<std::uint64_t>(i));
-    return host.to(type).to(Device::cuda);
+    return host.to(type).to(ctx->device);
   }
   Tensor numbers(Shape shape, std::uint32_t below) {
     Tensor host = Tensor::empty(shape, DType::i32);
     for (std::int64_t i = 0; i < host.elements(); ++i)
       host.data<std::int32_t>()[i] = static_cast<std::int32_t>(stream.below(static_cast<std::uint64_t>(i), below));
-    return host.to(Device::cuda);
+    return host.to(ctx->device);
   }
-  Tensor empty(Shape shape, DType type) { return Tensor::zeros(shape, type, Device::cuda); }
+  Tensor empty(Shape shape, DType type) { return Tensor::zeros(shape, type, ctx->device); }
   Param param(Shape shape, double scale) {
     Param p;
     p.value = random(shape, DType::f32, scale);
@@ -56,10 +56,11 @@ struct Bench {
 };
 
 // Runs `body` in a loop of 20 between two marks in the stream, so that the time between launches does not count.
-void time_loop(benchmark::State& state, double bytes, double operations, const std::function<void()>& body) {
+void time_loop(const Bench& b, benchmark::State& state, double bytes, double operations,
+               const std::function<void()>& body) {
   constexpr int repeats = 20;
   for (int i = 0; i < 3; ++i) body();
-  some::cuda::Event begin, end;
+  some::cuda::Event begin(b.ctx->device), end(b.ctx->device);
   for (auto _ : state) {
     begin.record();
     for (int i = 0; i < repeats; ++i) body();
@@ -98,9 +99,9 @@ void linear(benchmark::State& state, std::int64_t rows, std::int64_t in, std::in
   Tensor y = b.random({rows, out}, result), dx = b.empty({rows, in}, DType::bf16);
   const double operations = 2.0 * static_cast<double>(rows * in * out);
   if (backward) {
-    time_loop(state, 0, 2 * operations, [&] { linear_backward(*b.ctx, y, x, weight, bias, &dx, Into::add); });
+    time_loop(b, state, 0, 2 * operations, [&] { linear_backward(*b.ctx, y, x, weight, bias, &dx, Into::add); });
   } else {
-    time_loop(state, 0, operations, [&] { linear_forward(*b.ctx, x, weight, bias, y); });
+    time_loop(b, state, 0, operations, [&] { linear_forward(*b.ctx, x, weight, bias, y); });
   }
 }
 
@@ -198,7 +199,7 @@ void register_all() {
       [](auto& state, std::int64_t count) {
         Bench b;
         Tensor x = b.empty({count}, DType::f32);
-        time_loop(state, 0, 0, [&] { fill(*b.ctx, 1.0, x); });
+        time_loop(b, state, 0, 0, [&] { fill(*b.ctx, 1.0, x); });
       },
       {1});
   add("linear_512_1536", [](auto& state, std::int64_t rows) { linear(state, rows, d, 3 * d, DType::bf16, false); });
@@ -215,7 +216,7 @@ void register_all() {
     const Tensor x = b.random({rows, d}, DType::bf16);
     const Param weight = b.param({2 * d, d}, 0.05), bias = b.param({2 * d}, 0.05);
     Tensor pre = b.empty({rows, 2 * d}, DType::bf16), y = b.empty({rows, 2 * d}, DType::bf16);
-    time_loop(state, 0, 2.0 * static_cast<double>(rows * d * 2 * d),
+    time_loop(b, state, 0, 2.0 * static_cast<double>(rows * d * 2 * d),
               [&] { linear_gelu_forward(*b.ctx, x, weight, bias, pre, y); });
   });
   add("linear_gelu_backward_512_1024", [](auto& state, std::int64_t rows) {
@@ -223,7 +224,7 @@ void register_all() {
     const Tensor x = b.random({rows, d}, DType::bf16), pre = b.random({rows, 2 * d}, DType::bf16);
     const Param weight = b.param({2 * d, d}, 0.05), bias = b.param({2 * d}, 0.05);
     Tensor dy = b.random({rows, 2 * d}, DType::bf16), dx = b.empty({rows, d}, DType::bf16);
-    time_loop(state, 0, 4.0 * static_cast<double>(rows * d * 2 * d),
+    time_loop(b, state, 0, 4.0 * static_cast<double>(rows * d * 2 * d),
               [&] { linear_gelu_backward(*b.ctx, pre, dy, x, weight, bias, &dx, Into::overwrite); });
   });
   add("add_norm", [](auto& state, std::int64_t rows) {
@@ -232,7 +233,7 @@ void register_all() {
     const Param weight = b.param({d}, 1.0), bias = b.param({d}, 1.0);
     Tensor sum = b.empty({rows, d}, DType::bf16), y = b.empty({rows, d}, DType::bf16),
            mean = b.empty({rows}, DType::f32), rstd = b.empty({rows}, DType::f32);
-    time_loop(state, 8.0 * static_cast<double>(rows * d), 0,
+    time_loop(b, state, 8.0 * static_cast<double>(rows * d), 0,
               [&] { add_norm_forward(*b.ctx, x, &addend, weight, bias, sum, y, mean, rstd); });
   });
   add("norm_backward", [](auto& state, std::int64_t rows) {
@@ -241,20 +242,20 @@ void register_all() {
     const Tensor mean = b.random({rows}, DType::f32), rstd = b.random({rows}, DType::f32);
     const Param weight = b.param({d}, 1.0), bias = b.param({d}, 1.0);
     Tensor dsum = b.empty({rows, d}, DType::bf16);
-    time_loop(state, 6.0 * static_cast<double>(rows * d), 0,
+    time_loop(b, state, 6.0 * static_cast<double>(rows * d), 0,
               [&] { norm_backward(*b.ctx, dy, sum, mean, rstd, weight, bias, nullptr, dsum); });
   });
   add("query_forward", [](auto& state, std::int64_t rows) {
     Bench b;
     const Tensor raw = b.random({rows, d}, DType::f32);
     Tensor query = b.empty({rows, d}, DType::f32), norms = b.empty({rows, 2}, DType::f32);
-    time_loop(state, 8.0 * static_cast<double>(rows * d), 0,
+    time_loop(b, state, 8.0 * static_cast<double>(rows * d), 0,
               [&] { query_forward(*b.ctx, raw, nullptr, 0.0, query, norms); });
   });
   add("route_forward", [](auto& state, std::int64_t rows) {
     Bench b;
     Choices c(b, rows);
-    time_loop(state, 0, 2.0 * static_cast<double>(rows * d * experts),
+    time_loop(b, state, 0, 2.0 * static_cast<double>(rows * d * experts),
               [&] { route_forward(*b.ctx, c.query, c.keys, c.temperature, false, c.routing); });
   });
   add("route_backward", [](auto& state, std::int64_t rows) {
@@ -262,14 +263,14 @@ void register_all() {
     Choices c(b, rows);
     const Tensor dgates = b.random({rows, top_k}, DType::f32);
     Tensor dquery = b.empty({rows, d}, DType::f32);
-    time_loop(state, 4.0 * static_cast<double>(rows * d), 0,
+    time_loop(b, state, 4.0 * static_cast<double>(rows * d), 0,
               [&] { route_backward(*b.ctx, dgates, c.routing, c.keys, c.temperature, dquery, nullptr); });
   });
   add("key_sums", [](auto& state, std::int64_t rows) {
     Bench b;
     Choices c(b, rows);
     KeySums sums = make_key_sums(*b.ctx, experts, top_k, d, false);
-    time_loop(state, 4.0 * static_cast<double>(rows * top_k * d), 0, [&] {
+    time_loop(b, state, 4.0 * static_cast<double>(rows * top_k * d), 0, [&] {
       clear_key_sums(*b.ctx, sums);
       add_key_sums(*b.ctx, c.query, c.routing, nullptr, SumOptions{}, sums);
     });
@@ -281,7 +282,7 @@ void register_all() {
     for (int l = 0; l < 10; ++l) sums.push_back(make_key_sums(*b.ctx, experts, top_k, d, false));
     std::vector<LayerChoices> layers;
     for (KeySums& own : sums) layers.push_back({c.query, c.routing, SumOptions{}, &own});
-    time_loop(state, 40.0 * static_cast<double>(rows * top_k * d), 0, [&] {
+    time_loop(b, state, 40.0 * static_cast<double>(rows * top_k * d), 0, [&] {
       clear_key_sums(*b.ctx, sums);
       add_key_sums(*b.ctx, layers, nullptr);
     });
@@ -299,7 +300,7 @@ void register_all() {
     options.beta = 0.005;
     std::vector<LayerUpdate> layers;
     for (KeyState& own : keys) layers.push_back({&own, &sums, options});
-    time_loop(state, 0, 0, [&] { update_keys(*b.ctx, layers, settings); });
+    time_loop(b, state, 0, 0, [&] { update_keys(*b.ctx, layers, settings); });
   });
   add("key_update", [](auto& state, std::int64_t rows) {
     Bench b;
@@ -311,14 +312,14 @@ void register_all() {
     add_key_sums(*b.ctx, c.query, c.routing, nullptr, SumOptions{}, sums);
     UpdateOptions options;
     options.beta = 0.005;
-    time_loop(state, 0, 0, [&] { update_keys(*b.ctx, keys, sums, settings, options); });
+    time_loop(b, state, 0, 0, [&] { update_keys(*b.ctx, keys, sums, settings, options); });
   });
   add("embed", [](auto& state, std::int64_t rows) {
     Bench b;
     const Tensor tokens = b.numbers({rows}, vocabulary), positions = b.numbers({rows}, 768);
     const Param table = b.param({vocabulary, d}, 1.0);
     Tensor out = b.empty({rows, d}, DType::bf16);
-    time_loop(state, 6.0 * static_cast<double>(rows * d), 0,
+    time_loop(b, state, 6.0 * static_cast<double>(rows * d), 0,
               [&] { embed_forward(*b.ctx, tokens, positions, table, true, out); });
   });
   // Three quarters of the tokens are padding, as in a padded batch.
@@ -326,10 +327,10 @@ void register_all() {
     Bench b;
     Tensor tokens = b.numbers({rows}, vocabulary).to(Device::cpu);
     for (std::int64_t t = rows / 4; t < rows; ++t) tokens.data<std::int32_t>()[t] = 1;
-    tokens = tokens.to(Device::cuda);
+    tokens = tokens.to(b.ctx->device);
     const Param table = b.param({vocabulary, d}, 1.0);
     const Tensor dout = b.random({rows, d}, DType::bf16);
-    time_loop(state, 2.0 * static_cast<double>(rows * d), 0, [&] { embed_backward(*b.ctx, tokens, dout, table); });
+    time_loop(b, state, 2.0 * static_cast<double>(rows * d), 0, [&] { embed_backward(*b.ctx, tokens, dout, table); });
   });
   add("head_loss",
       [](auto& state, std::int64_t rows) {
@@ -337,7 +338,7 @@ void register_all() {
         const Tensor h = b.random({rows, d}, DType::bf16), targets = b.numbers({rows}, vocabulary);
         const Param weight = b.param({vocabulary, d}, 0.05), bias = b.param({vocabulary}, 0.05);
         Tensor nll = b.empty({rows}, DType::f32), dh = b.empty({rows, d}, DType::bf16);
-        time_loop(state, 0, 6.0 * static_cast<double>(rows * d * vocabulary),
+        time_loop(b, state, 0, 6.0 * static_cast<double>(rows * d * vocabulary),
                   [&] { head_loss(*b.ctx, h, weight, bias, targets, 1e-4, nll, &dh); });
       },
       {24576, 6144, 4096, 2048});
@@ -348,7 +349,7 @@ void register_all() {
                first = b.empty({count}, DType::f32), second = b.empty({count}, DType::f32);
         const Tensor grad = b.random({count}, DType::f32, 1e-3);
         Tensor norm = b.empty({1}, DType::f32);
-        time_loop(state, 34.0 * static_cast<double>(count), 0, [&] {
+        time_loop(b, state, 34.0 * static_cast<double>(count), 0, [&] {
           gradient_norm(*b.ctx, grad, norm);
           adamw_step(*b.ctx, value, compute, grad, first, second, norm, AdamSettings{});
         });
@@ -362,7 +363,7 @@ void register_all() {
           spec.method = method;
           spec.experts = static_cast<int>(count);
           for (auto _ : state) {
-            some::cuda::Event begin, end;
+            some::cuda::Event begin(b.ctx->device), end(b.ctx->device);
             begin.record();
             make_layer_library(*b.ctx, spec, 0);
             end.record();

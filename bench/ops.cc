@@ -25,7 +25,8 @@ using namespace some::study;
 Tensor numbers(Shape shape, const char* name, float scale) {
   Tensor tensor = Tensor::empty(std::move(shape), DType::f32);
   const RandomStream stream = random_stream(1, name);
-  parallel_chunks(tensor.elements(), 4096, [&](std::int64_t begin, std::int64_t end) {
+  Threads threads;
+  parallel_chunks(threads, tensor.elements(), 4096, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       tensor.data<float>()[i] = scale * stream.symmetric(static_cast<std::uint64_t>(i));
   });
@@ -47,8 +48,9 @@ Param parameter(Shape shape, const char* name, float scale) {
 // oneDNN with its own threading, against our tiles of single-threaded calls
 void onednn_alone(benchmark::State& state) {
   double best = 0;
+  Threads threads;
   for (auto _ : state)
-    best = std::max(best, cpu::machine_gemm_rate(state.range(0), state.range(1), state.range(2), 0.2));
+    best = std::max(best, cpu::machine_gemm_rate(threads, state.range(0), state.range(1), state.range(2), 0.2));
   state.counters["FLOP/s"] = benchmark::Counter(best, benchmark::Counter::kDefaults, benchmark::Counter::OneK::kIs1000);
 }
 BENCHMARK(onednn_alone)->Args({4096, 512, 1024})->Iterations(2)->Unit(benchmark::kMillisecond);
@@ -58,9 +60,10 @@ void gemm_tiled(benchmark::State& state) {
   const bool ta = state.range(3) & 1, tb = state.range(3) & 2;
   const Tensor a = numbers({m, k}, "a", 1), b = numbers({k, n}, "b", 1);
   Tensor c = Tensor::zeros({m, n}, DType::f32);
+  Threads threads;
   for (auto _ : state) {
-    cpu::gemm(ta, tb, m, n, k, 1.0f, a.data<float>(), ta ? m : k, b.data<float>(), tb ? k : n, 0.0f, c.data<float>(),
-              n);
+    cpu::gemm(threads, ta, tb, m, n, k, 1.0f, a.data<float>(), ta ? m : k, b.data<float>(), tb ? k : n, 0.0f,
+              c.data<float>(), n);
   }
   report(state, 2.0 * static_cast<double>(m * n * k));
 }
@@ -88,7 +91,7 @@ BENCHMARK(gemm_own_kernel)->UseRealTime();
 // The recipe of the speed requirement: d = 384, E = 64, f = 1024, k = 4; 4096 tokens.
 struct ExpertsBench {
   static constexpr std::int64_t tokens = 4096, d = 384, f = 1024, experts = 64, k = 4;
-  std::unique_ptr<Context> context = make_context(Device::cpu, "fp32");
+  std::unique_ptr<Context> context = make_context("cpu", "fp32");
   Tensor x = numbers({tokens, d}, "x", 1), gates = numbers({tokens, k}, "gates", 1), dy = numbers({tokens, d}, "dy", 1);
   ExpertWeights weights{numbers({experts, f, d}, "w1", 0.05f), numbers({experts, d, f}, "w2", 0.03f)};
   ExpertTape tape{Tensor::zeros({tokens * k, f}, DType::f32), Tensor()};
@@ -127,7 +130,7 @@ BENCHMARK(experts_backward_frozen)->UseRealTime()->Unit(benchmark::kMillisecond)
 struct AttentionBench {
   static constexpr std::int64_t count = 16, length = 256, tokens = count * length, d = 384;
   static constexpr int heads = 8;
-  std::unique_ptr<Context> context = make_context(Device::cpu, "fp32");
+  std::unique_ptr<Context> context = make_context("cpu", "fp32");
   Tensor qkv = numbers({tokens, 3 * d}, "qkv", 1), dout = numbers({tokens, d}, "dout", 1);
   Tensor out = Tensor::zeros({tokens, d}, DType::f32), lse = Tensor::zeros({heads, tokens}, DType::f32);
   Tensor dqkv = Tensor::zeros({tokens, 3 * d}, DType::f32);
@@ -163,7 +166,7 @@ void attention_backward_causal(benchmark::State& state) {
 BENCHMARK(attention_backward_causal)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void linear_both_ways(benchmark::State& state) {
-  auto context = make_context(Device::cpu, "fp32");
+  auto context = make_context("cpu", "fp32");
   const std::int64_t tokens = 4096, in = 384, out = state.range(0);
   const Param weight = parameter({out, in}, "weight", 0.05f), bias = parameter({out}, "bias", 1);
   const Tensor x = numbers({tokens, in}, "x", 1), dy = numbers({tokens, out}, "dy", 1);
@@ -177,7 +180,7 @@ void linear_both_ways(benchmark::State& state) {
 BENCHMARK(linear_both_ways)->Arg(384)->Arg(1152)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void head_loss_both_ways(benchmark::State& state) {
-  auto context = make_context(Device::cpu, "fp32");
+  auto context = make_context("cpu", "fp32");
   const std::int64_t tokens = 4096, d = 384, vocabulary = state.range(0);
   const Param weight = parameter({vocabulary, d}, "weight", 0.05f), bias = parameter({vocabulary}, "bias", 1);
   const Tensor h = numbers({tokens, d}, "h", 1), targets = Tensor::zeros({tokens}, DType::i32);
@@ -188,7 +191,7 @@ void head_loss_both_ways(benchmark::State& state) {
 BENCHMARK(head_loss_both_ways)->Arg(4096)->Arg(16384)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void route_both_ways(benchmark::State& state) {
-  auto context = make_context(Device::cpu, "fp32");
+  auto context = make_context("cpu", "fp32");
   const std::int64_t tokens = 4096, d = 384, experts = state.range(0), k = 4;
   const Tensor query = numbers({tokens, d}, "query", 1), keys = numbers({experts, d}, "keys", 1),
                dgates = numbers({tokens, k}, "dgates", 1);
@@ -210,7 +213,7 @@ void report_bytes(benchmark::State& state, std::int64_t bytes) {
 }
 
 void norm_both_ways(benchmark::State& state) {
-  auto context = make_context(Device::cpu, "fp32");
+  auto context = make_context("cpu", "fp32");
   const std::int64_t tokens = 4096, d = 384;
   const Param weight = parameter({d}, "weight", 1), bias = parameter({d}, "bias", 1);
   const Tensor x = numbers({tokens, d}, "x", 1), addend = numbers({tokens, d}, "addend", 1),
@@ -227,7 +230,7 @@ void norm_both_ways(benchmark::State& state) {
 BENCHMARK(norm_both_ways)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void adamw(benchmark::State& state) {
-  auto context = make_context(Device::cpu, "fp32");
+  auto context = make_context("cpu", "fp32");
   const std::int64_t count = std::int64_t{1} << 23;
   Tensor value = numbers({count}, "value", 1), first = Tensor::zeros({count}, DType::f32),
          second = Tensor::zeros({count}, DType::f32);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/device.h"
 #include "base/error.h"
 #include "base/staging.h"
 
@@ -16,7 +15,7 @@ constexpr std::size_t largest_spare = std::size_t{256} << 20;
 }  // namespace
 
 Arena::~Arena() {
-  for (const Block& block : blocks_) device_release(device_, block.data);
+  for (const Block& block : blocks_) device_release(device_, block.data, block.size);
 }
 
 Tensor Arena::allocate(Shape shape, DType type) {
@@ -46,7 +45,7 @@ Tensor Arena::allocate(Shape shape, DType type) {
 void Arena::reset() {
   if (blocks_.size() > 1) {
     // The next allocation takes one block of the peak size; until then the memory is free for others.
-    for (const Block& block : blocks_) device_release(device_, block.data);
+    for (const Block& block : blocks_) device_release(device_, block.data, block.size);
     blocks_.clear();
     ++generation_;
   } else if (!blocks_.empty()) {
@@ -73,36 +72,36 @@ ArenaScope::~ArenaScope() {
   arena_.in_use_ = in_use_;
 }
 
-Device choose_device(const std::string& name) {
-  if (name == "cpu") return Device::cpu;
-  if (name == "auto") return cuda::available() ? Device::cuda : Device::cpu;
-  if (name == "cuda") {
-    if (!cuda::available()) failed("device \"cuda\" cannot be used: {}", cuda::why_unavailable());
-    return Device::cuda;
-  }
-  bad_input("unknown device \"{}\": use \"cpu\", \"cuda\" or \"auto\"", name);
-}
+Context::Context() = default;
+Context::~Context() = default;
 
-std::unique_ptr<Context> make_context(Device device, const std::string& precision) {
+std::unique_ptr<Context> make_context(const DeviceName& device, const std::string& precision, Host host) {
+  const bool gpu = device.kind == DeviceKind::cuda;
   auto context = std::make_unique<Context>();
-  context->device = device;
+  static_cast<Host&>(*context) = std::move(host);
   if (precision == "fp32") {
     context->compute = context->master = DType::f32;
   } else if (precision == "f64") {
-    if (device != Device::cpu)
-      bad_input("precision \"f64\" works on the CPU only: use \"fp32\" or \"bf16\" on the GPU");
+    if (gpu) bad_input("precision \"f64\" works on the CPU only: use \"fp32\" or \"bf16\" on the GPU");
     context->compute = context->master = DType::f64;
   } else if (precision == "bf16") {
-    if (device != Device::cuda) bad_input("precision \"bf16\" works on the GPU only: use \"fp32\" on the CPU");
+    if (!gpu) bad_input("precision \"bf16\" works on the GPU only: use \"fp32\" on the CPU");
     context->compute = DType::bf16;
     context->master = DType::f32;
   } else {
     bad_input("unknown precision \"{}\": use \"fp32\", \"bf16\" (GPU) or \"f64\" (CPU)", precision);
   }
-  context->arena = std::make_unique<Arena>(device);
-  context->staging = std::make_shared<Staging>();
-  if (device == Device::cuda) context->cuda = cuda::make_state();
+  if (gpu) {
+    context->device = Device(cuda::open(device.index));
+    context->cuda = &context->device.cuda();
+  }
+  context->arena = std::make_unique<Arena>(context->device);
+  context->staging = std::make_unique<Staging>();
   return context;
+}
+
+std::unique_ptr<Context> make_context(const std::string& device, const std::string& precision, Host host) {
+  return make_context(choose_device(device), precision, std::move(host));
 }
 
 }  // namespace some

@@ -1,4 +1,4 @@
-// What every operation is given: the device it runs on, its precisions, and scratch memory that is given back
+// What every operation is given: the device it runs on, threads, its precisions, and scratch memory that is given back
 // when the step ends.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/host.h"
 #include "base/tensor.h"
 
 namespace some {
@@ -17,7 +18,7 @@ namespace some {
 // steady training step. Scopes nest: memory allocated inside an ArenaScope is given back at its end.
 class Arena {
  public:
-  explicit Arena(Device device) : device_(device) {}
+  explicit Arena(Device device) : device_(std::move(device)) {}
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -57,27 +58,28 @@ class ArenaScope {
   std::size_t in_use_;
 };
 
-class Staging;     // base/staging.h
-struct CudaState;  // stream, cuBLASLt handle and workspace; defined in base/cuda_state.h (CUDA builds only)
-namespace cuda {
-std::shared_ptr<CudaState> make_state();
-}
+class Staging;  // base/staging.h
 
-struct Context {
-  Device device = Device::cpu;
+// Everything that is shared by the operations of one model and by nothing else: threads and log (of the Host), the
+// device with its stream, scratch memory. There is no such thing for the process: models with contexts of their own may
+// be used by threads of their own at the same time.
+struct Context : Host {
+  Device device;
+  CudaState* cuda = nullptr;   // the device's, for the CUDA operations; null on the CPU
   DType compute = DType::f32;  // activations and matrix weights: f32, f64 (CPU, verification) or bf16 (GPU)
   DType master = DType::f32;   // parameters, gradients, routing, keys: f32, or f64 when compute is f64
   std::unique_ptr<Arena> arena;
-  std::shared_ptr<Staging> staging;
-  std::shared_ptr<CudaState> cuda;
+  std::unique_ptr<Staging> staging;
 
+  Context();
+  ~Context();
   Tensor scratch(Shape shape, DType type) { return arena->allocate(std::move(shape), type); }
   Tensor scratch(Shape shape) { return scratch(std::move(shape), compute); }
 };
 
-// "cpu" or "cuda" (throws when there is no GPU) or "auto"; precision "fp32", "f64" or "bf16". Refuses what a device
-// cannot do (bf16 on the CPU, f64 on the GPU) with an error.
-Device choose_device(const std::string& name);
-std::unique_ptr<Context> make_context(Device device, const std::string& precision);
+// Opens a device. Precision "fp32", "f64" or "bf16"; what a device cannot do (bf16 on the CPU, f64 on the GPU) is
+// refused with an error.
+std::unique_ptr<Context> make_context(const DeviceName& device, const std::string& precision, Host host = {});
+std::unique_ptr<Context> make_context(const std::string& device, const std::string& precision, Host host = {});
 
 }  // namespace some

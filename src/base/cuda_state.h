@@ -1,15 +1,17 @@
-// What every CUDA operation works with: the program's one stream, cuBLASLt, and its workspace. CUDA builds only.
+// What every CUDA operation of a context works with: a stream, cuBLASLt and its workspace. CUDA builds only.
 #pragma once
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 
+#include "base/device.h"
 #include "base/error.h"
 
 namespace some {
@@ -40,25 +42,25 @@ struct MatmulKey {
   auto operator<=>(const MatmulKey&) const = default;
 };
 
+// A GPU as one context uses it. Tensors keep it alive (base/device.h), so it ends after the last of them.
 struct CudaState {
-  cudaStream_t stream = nullptr;  // the program's stream; never destroyed before the process ends
+  int index = 0;  // of the GPU
+  cudaStream_t stream = nullptr;
   cublasLtHandle_t blas = nullptr;
   void* workspace = nullptr;
   std::size_t workspace_bytes = std::size_t{32} << 20;
   int multiprocessors = 0;
+  int most_shared = 0;  // bytes of shared memory that a block can have
   // Compute capability; 8.0 on a Hopper GPU whose own instructions the program was built without.
   int major = 0, minor = 0;
   std::map<MatmulKey, cublasLtMatmulAlgo_t> algorithms;
+  std::shared_ptr<void> held_sums;                        // of ops/column_sums_cuda.cu, which alone knows what it is
+  std::atomic<std::size_t> bytes_held{0}, bytes_peak{0};  // of GPU memory
 
   CudaState() = default;
   CudaState(const CudaState&) = delete;
   CudaState& operator=(const CudaState&) = delete;
   ~CudaState();
 };
-
-namespace cuda {
-cudaStream_t program_stream();  // made on first use
-std::shared_ptr<CudaState> make_state();
-}  // namespace cuda
 
 }  // namespace some

@@ -3,8 +3,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
+
+#include "base/error.h"
 
 namespace some {
 namespace {
@@ -24,35 +28,67 @@ void* cpu_allocate(std::size_t bytes) {
 
 }  // namespace
 
-void* device_allocate(Device device, std::size_t bytes) {
-  return device == Device::cpu ? cpu_allocate(bytes) : cuda::allocate(std::max<std::size_t>(bytes, 1));
+std::optional<DeviceName> device_named(const std::string& name) {
+  constexpr std::string_view prefix = "cuda:";
+  if (name == "cpu") return DeviceName{};
+  if (name == "cuda") return DeviceName{DeviceKind::cuda, 0};
+  if (!name.starts_with(prefix)) return std::nullopt;
+  DeviceName out{DeviceKind::cuda, 0};
+  const char* const end = name.data() + name.size();
+  const auto read = std::from_chars(name.data() + prefix.size(), end, out.index);
+  if (read.ec != std::errc() || read.ptr != end || out.index < 0) return std::nullopt;
+  return out;
 }
 
-void device_release(Device device, void* data) {
+DeviceName choose_device(const std::string& name) {
+  if (name == "auto") return cuda::available() ? DeviceName{DeviceKind::cuda, cuda::first_usable()} : DeviceName{};
+  const auto device = device_named(name);
+  if (!device)
+    bad_input("unknown device \"{}\": use \"cpu\", \"cuda\", \"cuda:N\" (GPU number N, from 0) or \"auto\"", name);
+  if (device->kind == DeviceKind::cuda) {
+    if (const std::string why = cuda::why_unusable(device->index); !why.empty())
+      failed("device \"{}\" cannot be used: {}", name, why);
+  }
+  return *device;
+}
+
+std::string name_of(const Device& device) {
+  return device.is_cpu() ? "cpu" : fmt::format("cuda:{}", cuda::index_of(device.cuda()));
+}
+
+void* device_allocate(const Device& device, std::size_t bytes) {
+  return device.is_cpu() ? cpu_allocate(bytes) : cuda::allocate(device.cuda(), bytes);
+}
+
+void device_release(const Device& device, void* data, std::size_t bytes) {
   if (data == nullptr) return;
-  if (device == Device::cpu) {
+  if (device.is_cpu()) {
     std::free(data);
   } else {
-    cuda::release(data);
+    cuda::release(device.cuda(), data, bytes);
   }
 }
 
-void device_zero(Device device, void* data, std::size_t bytes) {
+void device_zero(const Device& device, void* data, std::size_t bytes) {
   if (bytes == 0) return;
-  if (device == Device::cpu) {
+  if (device.is_cpu()) {
     std::memset(data, 0, bytes);
   } else {
-    cuda::zero(data, bytes);
+    cuda::zero(device.cuda(), data, bytes);
   }
 }
 
-void device_copy(Device to, void* target, Device from, const void* source, std::size_t bytes) {
+void device_copy(const Device& to, void* target, const Device& from, const void* source, std::size_t bytes) {
   if (bytes == 0) return;
-  if (to == Device::cpu && from == Device::cpu) {
+  if (to.is_cpu() && from.is_cpu()) {
     std::memmove(target, source, bytes);
   } else {
-    cuda::copy(to == Device::cuda, from == Device::cuda, target, source, bytes);
+    cuda::copy(to.is_cuda() ? &to.cuda() : nullptr, target, from.is_cuda() ? &from.cuda() : nullptr, source, bytes);
   }
+}
+
+void device_synchronize(const Device& device) {
+  if (device.is_cuda()) cuda::synchronize(device.cuda());
 }
 
 }  // namespace some

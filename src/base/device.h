@@ -1,43 +1,91 @@
-// Memory of a device and copies between devices. The CUDA half lives in device_cuda.cu; a build without CUDA links
+// Devices: their memory, and copies between them. The CUDA half lives in device_cuda.cu; a build without CUDA links
 // no_cuda.cc, whose every function fails with one clear error, so callers have no conditionals.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
-
-#include "base/tensor.h"
+#include <utility>
 
 namespace some {
 
-void* device_allocate(Device device, std::size_t bytes);  // 256-byte aligned; throws when there is no memory
-void device_release(Device device, void* data);
-void device_zero(Device device, void* data, std::size_t bytes);
-void device_copy(Device to, void* target, Device from, const void* source, std::size_t bytes);
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+// What a recipe means by "cpu", "cuda" (the first GPU) or "cuda:1".
+struct DeviceName {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+};
+std::optional<DeviceName> device_named(const std::string& name);  // nothing where it is no such name
+// Also understands "auto": the first GPU where there is one. bad_input for a name that is none; throws when there is no
+// such GPU.
+DeviceName choose_device(const std::string& name);
+
+struct CudaState;  // a GPU in use: its stream, handles and books (base/cuda_state.h, CUDA builds only)
+
+// Where tensors live: the CPU, or a GPU together with the stream that everything done to the tensor is put on, one
+// after another. A stream belongs to the context that opened it: two contexts on one GPU are two devices, which do not
+// wait for each other. Copies of a Device are the same one, and keep it open.
+class Device {
+ public:
+  Device() = default;
+  explicit Device(std::shared_ptr<CudaState> cuda) : cuda_(std::move(cuda)) {}
+  static const Device cpu;
+
+  bool is_cpu() const { return cuda_ == nullptr; }
+  bool is_cuda() const { return cuda_ != nullptr; }
+  CudaState& cuda() const { return *cuda_; }  // of a GPU only
+  bool operator==(const Device&) const = default;
+
+ private:
+  std::shared_ptr<CudaState> cuda_;
+};
+inline const Device Device::cpu;
+
+std::string name_of(const Device& device);  // "cpu" or "cuda:0"
+
+void* device_allocate(const Device& device, std::size_t bytes);  // 256-byte aligned; throws when there is no memory
+void device_release(const Device& device, void* data, std::size_t bytes);  // as many as were asked for
+void device_zero(const Device& device, void* data, std::size_t bytes);
+// On the GPU's stream; waits for completion unless both ends are on a GPU.
+void device_copy(const Device& to, void* target, const Device& from, const void* source, std::size_t bytes);
+void device_synchronize(const Device& device);  // waits for all that was put on its stream; the CPU has no such thing
 
 namespace cuda {
-bool available();               // true when this build has CUDA and a GPU answers
-std::string why_unavailable();  // one line for the user
-std::string device_name();
-int multiprocessors();
-void* allocate(std::size_t bytes);
-void release(void* data);
-void zero(void* data, std::size_t bytes);  // on the default stream of the program
-// On the same stream; waits for completion unless both ends are on the device.
-void copy(bool to_device, bool from_device, void* target, const void* source, std::size_t bytes);
-// Without waiting: the pinned memory must stay as it is until an Event recorded afterwards has passed.
-void upload_async(const void* pinned, void* target, std::size_t bytes);
-void download_async(const void* source, void* pinned, std::size_t bytes);
-void* allocate_pinned(std::size_t bytes);
-void release_pinned(void* data);
-void synchronize();
-std::size_t memory_used();  // bytes of GPU memory this program holds now
-std::size_t memory_peak();  // and at most so far
 
-// A mark in the program's stream: to wait for what was put there before it, and to time what lies between two marks.
+bool available();               // this build has CUDA and there is a GPU that can be used
+std::string why_unavailable();  // where there is none: one line for the user
+int first_usable();             // its number; throws where there is none
+// One line for the user on why GPU number `index` cannot be used; empty where it can.
+std::string why_unusable(int index);
+
+std::shared_ptr<CudaState> open(int index);  // a new stream on that GPU; throws where it cannot be used
+std::string device_name(const Device& device);
+std::size_t memory_peak(const Device& device);  // the most bytes of GPU memory that were held through it at once
+
+// Makes its GPU the one that the calling thread's launches go to, for as long as this lives.
+class OnGpu {
+ public:
+  explicit OnGpu(const CudaState& state);
+  ~OnGpu();
+  OnGpu(const OnGpu&) = delete;
+  OnGpu& operator=(const OnGpu&) = delete;
+
+ private:
+  int before_ = -1;  // what it was; -1: the same
+};
+
+// Without waiting: the pinned memory must stay as it is until an Event recorded afterwards has passed.
+void upload_async(const Device& device, const void* pinned, void* target, std::size_t bytes);
+void* allocate_pinned(const Device& device, std::size_t bytes);
+void release_pinned(void* data);
+
+// A mark in a device's stream: to wait for what was put there before it, and to time what lies between two marks.
 class Event {
  public:
-  Event();
+  explicit Event(const Device& device);
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
@@ -47,8 +95,17 @@ class Event {
   double milliseconds_since(const Event& earlier) const;  // waits for this one
 
  private:
+  Device device_;
   void* event_ = nullptr;
 };
-}  // namespace cuda
 
+// What stands behind the functions on devices above.
+void* allocate(CudaState& state, std::size_t bytes);
+void release(CudaState& state, void* data, std::size_t bytes);
+void zero(CudaState& state, void* data, std::size_t bytes);
+void copy(CudaState* to, void* target, CudaState* from, const void* source, std::size_t bytes);  // null: the host
+void synchronize(CudaState& state);
+int index_of(const CudaState& state);
+
+}  // namespace cuda
 }  // namespace some

@@ -1,10 +1,8 @@
-// The GPU's memory, its one stream, and copies. Nothing here runs before it is asked for, so that the program starts on
-// a machine without a GPU or a driver.
+// The GPU's memory, streams, and copies. Nothing here runs before it is asked for, so that the program starts on a
+// machine without a GPU or a driver.
 #include <algorithm>
-#include <mutex>
-#include <unordered_map>
+#include <vector>
 
-#include "base/context.h"
 #include "base/cuda_state.h"
 #include "base/device.h"
 
@@ -19,53 +17,59 @@ void cublas_failed(cublasStatus_t status, const char* what, const char* file, in
   failed("cuBLASLt failed: {}, in {} at {}:{}", cublasLtGetStatusString(status), what, file, line);
 }
 
-CudaState::~CudaState() {
-  if (stream != nullptr) cudaStreamSynchronize(stream);
-  if (blas != nullptr) cublasLtDestroy(blas);
-  if (workspace != nullptr) cuda::release(workspace);
-}
-
 namespace cuda {
 namespace {
 
-struct Probe {
-  bool usable = false;
-  std::string why;
+struct Gpu {
+  std::string why_unusable;
   cudaDeviceProp properties{};
 };
+struct Machine {
+  std::string why_none;
+  std::vector<Gpu> gpus;
+};
 
-Probe look_for_gpu() {
-  Probe probe;
+Machine look_for_gpus() {
+  Machine machine;
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
     cudaGetLastError();  // an answered question, not a fault of the calls that follow
     if (status == cudaSuccess || status == cudaErrorNoDevice) {
-      probe.why = "no NVIDIA GPU was found";
+      machine.why_none = "no NVIDIA GPU was found";
     } else if (status == cudaErrorInsufficientDriver) {
-      probe.why =
+      machine.why_none =
           fmt::format("no NVIDIA driver for CUDA {}.{} was found", CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
     } else {
-      probe.why = fmt::format("no NVIDIA GPU can be used: {}", cudaGetErrorString(status));
+      machine.why_none = fmt::format("no NVIDIA GPU can be used: {}", cudaGetErrorString(status));
     }
-    return probe;
+    return machine;
   }
-  const cudaError_t read = cudaGetDeviceProperties(&probe.properties, 0);
-  if (read != cudaSuccess) {
-    cudaGetLastError();
-    probe.why = fmt::format("the GPU does not answer: {}", cudaGetErrorString(read));
-  } else if (probe.properties.major < 8) {
-    probe.why = fmt::format("{} has compute capability {}.{}; 8.0 or newer is needed", probe.properties.name,
-                            probe.properties.major, probe.properties.minor);
-  } else {
-    probe.usable = true;
+  for (int index = 0; index < count; ++index) {
+    Gpu& gpu = machine.gpus.emplace_back();
+    const cudaError_t read = cudaGetDeviceProperties(&gpu.properties, index);
+    if (read != cudaSuccess) {
+      cudaGetLastError();
+      gpu.why_unusable = fmt::format("the GPU does not answer: {}", cudaGetErrorString(read));
+    } else if (gpu.properties.major < 8) {
+      gpu.why_unusable = fmt::format("{} has compute capability {}.{}; 8.0 or newer is needed", gpu.properties.name,
+                                     gpu.properties.major, gpu.properties.minor);
+    }
   }
-  return probe;
+  return machine;
 }
 
-const Probe& gpu() {
-  static const Probe probe = look_for_gpu();
-  return probe;
+// What the machine has does not change while the program runs: looked at once, and only read from then on.
+const Machine& machine() {
+  static const Machine found = look_for_gpus();
+  return found;
+}
+
+// The number of the first GPU that can be used; that of the first one where none can.
+std::size_t best_gpu() {
+  const std::vector<Gpu>& gpus = machine().gpus;
+  const auto found = std::find_if(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.why_unusable.empty(); });
+  return found == gpus.end() ? 0 : static_cast<std::size_t>(found - gpus.begin());
 }
 
 // Whether the code that this GPU runs was compiled with Hopper's own instructions: a program that was built for older
@@ -78,60 +82,96 @@ __global__ void hopper_code_kernel(int* answer) {
 #endif
 }
 
-bool has_hopper_code() {
-  static const bool has = [] {
-    int* answer = nullptr;
-    int found = 0;
-    SOME_CUDA_CHECK(cudaMalloc(&answer, sizeof *answer));
-    hopper_code_kernel<<<1, 1, 0, program_stream()>>>(answer);
-    SOME_CUDA_LAUNCHED();
-    SOME_CUDA_CHECK(cudaMemcpyAsync(&found, answer, sizeof found, cudaMemcpyDeviceToHost, program_stream()));
-    SOME_CUDA_CHECK(cudaStreamSynchronize(program_stream()));
-    SOME_CUDA_CHECK(cudaFree(answer));
-    return found == 1;
-  }();
-  return has;
+bool has_hopper_code(const CudaState& state) {
+  int found = 0;
+  auto* const answer = static_cast<int*>(state.workspace);
+  hopper_code_kernel<<<1, 1, 0, state.stream>>>(answer);
+  SOME_CUDA_LAUNCHED();
+  SOME_CUDA_CHECK(cudaMemcpyAsync(&found, answer, sizeof found, cudaMemcpyDeviceToHost, state.stream));
+  SOME_CUDA_CHECK(cudaStreamSynchronize(state.stream));
+  return found == 1;
 }
 
-const Probe& usable_gpu() {
-  if (!gpu().usable) failed("{}", gpu().why);
-  return gpu();
-}
-
-// Sizes of what is allocated now, for memory_used and memory_peak. Never destroyed: tensors may outlive any static
-// object.
-struct Ledger {
-  std::mutex mutex;
-  std::unordered_map<void*, std::size_t> sizes;
-  std::size_t used = 0, peak = 0;
-};
-
-Ledger& ledger() {
-  static Ledger* const instance = new Ledger;
-  return *instance;
+// What is put on `second` from here on waits for what stands on `first` now.
+void wait_across(CudaState& first, CudaState& second) {
+  cudaEvent_t event = nullptr;
+  {
+    const OnGpu on(first);
+    SOME_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    SOME_CUDA_CHECK(cudaEventRecord(event, first.stream));
+  }
+  const OnGpu on(second);
+  const cudaError_t status = cudaStreamWaitEvent(second.stream, event, 0);
+  cudaEventDestroy(event);  // given back when it has passed
+  SOME_CUDA_CHECK(status);
 }
 
 }  // namespace
 
-bool available() { return gpu().usable; }
-std::string why_unavailable() { return gpu().why; }
-std::string device_name() { return usable_gpu().properties.name; }
-int multiprocessors() { return usable_gpu().properties.multiProcessorCount; }
+bool available() { return !machine().gpus.empty() && machine().gpus[best_gpu()].why_unusable.empty(); }
 
-cudaStream_t program_stream() {
-  static const cudaStream_t stream = [] {
-    usable_gpu();
-    cudaStream_t made = nullptr;
-    SOME_CUDA_CHECK(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
-    return made;
-  }();
-  return stream;
+std::string why_unavailable() {
+  return machine().gpus.empty() ? machine().why_none : machine().gpus[best_gpu()].why_unusable;
 }
 
-void* allocate(std::size_t bytes) {
-  usable_gpu();
+int first_usable() {
+  if (!available()) failed("{}", why_unavailable());
+  return static_cast<int>(best_gpu());
+}
+
+std::string why_unusable(int index) {
+  const auto count = static_cast<int>(machine().gpus.size());
+  if (count == 0) return machine().why_none;
+  if (index < 0 || index >= count)
+    return count == 1 ? "this machine has one GPU, cuda:0"
+                      : fmt::format("this machine has {} GPUs, cuda:0 to cuda:{}", count, count - 1);
+  return machine().gpus[static_cast<std::size_t>(index)].why_unusable;
+}
+
+std::shared_ptr<CudaState> open(int index) {
+  if (const std::string why = why_unusable(index); !why.empty()) failed("{}", why);
+  const cudaDeviceProp& properties = machine().gpus[static_cast<std::size_t>(index)].properties;
+  auto state = std::make_shared<CudaState>();
+  state->index = index;
+  const OnGpu on(*state);
+  SOME_CUDA_CHECK(cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking));
+  SOME_CUBLAS_CHECK(cublasLtCreate(&state->blas));
+  state->workspace = allocate(*state, state->workspace_bytes);
+  state->multiprocessors = properties.multiProcessorCount;
+  state->most_shared = static_cast<int>(properties.sharedMemPerBlockOptin);
+  state->major = properties.major;
+  state->minor = properties.minor;
+  if (state->major == 9 && !has_hopper_code(*state)) {
+    state->major = 8;
+    state->minor = 0;
+  }
+  return state;
+}
+
+std::string device_name(const Device& device) {
+  return machine().gpus[static_cast<std::size_t>(device.cuda().index)].properties.name;
+}
+
+std::size_t memory_peak(const Device& device) { return device.cuda().bytes_peak; }
+
+int index_of(const CudaState& state) { return state.index; }
+
+OnGpu::OnGpu(const CudaState& state) {
+  int now = 0;
+  SOME_CUDA_CHECK(cudaGetDevice(&now));
+  if (now == state.index) return;
+  SOME_CUDA_CHECK(cudaSetDevice(state.index));
+  before_ = now;
+}
+
+OnGpu::~OnGpu() {
+  if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) cudaGetLastError();  // a destructor has no one to tell
+}
+
+void* allocate(CudaState& state, std::size_t bytes) {
+  const OnGpu on(state);
   void* data = nullptr;
-  const cudaError_t status = cudaMalloc(&data, bytes);
+  const cudaError_t status = cudaMalloc(&data, std::max<std::size_t>(bytes, 1));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     std::size_t free_bytes = 0, all_bytes = 0;
@@ -140,48 +180,51 @@ void* allocate(std::size_t bytes) {
            bytes >> 20, free_bytes >> 20, all_bytes >> 20);
   }
   SOME_CUDA_CHECK(status);
-  Ledger& book = ledger();
-  const std::lock_guard lock(book.mutex);
-  book.sizes[data] = bytes;
-  book.used += bytes;
-  book.peak = std::max(book.peak, book.used);
+  const std::size_t held = state.bytes_held += bytes;
+  for (std::size_t peak = state.bytes_peak; peak < held && !state.bytes_peak.compare_exchange_weak(peak, held);) {
+  }
   return data;
 }
 
-void release(void* data) {
+void release(CudaState& state, void* data, std::size_t bytes) {
   if (data == nullptr) return;
-  {
-    Ledger& book = ledger();
-    const std::lock_guard lock(book.mutex);
-    if (const auto found = book.sizes.find(data); found != book.sizes.end()) {
-      book.used -= found->second;
-      book.sizes.erase(found);
-    }
-  }
+  state.bytes_held -= bytes;
   // Called by destructors, also while an error unwinds or the process ends: a failure here has no one to tell.
   if (cudaFree(data) != cudaSuccess) cudaGetLastError();
 }
 
-void zero(void* data, std::size_t bytes) { SOME_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, program_stream())); }
-
-void copy(bool to_device, bool from_device, void* target, const void* source, std::size_t bytes) {
-  const cudaMemcpyKind kind = to_device ? (from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice)
-                                        : (from_device ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost);
-  SOME_CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, kind, program_stream()));
-  // Between two places on the device the stream's own order is enough.
-  if (kind != cudaMemcpyDeviceToDevice) SOME_CUDA_CHECK(cudaStreamSynchronize(program_stream()));
+void zero(CudaState& state, void* data, std::size_t bytes) {
+  const OnGpu on(state);
+  SOME_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, state.stream));
 }
 
-void upload_async(const void* pinned, void* target, std::size_t bytes) {
-  if (bytes > 0) SOME_CUDA_CHECK(cudaMemcpyAsync(target, pinned, bytes, cudaMemcpyHostToDevice, program_stream()));
+void copy(CudaState* to, void* target, CudaState* from, const void* source, std::size_t bytes) {
+  if (to != nullptr && from != nullptr) {
+    // On one device the stream's own order is enough; between two, neither may go on before the copy is made.
+    if (to != from) wait_across(*from, *to);
+    {
+      const OnGpu on(*to);
+      SOME_CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, to->stream));
+    }
+    if (to != from) wait_across(*to, *from);
+    return;
+  }
+  CudaState& state = to != nullptr ? *to : *from;
+  const OnGpu on(state);
+  const cudaMemcpyKind kind = to != nullptr ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
+  SOME_CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, kind, state.stream));
+  SOME_CUDA_CHECK(cudaStreamSynchronize(state.stream));
 }
 
-void download_async(const void* source, void* pinned, std::size_t bytes) {
-  if (bytes > 0) SOME_CUDA_CHECK(cudaMemcpyAsync(pinned, source, bytes, cudaMemcpyDeviceToHost, program_stream()));
+void synchronize(CudaState& state) { SOME_CUDA_CHECK(cudaStreamSynchronize(state.stream)); }
+
+void upload_async(const Device& device, const void* pinned, void* target, std::size_t bytes) {
+  const OnGpu on(device.cuda());
+  if (bytes > 0) SOME_CUDA_CHECK(cudaMemcpyAsync(target, pinned, bytes, cudaMemcpyHostToDevice, device.cuda().stream));
 }
 
-void* allocate_pinned(std::size_t bytes) {
-  usable_gpu();
+void* allocate_pinned(const Device& device, std::size_t bytes) {
+  const OnGpu on(device.cuda());
   void* data = nullptr;
   SOME_CUDA_CHECK(cudaMallocHost(&data, std::max<std::size_t>(bytes, 1)));
   return data;
@@ -191,20 +234,8 @@ void release_pinned(void* data) {
   if (data != nullptr && cudaFreeHost(data) != cudaSuccess) cudaGetLastError();
 }
 
-void synchronize() { SOME_CUDA_CHECK(cudaStreamSynchronize(program_stream())); }
-
-std::size_t memory_used() {
-  const std::lock_guard lock(ledger().mutex);
-  return ledger().used;
-}
-
-std::size_t memory_peak() {
-  const std::lock_guard lock(ledger().mutex);
-  return ledger().peak;
-}
-
-Event::Event() {
-  usable_gpu();
+Event::Event(const Device& device) : device_(device) {
+  const OnGpu on(device_.cuda());
   cudaEvent_t event = nullptr;
   SOME_CUDA_CHECK(cudaEventCreate(&event));
   event_ = event;
@@ -212,7 +243,10 @@ Event::Event() {
 
 Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(event_)); }
 
-void Event::record() { SOME_CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(event_), program_stream())); }
+void Event::record() {
+  const OnGpu on(device_.cuda());
+  SOME_CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(event_), device_.cuda().stream));
+}
 
 void Event::wait() const { SOME_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event_))); }
 
@@ -231,20 +265,14 @@ double Event::milliseconds_since(const Event& earlier) const {
   return milliseconds;
 }
 
-std::shared_ptr<CudaState> make_state() {
-  auto state = std::make_shared<CudaState>();
-  state->stream = program_stream();
-  SOME_CUBLAS_CHECK(cublasLtCreate(&state->blas));
-  state->workspace = allocate(state->workspace_bytes);
-  state->multiprocessors = gpu().properties.multiProcessorCount;
-  state->major = gpu().properties.major;
-  state->minor = gpu().properties.minor;
-  if (state->major == 9 && !has_hopper_code()) {
-    state->major = 8;
-    state->minor = 0;
-  }
-  return state;
+}  // namespace cuda
+
+CudaState::~CudaState() {
+  if (stream != nullptr) cudaStreamSynchronize(stream);
+  held_sums.reset();
+  if (blas != nullptr) cublasLtDestroy(blas);
+  cuda::release(*this, workspace, workspace_bytes);
+  if (stream != nullptr && cudaStreamDestroy(stream) != cudaSuccess) cudaGetLastError();
 }
 
-}  // namespace cuda
 }  // namespace some

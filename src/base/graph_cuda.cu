@@ -10,15 +10,18 @@ Graph::~Graph() {
     cudaGetLastError();  // a destructor has no one to tell
 }
 
-Graph::Graph(Graph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
+Graph::Graph(Graph&& other) noexcept
+    : device_(std::move(other.device_)), executable_(std::exchange(other.executable_, nullptr)) {}
 
 Graph& Graph::operator=(Graph&& other) noexcept {
+  std::swap(device_, other.device_);
   std::swap(executable_, other.executable_);
   return *this;
 }
 
-void Graph::record(const std::function<void()>& work) {
-  const cudaStream_t stream = program_stream();
+void Graph::record(const Device& device, const std::function<void()>& work) {
+  const OnGpu on(device.cuda());
+  const cudaStream_t stream = device.cuda().stream;
   cudaGraph_t recording = nullptr;
   SOME_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   try {
@@ -36,13 +39,15 @@ void Graph::record(const std::function<void()>& work) {
   cudaGraphDestroy(recording);
   SOME_CUDA_CHECK(status);
   Graph made;
+  made.device_ = device;
   made.executable_ = executable;
   *this = std::move(made);
 }
 
 void Graph::launch() {
   if (executable_ == nullptr) failed("a graph that was not recorded cannot be launched");
-  SOME_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), program_stream()));
+  const OnGpu on(device_.cuda());
+  SOME_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), device_.cuda().stream));
 }
 
 }  // namespace some::cuda

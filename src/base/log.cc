@@ -3,19 +3,21 @@
 #include <mutex>
 
 namespace some {
-namespace {
-std::mutex mutex;
-LogSink sink;
-}  // namespace
 
-void set_log_sink(LogSink new_sink) {
-  std::lock_guard lock(mutex);
-  sink = std::move(new_sink);
+struct Log::Target {
+  std::mutex mutex;
+  LogSink sink;
+};
+
+Log::Log(LogSink sink) {
+  if (!sink) return;
+  target_ = std::make_shared<Target>();
+  target_->sink = std::move(sink);
 }
 
-void log_message(LogLevel level, const std::string& message) {
-  std::lock_guard lock(mutex);
-  if (sink) sink(level, message);
+void Log::write(LogLevel level, const std::string& message) const {
+  const std::lock_guard lock(target_->mutex);
+  target_->sink(level, message);
 }
 
 }  // namespace some

@@ -1,9 +1,10 @@
-// Messages from inside the library go to a sink that the program sets; without one they are dropped.
+// Messages from inside the library. They go to the log that the caller handed in; nothing is printed.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -12,17 +13,25 @@ namespace some {
 enum class LogLevel { info, warning };
 using LogSink = std::function<void(LogLevel, const std::string&)>;
 
-void set_log_sink(LogSink sink);
-void log_message(LogLevel level, const std::string& message);
+// Copies write to the same sink, one message at a time, from any thread. Without a sink messages are dropped.
+class Log {
+ public:
+  Log() = default;
+  explicit Log(LogSink sink);
 
-template <typename... Args>
-void log_info(fmt::format_string<Args...> format, Args&&... args) {
-  log_message(LogLevel::info, fmt::format(format, std::forward<Args>(args)...));
-}
+  template <typename... Args>
+  void info(fmt::format_string<Args...> format, Args&&... args) const {
+    if (target_) write(LogLevel::info, fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <typename... Args>
+  void warning(fmt::format_string<Args...> format, Args&&... args) const {
+    if (target_) write(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
+  }
 
-template <typename... Args>
-void log_warning(fmt::format_string<Args...> format, Args&&... args) {
-  log_message(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
-}
+ private:
+  struct Target;
+  void write(LogLevel level, const std::string& message) const;
+  std::shared_ptr<Target> target_;
+};
 
 }  // namespace some

@@ -23,16 +23,16 @@ std::vector<Tensor> Staging::upload(Context& ctx, const std::vector<const std::v
   const Tensor all = ctx.scratch({std::max<std::int64_t>(count, 1)}, DType::i32);
   auto* target = static_cast<std::int32_t*>(all.raw());
   Slot* slot = nullptr;
-  if (ctx.device == Device::cuda) {
+  if (ctx.device.is_cuda()) {
     slot = &slots_[next_++ % slots_.size()];
     if (slot->copied)
       slot->copied->wait();
     else
-      slot->copied = std::make_unique<cuda::Event>();
+      slot->copied = std::make_unique<cuda::Event>(ctx.device);
     if (slot->size < all.bytes()) {
       if (slot->pinned != nullptr) cuda::release_pinned(slot->pinned);
       slot->size = all.bytes() + all.bytes() / 2;
-      slot->pinned = cuda::allocate_pinned(slot->size);
+      slot->pinned = cuda::allocate_pinned(ctx.device, slot->size);
     }
     target = static_cast<std::int32_t*>(slot->pinned);
   }
@@ -42,7 +42,7 @@ std::vector<Tensor> Staging::upload(Context& ctx, const std::vector<const std::v
     out.push_back(all.view(starts[i], {static_cast<std::int64_t>(parts[i]->size())}));
   }
   if (slot != nullptr) {
-    cuda::upload_async(slot->pinned, all.raw(), all.bytes());
+    cuda::upload_async(ctx.device, slot->pinned, all.raw(), all.bytes());
     slot->copied->record();
   }
   return out;

@@ -1,5 +1,5 @@
 // Small arrays from the host to the device without making the host wait: they are put into pinned memory, copied from
-// there on the program's stream, and the pinned memory is used again only when that copy has passed.
+// there on the device's stream, and the pinned memory is used again only when that copy has passed.
 #pragma once
 
 #include <array>

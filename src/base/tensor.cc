@@ -3,8 +3,6 @@
 #include <bit>
 #include <cstring>
 
-#include "base/device.h"
-
 namespace some {
 
 std::size_t size_of(DType type) {
@@ -29,8 +27,6 @@ const char* name_of(DType type) {
   failed("no such element type: {}", static_cast<int>(type));
 }
 
-const char* name_of(Device device) { return device == Device::cpu ? "cpu" : "cuda"; }
-
 BFloat16 to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   // Rounding could carry a NaN's fraction away and make it an infinity: keep it a quiet NaN.
@@ -50,21 +46,21 @@ std::int64_t Shape::elements() const {
 
 std::string Shape::text() const { return fmt::format("[{}]", fmt::join(dims_, ", ")); }
 
-Tensor Tensor::empty(Shape shape, DType type, Device device) {
+Tensor Tensor::empty(Shape shape, DType type, const Device& device) {
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(type);
   // A tensor without elements has an address all the same, so that it differs from no tensor at all.
   void* data = device_allocate(device, bytes);
-  std::shared_ptr<void> owner(data, [device](void* memory) { device_release(device, memory); });
+  std::shared_ptr<void> owner(data, [device, bytes](void* memory) { device_release(device, memory, bytes); });
   return wrap(data, std::move(shape), type, device, std::move(owner));
 }
 
-Tensor Tensor::zeros(Shape shape, DType type, Device device) {
+Tensor Tensor::zeros(Shape shape, DType type, const Device& device) {
   Tensor tensor = empty(std::move(shape), type, device);
   tensor.zero();
   return tensor;
 }
 
-Tensor Tensor::wrap(void* data, Shape shape, DType type, Device device, std::shared_ptr<void> owner) {
+Tensor Tensor::wrap(void* data, Shape shape, DType type, const Device& device, std::shared_ptr<void> owner) {
   Tensor tensor;
   tensor.owner_ = std::move(owner);
   tensor.data_ = data;
@@ -104,7 +100,7 @@ Tensor Tensor::view(std::int64_t first_element, Shape shape) const {
 
 Tensor Tensor::clone() const { return to(device_); }
 
-Tensor Tensor::to(Device device) const {
+Tensor Tensor::to(const Device& device) const {
   if (data_ == nullptr) return {};
   Tensor result = empty(shape_, type_, device);
   device_copy(device, result.data_, device_, data_, bytes());
@@ -140,7 +136,7 @@ void with_element_type(DType type, Function&& function) {
 Tensor Tensor::to(DType type) const {
   if (data_ == nullptr) return {};
   if (type == type_) return clone();
-  if (device_ != Device::cpu) return to(Device::cpu).to(type).to(device_);
+  if (device_.is_cuda()) return to(Device::cpu).to(type).to(device_);
   Tensor result = empty(shape_, type, Device::cpu);
   const std::int64_t n = elements();
   with_element_type(type_, [&](auto from) {
@@ -171,7 +167,7 @@ void Tensor::type_mismatch(DType wanted) const {
 }
 
 std::vector<double> read_vector(const Tensor& tensor) {
-  const Tensor host = tensor.device() == Device::cpu ? tensor : tensor.to(Device::cpu);
+  const Tensor host = tensor.device().is_cpu() ? tensor : tensor.to(Device::cpu);
   std::vector<double> out(static_cast<std::size_t>(host.elements()));
   for (std::size_t i = 0; i < out.size(); ++i) {
     switch (host.dtype()) {

@@ -10,16 +10,15 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/device.h"
 #include "base/error.h"
 
 namespace some {
 
 enum class DType : std::uint8_t { f32, f64, bf16, i32, i64 };
-enum class Device : std::uint8_t { cpu, cuda };
 
 std::size_t size_of(DType type);
 const char* name_of(DType type);
-const char* name_of(Device device);
 
 // The CPU only stores and converts bfloat16; arithmetic in it happens on the GPU.
 struct BFloat16 {
@@ -63,10 +62,10 @@ class Shape {
 class Tensor {
  public:
   Tensor() = default;
-  static Tensor empty(Shape shape, DType type, Device device = Device::cpu);
-  static Tensor zeros(Shape shape, DType type, Device device = Device::cpu);
+  static Tensor empty(Shape shape, DType type, const Device& device = Device::cpu);
+  static Tensor zeros(Shape shape, DType type, const Device& device = Device::cpu);
   // A view of memory that `owner` keeps alive.
-  static Tensor wrap(void* data, Shape shape, DType type, Device device, std::shared_ptr<void> owner);
+  static Tensor wrap(void* data, Shape shape, DType type, const Device& device, std::shared_ptr<void> owner);
 
   explicit operator bool() const { return data_ != nullptr; }
   const Shape& shape() const { return shape_; }
@@ -74,7 +73,7 @@ class Tensor {
   std::int64_t elements() const { return shape_.elements(); }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(type_); }
   DType dtype() const { return type_; }
-  Device device() const { return device_; }
+  const Device& device() const { return device_; }
 
   void* raw() const { return data_; }
   // Typed pointer; throws when T is not the element type (a programming error shown early).
@@ -88,8 +87,8 @@ class Tensor {
   Tensor rows(std::int64_t begin, std::int64_t end) const;     // slice of the first axis
   Tensor view(std::int64_t first_element, Shape shape) const;  // any contiguous part
   Tensor clone() const;
-  Tensor to(Device device) const;  // a copy on that device
-  Tensor to(DType type) const;     // a converted copy (through the CPU if need be)
+  Tensor to(const Device& device) const;  // a copy on that device
+  Tensor to(DType type) const;            // a converted copy (through the CPU if need be)
   void zero();
   void copy_from(const Tensor& source);  // same shape and type, any devices
 
@@ -99,7 +98,7 @@ class Tensor {
   void* data_ = nullptr;
   Shape shape_;
   DType type_ = DType::f32;
-  Device device_ = Device::cpu;
+  Device device_;
 };
 
 std::vector<double> read_vector(const Tensor& tensor);  // a copy on the host; any number type, any device

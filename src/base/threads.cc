@@ -1,22 +1,190 @@
 #include "base/threads.h"
 
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/cpus.h"
 
 namespace some {
 namespace {
-int count = 0;
+
+using Clock = std::chrono::steady_clock;
+using Word = std::atomic<std::uint32_t>;
+static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);  // what the kernel waits on
+
+// The kernel's own wait. std::atomic's gives the core away (sched_yield) before it sleeps, which on a busy machine
+// means waiting for the others' turn to end.
+void sleep_while(Word& word, std::uint32_t value) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+void wake(Word& word, int sleepers) { syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, sleepers, nullptr, nullptr, 0); }
+
+constexpr auto longest_spin = std::chrono::microseconds(50);
+// Whoever was kept from running for so long while it spun has company on its core.
+constexpr auto interruption = std::chrono::microseconds(200);
+constexpr auto rest = std::chrono::milliseconds(100);
+
+}  // namespace
+
+struct Threads::Pool {
+  explicit Pool(int helpers_wanted, bool may_spin) : may_spin(may_spin), helpers_wanted(helpers_wanted) {}
+  ~Pool();
+  void run(std::int64_t count, Piece piece, void* body);
+
+  // The work at hand. Written while the door is shut and nobody inside.
+  Piece piece = nullptr;
+  void* body = nullptr;
+  std::int64_t pieces = 0;
+  std::mutex error_mutex;
+  std::exception_ptr error;
+
+  alignas(64) std::atomic<std::int64_t> next{0};
+  // Who is at work: helpers inside, and whether the door is open to more. The caller waits for the last one to leave.
+  static constexpr std::uint32_t open = 1u << 31, caller_sleeps = 1u << 30, inside = caller_sleeps - 1;
+  alignas(64) Word door{0};
+  alignas(64) Word calls{0};  // goes up when there is work, and at the end
+  std::atomic<int> sleeping{0};
+  std::atomic<bool> ended{false};
+  std::atomic<bool> busy{false};
+
+  const bool may_spin;
+  std::atomic<Clock::rep> no_spin_before{0};
+
+  const int helpers_wanted;
+  std::vector<std::thread> helpers;
+
+ private:
+  void start_helpers();
+  void help();
+  void take_pieces();
+  void wait_for_helpers();
+  template <typename Done>
+  bool spin_until(Done&& done);
+};
+
+Threads::Pool::~Pool() {
+  ended = true;
+  calls.fetch_add(1);
+  wake(calls, static_cast<int>(helpers.size()));
+  for (std::thread& helper : helpers) helper.join();
 }
 
-void set_threads(int wanted) {
-  count = wanted > 0 ? wanted : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  // Our own parallel regions name their thread count. Libraries called outside of one (oneDNN) must not start
-  // threads of their own, since that would change how they cut their sums.
-  omp_set_num_threads(1);
+// Without helpers (the system has no more threads for us) the caller does all the work.
+void Threads::Pool::start_helpers() {
+  sigset_t all, before;
+  sigfillset(&all);
+  // Signals are for the threads of the program that uses us.
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    while (static_cast<int>(helpers.size()) < helpers_wanted) helpers.emplace_back([this] { help(); });
+  } catch (const std::system_error&) {
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-int threads() {
-  if (count == 0) set_threads(0);
-  return count;
+template <typename Done>
+bool Threads::Pool::spin_until(Done&& done) {
+  if (done()) return true;
+  if (!may_spin) return false;
+  const Clock::time_point start = Clock::now();
+  if (start.time_since_epoch().count() < no_spin_before.load(std::memory_order_relaxed)) return false;
+  for (Clock::time_point last = start;;) {
+    for (int i = 0; i < 16; ++i) {
+      if (done()) return true;
+      __builtin_ia32_pause();
+    }
+    const Clock::time_point now = Clock::now();
+    if (now - last > interruption)
+      no_spin_before.store((now + rest).time_since_epoch().count(), std::memory_order_relaxed);
+    if (now - last > interruption || now - start > longest_spin) return done();
+    last = now;
+  }
+}
+
+void Threads::Pool::take_pieces() {
+  for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < pieces;) {
+    try {
+      piece(body, i);
+    } catch (...) {
+      const std::lock_guard lock(error_mutex);
+      if (!error) error = std::current_exception();
+    }
+  }
+}
+
+void Threads::Pool::help() {
+  for (std::uint32_t seen = 0;;) {
+    if (!spin_until([&] { return calls.load() != seen; })) {
+      sleeping.fetch_add(1);
+      while (calls.load() == seen) sleep_while(calls, seen);
+      sleeping.fetch_sub(1);
+    }
+    if (ended) return;
+    seen = calls.load();
+    std::uint32_t state = door.load();
+    while ((state & open) != 0 && !door.compare_exchange_weak(state, state + 1)) {
+    }
+    if ((state & open) == 0) continue;  // the others were faster
+    take_pieces();
+    if (door.fetch_sub(1) == (caller_sleeps | 1)) wake(door, 1);
+  }
+}
+
+void Threads::Pool::wait_for_helpers() {
+  door.fetch_and(~open);
+  if (!spin_until([&] { return (door.load() & inside) == 0; })) {
+    for (std::uint32_t state = door.load(); (state & inside) != 0; state = door.load()) {
+      if ((state & caller_sleeps) != 0 || door.compare_exchange_weak(state, state | caller_sleeps))
+        sleep_while(door, state | caller_sleeps);
+    }
+  }
+  door.store(0);
+}
+
+void Threads::Pool::run(std::int64_t count, Piece each, void* of) {
+  if (helpers.empty()) start_helpers();
+  piece = each;
+  body = of;
+  pieces = count;
+  next.store(0, std::memory_order_relaxed);
+  door.store(open);
+  calls.fetch_add(1);
+  if (const int asleep = sleeping.load(); asleep > 0)
+    wake(calls, static_cast<int>(std::min<std::int64_t>(asleep, count - 1)));
+  take_pieces();
+  wait_for_helpers();
+  const std::exception_ptr thrown = std::exchange(error, nullptr);
+  busy.store(false);
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+Threads::Threads(int count) {
+  const int cpus = usable_cpus();
+  count_ = count > 0 ? count : cpus;
+  if (count_ > 1) pool_ = std::make_unique<Pool>(count_ - 1, count_ <= cpus);
+}
+
+Threads::~Threads() = default;
+
+void Threads::run(std::int64_t pieces, Piece piece, void* body) {
+  // A pool at work is someone else's, or our own: then this is work inside of work.
+  if (pieces <= 1 || pool_ == nullptr || pool_->busy.exchange(true)) {
+    for (std::int64_t i = 0; i < pieces; ++i) piece(body, i);
+    return;
+  }
+  pool_->run(pieces, piece, body);
 }
 
 }  // namespace some

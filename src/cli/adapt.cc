@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "base/files.h"
-#include "base/threads.h"
 #include "cli/commands.h"
 
 namespace some::cli {
@@ -95,9 +94,7 @@ void print_report(const nlohmann::json& report) {
 }
 
 void run(Options options) {
-  OpenedRun run =
-      open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
-  set_threads(options.model.threads);
+  OpenedRun run = open_run(options.model);
   if (is_terminal()) {
     options.adapt.progress = [](const std::string& what, std::int64_t done, std::int64_t total) {
       redraw(done < total ? fmt::format("{}: {} of {} tokens", what, done, total) : std::string());

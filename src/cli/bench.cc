@@ -69,9 +69,9 @@ void add_bench(CLI::App& app) {
   train->add_option("OVERRIDES", options->overrides, "key=value");
   train->add_option("--steps", options->bench.steps, "timed steps")->capture_default_str();
   train->add_option("--warmup", options->bench.warmup, "steps before them")->capture_default_str();
-  train->add_option("--device", options->device, "auto, cpu or cuda");
+  train->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   train->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  train->add_option("--threads", options->threads, "CPU threads; 0: all");
+  train->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use");
   train->add_flag("--json", options->json, "print the result as one JSON object");
   train->callback([options] { run_train(*options); });
 }

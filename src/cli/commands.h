@@ -10,7 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "base/rooms.h"
+
+namespace some::train {
+struct OpenedRun;  // train/run.h
+}
 
 namespace some::cli {
 
@@ -60,6 +65,7 @@ template <typename... Args>
 void say_line(fmt::format_string<Args...> format, Args&&... args) {
   say_text((is_terminal() ? "\r\033[K" : "") + fmt::format(format, std::forward<Args>(args)...) + "\n");
 }
+Log terminal_log();  // where the library's messages go: lines on standard error
 // Redraws the line that shows progress; cut to the terminal's width, since a wrapped line cannot be redrawn.
 void redraw(const std::string& text);
 // How far something is that comes before training (reading text): redrawn on a terminal; elsewhere a line every half
@@ -83,6 +89,7 @@ struct ModelFlags {  // shared by the commands that open a run
   int threads = 0;
 };
 void add_model_flags(CLI::App& command, ModelFlags& flags);
+OpenedRun open_run(const ModelFlags& flags);
 
 std::string human_count(double value);    // 701.50 M
 std::string human_bytes(double value);    // 2.6 GiB

@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "base/threads.h"
 #include "cli/commands.h"
+#include "train/run.h"
 
 namespace some::cli {
 namespace {
@@ -80,6 +80,12 @@ void say_text(const std::string& text) {
   std::fflush(stderr);
 }
 
+Log terminal_log() {
+  return Log([](LogLevel level, const std::string& message) {
+    say_line("{}{}", level == LogLevel::warning ? "warning: " : "", message);
+  });
+}
+
 void redraw(const std::string& text) {
   const auto room = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
   std::size_t end = 0;
@@ -121,9 +127,14 @@ std::string progress_line(double done, std::vector<ProgressPart> parts, int colu
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("RUN", flags.run, "run folder")->required();
   command.add_option("--checkpoint", flags.checkpoint, "latest, best, or a step number")->capture_default_str();
-  command.add_option("--device", flags.device, "auto, cpu or cuda")->capture_default_str();
+  command.add_option("--device", flags.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--precision", flags.precision, "fp32, bf16 (GPU) or f64 (CPU); default: as trained");
-  command.add_option("--threads", flags.threads, "CPU threads; 0: all")->capture_default_str();
+  command.add_option("--threads", flags.threads, "CPU threads; 0: as many as it may use")->capture_default_str();
+}
+
+OpenedRun open_run(const ModelFlags& flags) {
+  return train::open_run(flags.run,
+                         {flags.checkpoint, flags.device, flags.precision, make_host(flags.threads, terminal_log())});
 }
 
 std::string human_count(double value) {

@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/threads.h"
 #include "cli/commands.h"
-#include "train/evaluate.h"
+#include "train/json.h"
 #include "train/run.h"
 
 namespace some::cli {
@@ -17,49 +16,42 @@ struct Options {
 };
 
 void run(const Options& options) {
-  OpenedRun run =
-      open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
-  set_threads(options.model.threads);
+  OpenedRun run = open_run(options.model);
   TokenData data;
   std::string source = options.data;
   DataConfig config = run.recipe.data;
   if (source.empty()) {
     config.tokenizer = run.paths.tokenizer();
-    data = load_corpora(config, run.recipe.seed, run.paths.cache(), {}).valid;
+    data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).valid;
     source = config.valid.empty() ? "the run's validation stories" : config.valid;
   } else {
-    data = load_tokens(source, config, run.tokenizer, options.stories, run.paths.cache());
+    data = load_tokens(*run.ctx, source, config, run.tokenizer, options.stories, run.paths.cache());
   }
-  EvaluateOptions evaluate_options;
-  evaluate_options.rows = run.recipe.train.batch;
-  evaluate_options.count_pads = config.count_pads;
-  evaluate_options.pad_id = run.tokenizer.pad_id();
-  evaluate_options.eos_id = run.tokenizer.eos_id();
-  evaluate_options.average_batches = run.recipe.train.eval_average == "batches";
-  evaluate_options.stories = options.stories;
-  const Evaluation evaluation = evaluate(*run.model, data, evaluate_options);
-  nlohmann::json out = to_json(evaluation, evaluate_options);
-  out["run"] = options.model.run;
-  out["step"] = run.step;
-  out["data"] = source;
-  out["layers"] = layer_measures(*run.model, evaluation.layers, {});
+  EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
+  how.stories = options.stories;
+  const Evaluation evaluation = evaluate(*run.model, data, how);
+  const std::vector<LayerMeasures> layers = layer_measures(*run.model, evaluation.layers, {});
   if (options.json) {
+    nlohmann::json out = to_json(evaluation, how);
+    out["run"] = options.model.run;
+    out["step"] = run.step;
+    out["data"] = source;
+    out["layers"] = to_json(layers);
     print_json(out);
     return;
   }
   fmt::print("{} at step {} on {}\n", options.model.run, run.step, source);
   fmt::print("loss {:.4f} nats a token   perplexity {:.3f}   {:.4f} bits a byte   ({} tokens, {} stories)\n",
              evaluation.loss, evaluation.perplexity(), evaluation.bits_per_byte, evaluation.tokens, evaluation.stories);
-  if (evaluation.padded_loss >= 0)
-    fmt::print("padded loss {:.4f} (padding counted as text, as this run was trained)\n", evaluation.padded_loss);
-  for (const auto& layer : out["layers"]) {
-    const auto& v = layer["validation"];
+  if (evaluation.padded_loss)
+    fmt::print("padded loss {:.4f} (padding counted as text, as this run was trained)\n", *evaluation.padded_loss);
+  for (const LayerMeasures& layer : layers) {
+    const UsageMeasures& use = layer.validation->count;
     fmt::print(
         "layer {:2}  Gini {:.3f}  entropy {:.2f} bits  {:.1f} experts in effect  {} of {} used  busiest {:.1f}x its "
         "fair share  gate entropy {:.3f}\n",
-        layer["layer"].get<int>(), v["gini"].get<double>(), v["entropy"].get<double>(),
-        v["effective_experts"].get<double>(), v["experts_used"].get<int>(), run.recipe.model.experts,
-        v["load_over_fair"].get<double>(), layer["gate_entropy"].get<double>());
+        layer.layer, use.gini, use.entropy, use.effective_experts, use.experts_used, run.recipe.model.experts,
+        use.load_over_fair, layer.validation->choices.gate_entropy);
   }
 }
 

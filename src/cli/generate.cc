@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/threads.h"
 #include "cli/commands.h"
 #include "study/choices.h"
 #include "study/learner.h"
@@ -28,9 +27,7 @@ struct Options {
 };
 
 void run(Options options) {
-  OpenedRun run =
-      open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
-  set_threads(options.model.threads);
+  OpenedRun run = open_run(options.model);
   if (options.samples < 1) bad_input("--samples {}: say at least 1", options.samples);
   if (options.prompts.empty()) bad_input("say at least one --prompt \"...\" to begin from");
   std::vector<std::string> prompts;

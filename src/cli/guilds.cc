@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/threads.h"
 #include "cli/commands.h"
 
 namespace some::cli {
@@ -116,9 +115,7 @@ void print_report(const nlohmann::json& report) {
 }
 
 void run(const Options& options) {
-  OpenedRun run =
-      open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
-  set_threads(options.model.threads);
+  OpenedRun run = open_run(options.model);
   const nlohmann::json report = study_guilds(run, options.guilds);
   if (options.json)
     print_json(report);

@@ -25,7 +25,7 @@ void run(const Options& options) {
   if (is_run) recipe.model.vocab = static_cast<int>(Tokenizer::load(RunPaths{options.recipe}.tokenizer()).vocab_size());
   const ModelConfig& model = recipe.model;
   const ParameterCounts counts = count_parameters(model);
-  const DataOutlook outlook = look_at_data(recipe.data, model.seq_len);
+  const DataOutlook outlook = look_at_data(Host(), recipe.data, model.seq_len);
   const TrainConfig& train = recipe.train;
   const std::int64_t per_step = static_cast<std::int64_t>(train.batch) * train.accumulate;
   std::int64_t steps = outlook.train_stories / per_step * train.epochs;
@@ -37,7 +37,7 @@ void run(const Options& options) {
                                   : std::min<double>(model.seq_len, outlook.mean_tokens);
   const double computed = computed_row * train.batch;
   // "auto" means what this machine would do.
-  const bool gpu = train.device == "cuda" || (train.device == "auto" && some::cuda::available());
+  const bool gpu = train.device.starts_with("cuda") || (train.device == "auto" && some::cuda::available());
   const bool bf16 = train.precision == "bf16" || (train.precision == "auto" && gpu);
   const MemoryEstimate memory = estimate_memory(model, computed, bf16, true);
   const OperationCount operations = count_operations(

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/threads.h"
 #include "cli/commands.h"
 
 namespace some::cli {
@@ -93,9 +92,7 @@ void print_table(const nlohmann::json& report) {
 }
 
 void run(Options options) {
-  OpenedRun run =
-      open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
-  set_threads(options.model.threads);
+  OpenedRun run = open_run(options.model);
   if (options.no_pictures)
     options.inspect.out.clear();
   else if (options.inspect.out.empty())

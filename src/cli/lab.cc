@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/threads.h"
 #include "cli/commands.h"
 #include "lab/queue.h"
 #include "lab/report.h"
@@ -65,7 +64,7 @@ ListedRecipe listed(const SeriesIndex& index, const std::string& name, const std
 
 void list(const Options& options) {
   const SeriesIndex index = open_index(options.recipes);
-  const std::vector<FoundRun> runs = find_runs(options.runs);
+  const std::vector<FoundRun> runs = find_runs(options.runs, terminal_log());
   if (options.json) {
     nlohmann::json series = nlohmann::json::array(), recipes = nlohmann::json::object();
     for (const Series& one : index.series) {
@@ -125,11 +124,11 @@ class QueueDisplay {
       line("{}", numbers);
   }
 
-  void evaluated(const nlohmann::json& values) {
-    std::string text = fmt::format("epoch {:.2f}  loss {:.4f}  {:.3f} bits/byte", values["epoch"].get<double>(),
-                                   values["loss"].get<double>(), values["bits_per_byte"].get<double>());
-    if (values.contains("padded_loss"))
-      text += fmt::format("  padded loss {:.4f}", values["padded_loss"].get<double>());
+  void evaluated(const EvaluationReport& report) {
+    const Evaluation& e = report.evaluation;
+    std::string text =
+        fmt::format("epoch {:.2f}  loss {:.4f}  {:.3f} bits/byte", report.epoch, e.loss, e.bits_per_byte);
+    if (e.padded_loss) text += fmt::format("  padded loss {:.4f}", *e.padded_loss);
     line("{}", text);
   }
 
@@ -159,10 +158,10 @@ nlohmann::json to_json(const QueueEntry& entry) {
       {"run", entry.name}, {"folder", entry.folder}, {"outcome", name_of(entry.outcome)}, {"seconds", entry.seconds}};
   if (!entry.message.empty()) out["message"] = entry.message;
   if (entry.result.steps > 0) out["steps"] = entry.result.steps;
-  if (entry.result.final_evaluation.tokens > 0) {
-    out["loss"] = entry.result.final_evaluation.loss;
-    out["bits_per_byte"] = entry.result.final_evaluation.bits_per_byte;
-    if (entry.result.final_evaluation.padded_loss >= 0) out["padded_loss"] = entry.result.final_evaluation.padded_loss;
+  if (const auto& e = entry.result.final_evaluation) {
+    out["loss"] = e->loss;
+    out["bits_per_byte"] = e->bits_per_byte;
+    if (e->padded_loss) out["padded_loss"] = *e->padded_loss;
   }
   return out;
 }
@@ -173,14 +172,13 @@ void print_table(const std::vector<QueueEntry>& entries) {
   fmt::print("{:{}}  {:13}  {:>7}  {:>8}  {:>9}  {:>9}  {:>11}\n", "run", width, "outcome", "steps", "time", "loss",
              "bits/byte", "padded loss");
   for (const QueueEntry& entry : entries) {
-    const Evaluation& e = entry.result.final_evaluation;
-    const bool evaluated = e.tokens > 0;
+    const auto& e = entry.result.final_evaluation;
     const bool worked = entry.outcome != Outcome::already_done && entry.outcome != Outcome::not_begun;
     fmt::print("{:{}}  {:13}  {:>7}  {:>8}  {:>9}  {:>9}  {:>11}\n", entry.name, width, name_of(entry.outcome),
                entry.result.steps > 0 ? fmt::to_string(entry.result.steps) : "",
-               worked ? human_seconds(entry.seconds) : "", evaluated ? fmt::format("{:.4f}", e.loss) : "",
-               evaluated ? fmt::format("{:.4f}", e.bits_per_byte) : "",
-               evaluated && e.padded_loss >= 0 ? fmt::format("{:.4f}", e.padded_loss) : "");
+               worked ? human_seconds(entry.seconds) : "", e ? fmt::format("{:.4f}", e->loss) : "",
+               e ? fmt::format("{:.4f}", e->bits_per_byte) : "",
+               e && e->padded_loss ? fmt::format("{:.4f}", *e->padded_loss) : "");
   }
 }
 
@@ -202,10 +200,11 @@ void run(Options options) {
 
   QueueDisplay display(plan.size());
   QueueHooks hooks;
+  hooks.train.log = terminal_log();
   hooks.begin = [&](const PlannedRun& one, std::size_t place, bool resumed) { display.begin(one, place, resumed); };
   hooks.end = [&](const QueueEntry& entry) { display.end(entry); };
   hooks.train.step = [&](const TrainProgress& progress) { display.step(progress); };
-  hooks.train.evaluated = [&](const nlohmann::json& values) { display.evaluated(values); };
+  hooks.train.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
   hooks.train.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     display.prepare(what, done, total);
   };
@@ -244,7 +243,7 @@ void report(const Options& options) {
   report_options.samples = !options.no_samples;
   report_options.device = options.device.empty() ? "auto" : options.device;
   report_options.progress = [](const std::string& what) { say_line("{}", what); };
-  if (options.threads > 0) set_threads(options.threads);
+  report_options.host = make_host(options.threads, terminal_log());
   for (const std::string& out : options.out) {
     if (!out.ends_with(".html") && !out.ends_with(".md"))
       bad_input("-o {}: wants a file that ends in .html or .md", out);
@@ -288,9 +287,9 @@ void add_lab(CLI::App& app) {
   run_command->add_option("--valid", options->lab.valid, "validation text beside --data (default: a share of it)");
   run_command->add_option("--max-steps", options->max_steps,
                           "stop, and end the learning-rate schedule, after so many steps");
-  run_command->add_option("--device", options->device, "auto, cpu or cuda");
+  run_command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   run_command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  run_command->add_option("--threads", options->threads, "CPU threads; 0: all");
+  run_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use");
   run_command->callback([options] { run(*options); });
 
   CLI::App* report_command =
@@ -302,8 +301,8 @@ void add_lab(CLI::App& app) {
       ->allow_extra_args(false);
   report_command->add_flag("--no-samples", options->no_samples,
                            "do not open the models to write sample text and traces");
-  report_command->add_option("--device", options->device, "where samples are computed: auto, cpu or cuda");
-  report_command->add_option("--threads", options->threads, "CPU threads; 0: all");
+  report_command->add_option("--device", options->device, "where samples are computed: auto, cpu, cuda or cuda:N");
+  report_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use");
   report_command->callback([options] { report(*options); });
 }
 

@@ -9,7 +9,6 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "cli/commands.h"
 
 namespace some::cli {
@@ -57,9 +56,6 @@ int main(int argc, char** argv) {
   cli::add_tokenizer(app);
   cli::add_data(app);
   cli::add_lab(app);
-  set_log_sink([](LogLevel level, const std::string& message) {
-    cli::say_line("{}{}", level == LogLevel::warning ? "warning: " : "", message);
-  });
   try {
     if (argc > 1 && argv[1][0] != '-') {
       std::string names;

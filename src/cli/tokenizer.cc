@@ -43,6 +43,7 @@ void train(const TrainOptions& options) {
   bpe.kind = tokenizer_kind(options.kind);
   bpe.vocab_size = options.vocab;
   bpe.min_frequency = options.min_frequency;
+  bpe.log = terminal_log();
   CorpusReader corpus(options.corpus);
   const Tokenizer tokenizer = train_bpe(bpe, corpus);
   tokenizer.save(options.out);

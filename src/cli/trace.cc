@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/threads.h"
 #include "cli/commands.h"
 #include "study/generate.h"
 
@@ -82,9 +81,7 @@ void print_table(const Trace& trace, const OpenedRun& run) {
 void run(const Options& options) {
   if (options.text.empty() == options.prompt.empty())
     bad_input("say either --text \"...\" (to be traced as it is) or --prompt \"...\" (to go on from, then traced)");
-  OpenedRun run =
-      open_run(options.model.run, {options.model.checkpoint, options.model.device, options.model.precision});
-  set_threads(options.model.threads);
+  OpenedRun run = open_run(options.model);
   const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
   Trace trace;
   if (!options.text.empty()) {

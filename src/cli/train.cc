@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -55,17 +54,14 @@ class Display {
     if (last) say("\n");
   }
 
-  void evaluated(const nlohmann::json& line) {
-    std::string text =
-        fmt::format("epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte",
-                    line["epoch"].get<double>(), line["step"].get<std::int64_t>(), line["loss"].get<double>(),
-                    line["perplexity"].get<double>(), line["bits_per_byte"].get<double>());
-    if (line.contains("padded_loss")) text += fmt::format("  padded loss {:.4f}", line["padded_loss"].get<double>());
-    if (!line["layers"].empty()) {
-      const auto& middle = line["layers"][line["middle_layer"].get<std::size_t>()];
-      text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} experts in effect", middle["layer"].get<int>(),
-                          middle["count"]["gini"].get<double>(), middle["count"]["effective_experts"].get<double>());
-    }
+  void evaluated(const EvaluationReport& report) {
+    const Evaluation& e = report.evaluation;
+    std::string text = fmt::format("epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte",
+                                   report.epoch, report.step, e.loss, e.perplexity(), e.bits_per_byte);
+    if (e.padded_loss) text += fmt::format("  padded loss {:.4f}", *e.padded_loss);
+    if (const LayerMeasures* middle = report.middle())
+      text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} experts in effect", middle->layer, middle->count.gini,
+                          middle->count.effective_experts);
     say_line("{}", text);
   }
 
@@ -75,7 +71,6 @@ class Display {
 };
 
 void run(const Options& options) {
-  namespace fs = std::filesystem;
   if (options.recipe.empty() == options.resume.empty()) bad_input("say either a recipe to train or --resume RUN");
   std::vector<std::string> changes = options.overrides;
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
@@ -86,8 +81,9 @@ void run(const Options& options) {
   Display display;
   Preparation preparation;
   TrainHooks hooks;
+  hooks.log = terminal_log();
   hooks.step = [&](const TrainProgress& p) { display.step(p); };
-  hooks.evaluated = [&](const nlohmann::json& line) { display.evaluated(line); };
+  hooks.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     if (const int signal = received_signal(); signal != 0) throw StoppedWhilePreparing{signal};
     preparation.show(what, done, total);
@@ -100,9 +96,8 @@ void run(const Options& options) {
     if (!options.resume.empty()) {
       if (!options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
       while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-      const bool finished = fs::exists(folder) && run_is_finished(folder);
       result = resume_run(folder, changes, hooks);
-      if (finished)
+      if (result.was_finished)
         say_line("{} was finished already, at step {}; for a longer run train its recipe into another --out", folder,
                  result.steps);
     } else {
@@ -122,11 +117,11 @@ void run(const Options& options) {
                      {"steps", result.steps},
                      {"finished", result.stopped_by == 0},
                      {"stopped_early", result.stopped_early}};
-  if (result.final_evaluation.tokens > 0) {
-    out["loss"] = result.final_evaluation.loss;
-    out["perplexity"] = result.final_evaluation.perplexity();
-    out["bits_per_byte"] = result.final_evaluation.bits_per_byte;
-    if (result.final_evaluation.padded_loss >= 0) out["padded_loss"] = result.final_evaluation.padded_loss;
+  if (const auto& e = result.final_evaluation) {
+    out["loss"] = e->loss;
+    out["perplexity"] = e->perplexity();
+    out["bits_per_byte"] = e->bits_per_byte;
+    if (e->padded_loss) out["padded_loss"] = *e->padded_loss;
   }
   if (options.json)
     print_json(out);
@@ -143,9 +138,9 @@ void add_train(CLI::App& app) {
   command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
   command->add_option("--out", options->out, "run folder to make (default: runs/NAME)");
   command->add_option("--resume", options->resume, "run folder to go on with");
-  command->add_option("--device", options->device, "auto, cpu or cuda");
+  command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  command->add_option("--threads", options->threads, "CPU threads; 0: all");
+  command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] {
     // With --resume the first word may already be an override.

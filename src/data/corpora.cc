@@ -4,8 +4,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/log.h"
-#include "base/threads.h"
 #include "data/source.h"
 #include "data/token_data.h"
 #include "data/token_file.h"
@@ -29,7 +27,8 @@ StorySource other_source(const std::string& name, const DataConfig& config, std:
   return {name, config, first, is_builtin(name) && limit == 0 ? builtin_valid_stories : limit};
 }
 
-Tokenizer get_tokenizer(const DataConfig& config, const StorySet& train, const DataProgress& progress) {
+Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const StorySet& train,
+                        const DataProgress& progress) {
   if (config.tokenizer != "bytelevel" && config.tokenizer != "whitespace") {
     if (!std::filesystem::exists(config.tokenizer))
       bad_input("data.tokenizer: there is no file {}; expected \"bytelevel\", \"whitespace\" or a tokenizer.json",
@@ -40,10 +39,11 @@ Tokenizer get_tokenizer(const DataConfig& config, const StorySet& train, const D
   BpeTrainOptions options;
   options.kind = tokenizer_kind(config.tokenizer);
   options.vocab_size = static_cast<std::size_t>(config.vocab);
-  options.threads = threads();
+  options.threads = host.threads->count();
+  options.log = host.log;
   const auto total = static_cast<std::int64_t>(train.hashes.size());
   std::int64_t done = 0;
-  const StoryStream stream = train.open();
+  const StoryStream stream = train.open(*host.threads);
   return train_bpe(options, [&](std::string& story) {
     if (!stream(story)) return false;
     done += 1;
@@ -53,9 +53,9 @@ Tokenizer get_tokenizer(const DataConfig& config, const StorySet& train, const D
 }
 
 // Story by story in order, whatever the number of threads.
-void tokenise(const StorySet& set, const Tokenizer& tokenizer, bool eos, TokenWriter& writer, const std::string& what,
-              const DataProgress& progress) {
-  const StoryStream stream = set.open();
+void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool eos, TokenWriter& writer,
+              const std::string& what, const DataProgress& progress) {
+  const StoryStream stream = set.open(*host.threads);
   const auto total = static_cast<std::int64_t>(set.hashes.size());
   std::vector<std::string> texts;
   std::vector<std::vector<TokenId>> ids;
@@ -73,7 +73,7 @@ void tokenise(const StorySet& set, const Tokenizer& tokenizer, bool eos, TokenWr
     }
     ids.resize(std::max(ids.size(), count));
     lengths.resize(ids.size());
-    parallel_for(static_cast<std::int64_t>(count), [&](std::int64_t i) {
+    parallel_for(*host.threads, static_cast<std::int64_t>(count), [&](std::int64_t i) {
       const auto slot = static_cast<std::size_t>(i);
       // A special token standing literally in a story is text: no story may end another or look like padding.
       tokenizer.encode(texts[slot], ids[slot], lengths[slot], {.specials = false});
@@ -93,14 +93,14 @@ void tokenise(const StorySet& set, const Tokenizer& tokenizer, bool eos, TokenWr
     if (progress && count > 0) progress(what, done, total);
   }
   if (text_hash != set.text_hash()) failed("{} changed while it was being read: start again", set.source.name());
-  if (skipped > 0) log_info("{}: {} stories have no tokens and are left out", set.source.name(), skipped);
+  if (skipped > 0) host.log.info("{}: {} stories have no tokens and are left out", set.source.name(), skipped);
   if (writer.stories() == 0) bad_input("{}: none of its stories has any tokens", set.source.name());
 }
 
-TokenData tokens_of(const StorySet& set, const Tokenizer& tokenizer, bool eos, const std::string& cache_folder,
-                    const std::string& what, const DataProgress& progress) {
+TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool eos,
+                    const std::string& cache_folder, const std::string& what, const DataProgress& progress) {
   const TokenKey key{set.text_hash(), tokenizer.hash(), eos ? 1u : 0u};
-  const auto produce = [&](TokenWriter& writer) { tokenise(set, tokenizer, eos, writer, what, progress); };
+  const auto produce = [&](TokenWriter& writer) { tokenise(host, set, tokenizer, eos, writer, what, progress); };
   if (cache_folder.empty()) return tokens_in_memory(key, produce);
 
   std::error_code error;
@@ -112,7 +112,7 @@ TokenData tokens_of(const StorySet& set, const Tokenizer& tokenizer, bool eos, c
   if (std::filesystem::exists(path)) {
     data.impl = open_token_image(map_file(path), key, &problem);
     if (data.impl) return data;
-    log_info("the token cache {} is made anew: {}", path, problem);
+    host.log.info("the token cache {} is made anew: {}", path, problem);
   }
   write_file_atomic(path, [&](const ByteSink& sink) {
     TokenWriter writer(sink, key);
@@ -126,40 +126,40 @@ TokenData tokens_of(const StorySet& set, const Tokenizer& tokenizer, bool eos, c
 
 }  // namespace
 
-Corpora load_corpora(const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
+Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
                      const DataProgress& progress) {
   const std::string valid_name = config.valid.empty() && is_builtin(config.train) ? config.train : config.valid;
   const auto sets = [&]() -> StorySplit {
     if (!valid_name.empty()) {
-      return {scan_stories(training_source(config), "reading the training text", progress),
-              scan_stories(other_source(valid_name, config, config.valid_stories), "reading the validation text",
+      return {scan_stories(host, training_source(config), "reading the training text", progress),
+              scan_stories(host, other_source(valid_name, config, config.valid_stories), "reading the validation text",
                            progress)};
     }
     if (config.train_stories < 0) bad_input("data.train_stories is {}; 0 means all of them", config.train_stories);
     if (config.valid_stories < 0) bad_input("data.valid_stories is {}; 0 means all of them", config.valid_stories);
-    const StorySet all = scan_stories({config.train, config, 0, 0}, "reading the training text", progress);
+    const StorySet all = scan_stories(host, {config.train, config, 0, 0}, "reading the training text", progress);
     return split_stories(all, config.valid_share, seed, config.train_stories, config.valid_stories);
   }();
   if (const std::int64_t both = count_overlap(sets.train, sets.valid); both > 0)
-    log_warning(
+    host.log.warning(
         "{} of {} validation stories also stand in the training text: the validation loss will look better than it is",
         both, sets.valid.hashes.size());
 
-  const Tokenizer tokenizer = get_tokenizer(config, sets.train, progress);
+  const Tokenizer tokenizer = get_tokenizer(host, config, sets.train, progress);
   tokenizer.pad_id();  // a vocabulary without [PAD] or [EOS] is refused here, where the file is known
   tokenizer.eos_id();
   TokenData train =
-      tokens_of(sets.train, tokenizer, config.eos, cache_folder, "tokenising the training text", progress);
+      tokens_of(host, sets.train, tokenizer, config.eos, cache_folder, "tokenising the training text", progress);
   TokenData valid =
-      tokens_of(sets.valid, tokenizer, config.eos, cache_folder, "tokenising the validation text", progress);
+      tokens_of(host, sets.valid, tokenizer, config.eos, cache_folder, "tokenising the validation text", progress);
   return {tokenizer, std::move(train), std::move(valid)};
 }
 
-TokenData load_tokens(const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
+TokenData load_tokens(const Host& host, const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
                       std::int64_t limit, const std::string& cache_folder) {
   const std::string what = "reading " + source;
-  const StorySet set = scan_stories(other_source(source, config, limit), what, {});
-  return tokens_of(set, tokenizer, config.eos, cache_folder, what, {});
+  const StorySet set = scan_stories(host, other_source(source, config, limit), what, {});
+  return tokens_of(host, set, tokenizer, config.eos, cache_folder, what, {});
 }
 
 }  // namespace some::data

@@ -8,7 +8,7 @@
 
 namespace some::data {
 
-DataOutlook look_at_data(const DataConfig& config, int seq_len) {
+DataOutlook look_at_data(const Host& host, const DataConfig& config, int seq_len) {
   DataOutlook out;
   // Byte-pair vocabularies of a few thousand tokens spend about four bytes of English on a token.
   constexpr double bytes_per_token = 4.0;
@@ -16,7 +16,7 @@ DataOutlook look_at_data(const DataConfig& config, int seq_len) {
   try {
     const bool builtin = is_builtin(config.train);
     const std::int64_t limit = builtin && config.train_stories == 0 ? builtin_train_stories : config.train_stories;
-    const StoryStream stream = StorySource(config.train, config, 0, limit).open();
+    const StoryStream stream = StorySource(config.train, config, 0, limit).open(*host.threads);
     std::string story;
     double tokens = 0;
     std::int64_t count = 0;

@@ -16,6 +16,6 @@ struct DataOutlook {
   std::string why_unknown;
 };
 
-DataOutlook look_at_data(const DataConfig& config, int seq_len);
+DataOutlook look_at_data(const Host& host, const DataConfig& config, int seq_len);
 
 }  // namespace some::data

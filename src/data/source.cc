@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/random.h"
-#include "base/threads.h"
 #include "text/corpus.h"
 #include "text/stories.h"
 
@@ -23,8 +22,8 @@ constexpr std::int64_t progress_every = 500;  // stories
 class BuiltinStories {
  public:
   // The generator's own seed is fixed: runs that differ in their seed alone learn from the same text.
-  BuiltinStories(const std::string& domain, std::int64_t first, std::int64_t end)
-      : options_{.seed = 0, .domain = domain}, first_untold_(first), end_(end) {}
+  BuiltinStories(Threads& threads, const std::string& domain, std::int64_t first, std::int64_t end)
+      : threads_(threads), options_{.seed = 0, .domain = domain}, first_untold_(first), end_(end) {}
 
   bool next(std::string& story) {
     if (at_ == block_.size() && !tell_block()) return false;
@@ -37,13 +36,14 @@ class BuiltinStories {
     const std::int64_t count = std::min<std::int64_t>(end_ - first_untold_, 1024);
     block_.resize(static_cast<std::size_t>(count));
     at_ = 0;
-    parallel_for(count, [&](std::int64_t i) {
+    parallel_for(threads_, count, [&](std::int64_t i) {
       block_[static_cast<std::size_t>(i)] = make_story(options_, static_cast<std::uint64_t>(first_untold_ + i));
     });
     first_untold_ += count;
     return count > 0;
   }
 
+  Threads& threads_;
   StoryOptions options_;
   std::int64_t first_untold_, end_;
   std::vector<std::string> block_;
@@ -65,9 +65,9 @@ StorySource::StorySource(std::string name, const DataConfig& config, std::int64_
     bad_input("{}: there is no such built-in text; known are builtin:{}", name_, fmt::join(domains, ", builtin:"));
 }
 
-StoryStream StorySource::open() const {
+StoryStream StorySource::open(Threads& threads) const {
   if (!domain_.empty()) {
-    return [told = std::make_shared<BuiltinStories>(domain_, first_, first_ + limit_)](std::string& story) {
+    return [told = std::make_shared<BuiltinStories>(threads, domain_, first_, first_ + limit_)](std::string& story) {
       return told->next(story);
     };
   }
@@ -83,8 +83,8 @@ StoryStream StorySource::open() const {
   return [reader](std::string& story) { return reader->next(story); };
 }
 
-StoryStream StorySet::open() const {
-  return [this, stream = source.open(), place = std::size_t{0}](std::string& story) mutable {
+StoryStream StorySet::open(Threads& threads) const {
+  return [this, stream = source.open(threads), place = std::size_t{0}](std::string& story) mutable {
     if (chosen.empty()) return stream(story);
     while (place < chosen.size()) {
       if (!stream(story)) return false;
@@ -103,9 +103,9 @@ std::uint64_t StorySet::text_hash() const {
   return hash;
 }
 
-StorySet scan_stories(StorySource source, const std::string& what, const DataProgress& progress) {
+StorySet scan_stories(const Host& host, StorySource source, const std::string& what, const DataProgress& progress) {
   StorySet set{std::move(source), {}, {}};
-  const StoryStream stream = set.source.open();
+  const StoryStream stream = set.source.open(*host.threads);
   std::string story;
   while (stream(story)) {
     set.hashes.push_back(hash_story(story));

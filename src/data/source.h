@@ -20,7 +20,7 @@ class StorySource {
   // The first `limit` stories of a file or a folder (0: all). For "builtin:<domain>" the `limit` pieces from number
   // `first` on.
   StorySource(std::string name, const DataConfig& config, std::int64_t first, std::int64_t limit);
-  StoryStream open() const;
+  StoryStream open(Threads& threads) const;  // they tell the built-in pieces
   const std::string& name() const { return name_; }
 
  private:
@@ -38,12 +38,12 @@ struct StorySet {
   std::vector<std::uint8_t> chosen;   // by place in the source; empty: all of them
   std::vector<std::uint64_t> hashes;  // of the chosen stories, in order
 
-  StoryStream open() const;
+  StoryStream open(Threads& threads) const;
   std::uint64_t text_hash() const;
 };
 
 // Reads the source once to its end.
-StorySet scan_stories(StorySource source, const std::string& what, const DataProgress& progress);
+StorySet scan_stories(const Host& host, StorySource source, const std::string& what, const DataProgress& progress);
 
 // Parts a set in two: round(share * stories) of them, at least one and not all, chosen by the seed alone, and the rest.
 // Then only the first `train_stories` and `valid_stories` of each (0: all).

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/host.h"
 #include "base/rooms.h"
 #include "data/batch.h"
 #include "text/tokenizer.h"
@@ -53,10 +54,10 @@ struct Corpora {
 // and tokenizer; a stale or damaged cache is rebuilt), warns when a validation story also stands in the training text.
 // `progress` (may be empty) is told (what, done, total).
 using DataProgress = std::function<void(const std::string&, std::int64_t, std::int64_t)>;
-Corpora load_corpora(const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
+Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
                      const DataProgress& progress);
 // Only tokenises one source with a given tokenizer (evaluation and adaptation on other text).
-TokenData load_tokens(const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
+TokenData load_tokens(const Host& host, const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
                       std::int64_t limit, const std::string& cache_folder);
 
 // Token data from ids at hand (whole stories, EOS included where wanted). Without byte lengths every id counts one

@@ -102,7 +102,7 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
   const std::size_t count = static_cast<std::size_t>(spec.d_model) * spec.d_ffn;
   const std::int64_t matrices = static_cast<std::int64_t>(recipes.size());
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(spec.experts * matrices), 0);
-  parallel_for(spec.experts * matrices, [&](std::int64_t piece) {
+  parallel_for(*ctx.threads, spec.experts * matrices, [&](std::int64_t piece) {
     const MatrixRecipe& recipe = recipes[static_cast<std::size_t>(piece % matrices)];
     const std::uint64_t first = static_cast<std::uint64_t>(piece / matrices) * count;
     const Tensor& target = recipe.matrix == LibraryMatrix::w1 ? library.weights.w1 : library.weights.w2;

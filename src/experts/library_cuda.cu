@@ -138,8 +138,8 @@ void fill_matrix(Context& ctx, const LibrarySpec& spec, int layer, LibraryMatrix
     const std::size_t shared = sizeof(std::uint64_t) * rows;
     if (shared > (96 << 10))
       failed("a sparse library on the GPU has at most {} rows a matrix, not {}", (96 << 10) / 8, rows);
-    const Tensor memory = Tensor::empty({static_cast<std::int64_t>(sizeof(Threshold) / 8) * spec.experts * cols},
-                                        DType::i64, Device::cuda);
+    const Tensor memory =
+        Tensor::empty({static_cast<std::int64_t>(sizeof(Threshold) / 8) * spec.experts * cols}, DType::i64, ctx.device);
     Threshold* thresholds = static_cast<Threshold*>(memory.raw());
     SOME_CUDA_CHECK(cudaFuncSetAttribute(threshold_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 96 << 10));
     threshold_kernel<<<dim3(cols, spec.experts), threads, shared, ctx.cuda->stream>>>(drops, rows, cols, thresholds);
@@ -164,12 +164,12 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
         spec.experts, spec.d_model, spec.d_ffn);
   }
   LayerLibrary library;
-  const Tensor hash = Tensor::zeros({1}, DType::i64, Device::cuda);
+  const Tensor hash = Tensor::zeros({1}, DType::i64, ctx.device);
   auto* sum = reinterpret_cast<unsigned long long*>(longs(hash));
-  library.weights.w1 = Tensor::empty({spec.experts, spec.d_ffn, spec.d_model}, ctx.compute, Device::cuda);
+  library.weights.w1 = Tensor::empty({spec.experts, spec.d_ffn, spec.d_model}, ctx.compute, ctx.device);
   fill_matrix(ctx, spec, layer, LibraryMatrix::w1, spec.d_ffn, spec.d_model, library.weights.w1, sum);
   if (spec.has_w2) {
-    library.weights.w2 = Tensor::empty({spec.experts, spec.d_model, spec.d_ffn}, ctx.compute, Device::cuda);
+    library.weights.w2 = Tensor::empty({spec.experts, spec.d_model, spec.d_ffn}, ctx.compute, ctx.device);
     fill_matrix(ctx, spec, layer, LibraryMatrix::w2, spec.d_model, spec.d_ffn, library.weights.w2, sum);
   }
   library.hash = static_cast<std::uint64_t>(hash.to(Device::cpu).data<std::int64_t>()[0]);

@@ -220,8 +220,8 @@ void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, in
   // Twice the multiprocessors at a time, within about 2 GiB: temporary memory, given back before training begins.
   const std::int64_t at_once = std::clamp<std::int64_t>((std::int64_t{1} << 31) / (matrix_size * 8), 1,
                                                         std::min<std::int64_t>(experts, 2 * ctx.cuda->multiprocessors));
-  const Tensor finished = Tensor::empty({at_once, matrix_size}, DType::f64, Device::cuda);
-  const Tensor projection = Tensor::empty({at_once, projection_size}, DType::f64, Device::cuda);
+  const Tensor finished = Tensor::empty({at_once, matrix_size}, DType::f64, ctx.device);
+  const Tensor projection = Tensor::empty({at_once, projection_size}, DType::f64, ctx.device);
   problem.finished = finished.data<double>();
   problem.projection = projection.data<double>();
   int device = 0, most_shared = 0;

@@ -44,7 +44,7 @@ KeyState make_key_state(Context& ctx, int experts, int query_size, std::uint64_t
     draw_keys(stream, experts, query_size, keys.data<float>());
   }
   KeyState state;
-  state.keys = ctx.device == Device::cpu ? keys : keys.to(ctx.device);
+  state.keys = ctx.device.is_cpu() ? keys : keys.to(ctx.device);
   state.usage = Tensor::zeros({experts}, ctx.master, ctx.device);
   state.mass = Tensor::zeros({experts}, ctx.master, ctx.device);
   if (settings.key_ema > 0.0) state.average = state.keys.clone();

@@ -87,10 +87,10 @@ void add_queries(const T* query, std::int64_t d, const std::int32_t* tokens, std
 }
 
 template <typename T>
-void add_slot_sums(const Tensor& query, const Choices& choices, std::int64_t experts, KeySums& sums) {
+void add_slot_sums(Context& ctx, const Tensor& query, const Choices& choices, std::int64_t experts, KeySums& sums) {
   const std::int64_t d = query.dim(1), slots = choices.slots, top_k = sums.slot_counts.dim(1);
   const std::int32_t *offset = choices.offsets.data<std::int32_t>(), *token = choices.tokens.data<std::int32_t>();
-  parallel_chunks(experts * slots, grain(experts * slots, choices.positions * slots * d),
+  parallel_chunks(*ctx.threads, experts * slots, grain(experts * slots, choices.positions * slots * d),
                   [&](std::int64_t begin, std::int64_t end) {
                     std::vector<double> running(static_cast<std::size_t>(d));
                     for (std::int64_t b = begin; b < end; ++b) {
@@ -106,7 +106,8 @@ void add_slot_sums(const Tensor& query, const Choices& choices, std::int64_t exp
 
 // Gate sums and the counts of experts chosen together: each expert writes its own row.
 template <typename T>
-void add_expert_sums(const Routing& routing, const Choices& choices, std::int64_t experts, KeySums& sums) {
+void add_expert_sums(Context& ctx, const Routing& routing, const Choices& choices, std::int64_t experts,
+                     KeySums& sums) {
   const std::int64_t slots = choices.slots;
   const std::int32_t *offset = choices.offsets.data<std::int32_t>(), *token = choices.tokens.data<std::int32_t>();
   const std::int32_t* index = routing.indices.data<std::int32_t>();
@@ -125,7 +126,7 @@ void add_expert_sums(const Routing& routing, const Choices& choices, std::int64_
     T& sum = sums.gate_sums.data<T>()[e];
     sum = static_cast<T>(static_cast<double>(sum) + weight);
   };
-  parallel_chunks(experts, grain(experts, choices.positions * slots * slots),
+  parallel_chunks(*ctx.threads, experts, grain(experts, choices.positions * slots * slots),
                   [&](std::int64_t begin, std::int64_t end) {
                     for (std::int64_t e = begin; e < end; ++e) add_expert(e);
                   });
@@ -165,8 +166,8 @@ void add(Context& ctx, const Tensor& query, const Routing& routing, const Tensor
   const std::int64_t experts = sums.slot_counts.dim(0);
   const Choices choices = sort_choices(ctx, routing, targets, options, experts);
   sums.positions.data<std::int64_t>()[0] += choices.positions;
-  add_slot_sums<T>(query, choices, experts, sums);
-  add_expert_sums<T>(routing, choices, experts, sums);
+  add_slot_sums<T>(ctx, query, choices, experts, sums);
+  add_expert_sums<T>(ctx, routing, choices, experts, sums);
   if (sums.sample_priority) add_sample<T>(ctx, query, choices, options, sums);
 }
 

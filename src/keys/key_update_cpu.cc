@@ -68,7 +68,7 @@ class Update {
   // for.
   template <typename Body>
   void for_each_expert(std::int64_t work_each, Body&& body) {
-    parallel_chunks(experts_, std::max<std::int64_t>(1, kPieceWork / work_each),
+    parallel_chunks(*ctx_.threads, experts_, std::max<std::int64_t>(1, kPieceWork / work_each),
                     [&](std::int64_t begin, std::int64_t end) {
                       for (std::int64_t e = begin; e < end; ++e) body(e);
                     });

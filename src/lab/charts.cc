@@ -187,7 +187,7 @@ std::size_t snapshots_of_a_map(int experts) {
   return std::clamp<std::size_t>(most_key_points / static_cast<std::size_t>(experts), 2, 12);
 }
 
-Chart key_map(const RunGroup& group, const std::vector<KeySnapshot>& snapshots) {
+Chart key_map(Threads& threads, const RunGroup& group, const std::vector<KeySnapshot>& snapshots) {
   const KeySnapshot& last = snapshots.back();
   // One plane for all saved positions, so that a key's way can be followed in it.
   Points pooled;
@@ -196,7 +196,7 @@ Chart key_map(const RunGroup& group, const std::vector<KeySnapshot>& snapshots) 
     pooled.count += snapshot.experts;
     pooled.values.insert(pooled.values.end(), snapshot.keys.begin(), snapshot.keys.end());
   }
-  const Plane plane = principal_plane(pooled);
+  const Plane plane = principal_plane(threads, pooled);
   const std::vector<Point2> places = project(pooled, plane);
   double sum = 0;
   for (const double u : last.usage) sum += u;

@@ -21,7 +21,7 @@ Chart usage_ranks(const RunGroup& group, const std::vector<std::vector<double>>&
 std::size_t snapshots_of_a_map(int experts);
 // Where the keys of the middle layer lie and where they came from, seen from the two directions in which they spread
 // most.
-Chart key_map(const RunGroup& group, const std::vector<KeySnapshot>& snapshots);
+Chart key_map(Threads& threads, const RunGroup& group, const std::vector<KeySnapshot>& snapshots);
 // The validation loss of several experiments over the epochs.
 Chart comparison_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups);
 // The final loss over real tokens of several experiments, a dot a run.

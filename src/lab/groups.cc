@@ -62,7 +62,7 @@ std::optional<double> final_headline(const RunHistory& run) {
   return run.last() == nullptr ? std::nullopt : std::optional(run.last()->headline);
 }
 
-std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<FoundRun>& runs) {
+std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<FoundRun>& runs, const Log& log) {
   std::vector<RunGroup> groups;
   for (const FoundRun& run : runs) {
     const std::string name = scaled_name(run.identity.recipe, run.identity.scale);
@@ -72,7 +72,7 @@ std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<Fou
       group = groups.end() - 1;
       read_recipe_files(index, *group);
     }
-    group->runs.push_back(read_history(run));
+    group->runs.push_back(read_history(run, log));
   }
   for (RunGroup& group : groups) {
     std::stable_sort(group.runs.begin(), group.runs.end(),

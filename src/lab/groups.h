@@ -45,6 +45,6 @@ std::optional<double> final_bits(const RunHistory& run);
 std::optional<double> final_headline(const RunHistory& run);
 
 // Groups in the order of the index; runs of no recipe of the index come last, by name.
-std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<FoundRun>& runs);
+std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<FoundRun>& runs, const Log& log);
 
 }  // namespace some::lab

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/log.h"
 #include "base/safetensors.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
@@ -20,7 +19,7 @@ namespace fs = std::filesystem;
 namespace {
 
 template <typename Use>
-void each_line(const std::string& path, const Use& use) {
+void each_line(const std::string& path, const Log& log, const Use& use) {
   if (!fs::exists(path)) return;
   std::istringstream lines(read_file(path));
   std::string line;
@@ -28,7 +27,7 @@ void each_line(const std::string& path, const Use& use) {
     try {
       use(nlohmann::json::parse(line));
     } catch (const nlohmann::json::exception& error) {
-      log_warning("{}:{}: left out of the report: {}", path, number, error.what());
+      log.warning("{}:{}: left out of the report: {}", path, number, error.what());
     }
   }
 }
@@ -148,7 +147,7 @@ std::optional<double> RunHistory::measured(const std::string& measure, int epoch
   return std::nullopt;
 }
 
-RunHistory read_history(const FoundRun& run) {
+RunHistory read_history(const FoundRun& run, const Log& log) {
   RunHistory history;
   history.found = run;
   history.recipe = read_run_recipe(run.folder);
@@ -157,7 +156,7 @@ RunHistory read_history(const FoundRun& run) {
   ModelConfig model = history.recipe.model;
   if (fs::exists(paths.tokenizer())) model.vocab = Tokenizer::load(paths.tokenizer()).vocab_size();
   history.parameters = count_parameters(model);
-  each_line(paths.metrics(), [&](const nlohmann::json& line) {
+  each_line(paths.metrics(), log, [&](const nlohmann::json& line) {
     const std::string kind = line.at("kind");
     if (kind == "train") {
       history.train.push_back(train_point(line));
@@ -168,7 +167,7 @@ RunHistory read_history(const FoundRun& run) {
     }
   });
   RunTiming& timing = history.timing;
-  each_line(paths.timing(), [&](const nlohmann::json& line) {
+  each_line(paths.timing(), log, [&](const nlohmann::json& line) {
     timing.seconds += line.at("seconds").get<double>();
     timing.tokens += line.at("real_tokens").get<double>();
     timing.slots += line.at("slots").get<double>();

@@ -66,7 +66,7 @@ struct RunHistory {
 };
 
 // Damaged or half-written lines are left out with a warning: a report can be made while a run is going on.
-RunHistory read_history(const FoundRun& run);
+RunHistory read_history(const FoundRun& run, const Log& log = {});
 
 struct KeySnapshot {
   std::int64_t step = 0;

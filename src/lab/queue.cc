@@ -6,7 +6,6 @@
 #include <new>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "data/source.h"
 #include "lab/scale.h"
 #include "train/run.h"
@@ -83,13 +82,13 @@ void check_same_settings(const PlannedRun& run) {
 
 // Lists and reports made later read it. Nothing of the run itself hangs on it: where it cannot be written (a full or
 // read-only disk), the queue goes on.
-void remember(const PlannedRun& run, const std::string& failure = "") {
+void remember(const PlannedRun& run, const Log& log, const std::string& failure = "") {
   try {
-    const auto known = find_run(run.folder);
+    const auto known = find_run(run.folder, log);
     if (known && known->stored && known->identity == run.identity && known->failure == failure) return;
     write_identity(run.folder, run.identity, failure);
   } catch (const std::exception& error) {
-    log_warning("{}: what the run is could not be noted: {}", run.folder, error.what());
+    log.warning("{}: what the run is could not be noted: {}", run.folder, error.what());
   }
 }
 
@@ -104,7 +103,7 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
     if (state != RunState::absent) check_same_settings(run);
     if (state == RunState::finished) {
       entry.outcome = Outcome::already_done;
-      remember(run);
+      remember(run, hooks.train.log);
       return entry;
     }
     const bool resumed = state == RunState::interrupted;
@@ -115,7 +114,7 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
     bool identified = false;
     // The folder exists from the first step on.
     train.step = [&](const TrainProgress& progress) {
-      if (!identified) remember(run);
+      if (!identified) remember(run, hooks.train.log);
       identified = true;
       if (hooks.train.step) hooks.train.step(progress);
     };
@@ -142,7 +141,7 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
     entry.message = error.what();
   }
   if (begun && entry.outcome == Outcome::failed && fs::exists(RunPaths{run.folder}.config()))
-    remember(run, entry.message);
+    remember(run, hooks.train.log, entry.message);
   entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return entry;
 }

@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 namespace {
 
 std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<std::string>& names,
-                                  const std::string& folder) {
-  const std::vector<FoundRun> all = find_runs(folder);
+                                  const std::string& folder, const Log& log) {
+  const std::vector<FoundRun> all = find_runs(folder, log);
   if (names.empty()) {
     if (all.empty())
       bad_input("there is no run in {}: 'some lab run NAME --runs {}' makes some, --runs names another folder", folder,
@@ -40,7 +40,7 @@ std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<st
       found = true;
     }
     if (found) continue;
-    if (const auto run = find_run(name)) {
+    if (const auto run = find_run(name, log)) {
       add(*run);
       continue;
     }
@@ -79,8 +79,8 @@ bool asked_for(const Series& series, const std::vector<std::string>& names) {
 }  // namespace
 
 Report make_report(const SeriesIndex& index, const std::vector<std::string>& names, const ReportOptions& options) {
-  const std::vector<FoundRun> runs = choose_runs(index, names, options.runs);
-  const std::vector<RunGroup> groups = group_runs(index, runs);
+  const std::vector<FoundRun> runs = choose_runs(index, names, options.runs, options.host.log);
+  const std::vector<RunGroup> groups = group_runs(index, runs, options.host.log);
   Document document("SoME lab report");
   document.paragraph(
       fmt::format("{} run{} of {} experiment{}: what was published, what came out here, and what to make of it.",
@@ -100,9 +100,9 @@ Report make_report(const SeriesIndex& index, const std::vector<std::string>& nam
     RunSamples samples;
     if (options.samples) {
       if (options.progress) options.progress("sample text: " + group.name);
-      samples = sample_run(group.first(), options.device);
+      samples = sample_run(group.first(), options.device, options.host);
     }
-    add_run(document, group, samples);
+    add_run(document, group, samples, *options.host.threads);
   }
   add_reasons(document);
   add_experiment_index(document, index, groups);

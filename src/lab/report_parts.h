@@ -30,7 +30,7 @@ void add_published_comparison(Document& document, const RunGroup& group);
 // Numbers of the whole run: parameters, experts used, time, speed.
 void add_size_and_speed(Document& document, const RunGroup& group);
 // One experiment in full.
-void add_run(Document& document, const RunGroup& group, const RunSamples& samples);
+void add_run(Document& document, const RunGroup& group, const RunSamples& samples, Threads& threads);
 // Known reasons for numbers that differ from the published ones.
 void add_reasons(Document& document);
 

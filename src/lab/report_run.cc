@@ -257,14 +257,14 @@ void add_samples(Document& document, const RunGroup& group, const RunSamples& sa
 }
 
 // Usage and keys; false when no positions were saved.
-bool add_key_charts(Document& document, const RunGroup& group) {
+bool add_key_charts(Document& document, const RunGroup& group, Threads& threads) {
   const RunHistory& run = group.first();
   const auto usage = read_last_usage(run.found.folder);
   if (run.middle >= usage.size()) return false;
   document.chart(usage_histogram(group, usage[run.middle]));
   document.chart(usage_ranks(group, usage));
   const auto snapshots = read_keys(run.found.folder, run.middle, snapshots_of_a_map(run.recipe.model.experts));
-  if (snapshots.size() > 1 && snapshots.back().experts > 2) document.chart(key_map(group, snapshots));
+  if (snapshots.size() > 1 && snapshots.back().experts > 2) document.chart(key_map(threads, group, snapshots));
   return true;
 }
 
@@ -276,7 +276,7 @@ std::string duration(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
-void add_run(Document& document, const RunGroup& group, const RunSamples& samples) {
+void add_run(Document& document, const RunGroup& group, const RunSamples& samples, Threads& threads) {
   const RunHistory& run = group.first();
   document.heading(3, group.id(), group.name);
   Text about;
@@ -307,7 +307,7 @@ void add_run(Document& document, const RunGroup& group, const RunSamples& sample
   if (!run.evaluations.empty() && !run.evaluations.front().layers.empty()) {
     document.chart(layer_chart(group, false));
     document.chart(layer_chart(group, true));
-    positions = add_key_charts(document, group);
+    positions = add_key_charts(document, group, threads);
   }
   document.end_side_by_side();
   if (!positions)

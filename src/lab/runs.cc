@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/log.h"
 #include "lab/scale.h"
 #include "train/run.h"
 
@@ -69,7 +68,7 @@ std::string FoundRun::state_text() const {
   return state == RunState::interrupted && !failure.empty() ? "failed" : name_of(state);
 }
 
-std::optional<FoundRun> find_run(const std::string& folder) {
+std::optional<FoundRun> find_run(const std::string& folder, const Log& log) {
   FoundRun run;
   run.folder = folder;
   while (run.folder.size() > 1 && run.folder.back() == '/') run.folder.pop_back();
@@ -86,23 +85,23 @@ std::optional<FoundRun> find_run(const std::string& folder) {
       run.failure = stored.value("failure", "");
       run.stored = true;
     } catch (const nlohmann::json::exception& error) {
-      log_warning("{}: {}; the folder's name is used instead", identity_file(run.folder), error.what());
+      log.warning("{}: {}; the folder's name is used instead", identity_file(run.folder), error.what());
     }
   }
   try {
     run.state = run_state(run.folder);
   } catch (const Error& error) {
-    log_warning("{}: its last checkpoint cannot be read: {}", run.folder, error.what());
+    log.warning("{}: its last checkpoint cannot be read: {}", run.folder, error.what());
     run.state = RunState::interrupted;
   }
   return run;
 }
 
-std::vector<FoundRun> find_runs(const std::string& folder) {
+std::vector<FoundRun> find_runs(const std::string& folder, const Log& log) {
   std::vector<FoundRun> runs;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (auto run = find_run(entry.path().string())) runs.push_back(std::move(*run));
+    if (auto run = find_run(entry.path().string(), log)) runs.push_back(std::move(*run));
   }
   std::sort(runs.begin(), runs.end(), [](const FoundRun& a, const FoundRun& b) { return a.name < b.name; });
   return runs;

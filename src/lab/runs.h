@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "base/rooms.h"
 
 namespace some::lab {
@@ -39,9 +40,9 @@ struct FoundRun {
 };
 
 // A folder that holds a run; nothing when it does not.
-std::optional<FoundRun> find_run(const std::string& folder);
+std::optional<FoundRun> find_run(const std::string& folder, const Log& log = {});
 // Every run in a folder of runs, by name; empty when there is no such folder.
-std::vector<FoundRun> find_runs(const std::string& folder);
+std::vector<FoundRun> find_runs(const std::string& folder, const Log& log = {});
 
 void write_identity(const std::string& folder, const LabIdentity& identity, const std::string& failure = "");
 

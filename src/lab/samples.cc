@@ -74,8 +74,8 @@ void trace(OpenedRun& run, const Generated& generated, RunSamples& samples) {
   }
 }
 
-RunSamples write_samples(const RunHistory& history, const std::string& device) {
-  OpenedRun run = open_run(history.found.folder, {"latest", device, ""});
+RunSamples write_samples(const RunHistory& history, const std::string& device, const Host& host) {
+  OpenedRun run = open_run(history.found.folder, {"latest", device, "", host});
   RunSamples samples;
   samples.step = run.step;
   GenerateOptions options;
@@ -93,7 +93,7 @@ RunSamples write_samples(const RunHistory& history, const std::string& device) {
 
 }  // namespace
 
-RunSamples sample_run(const RunHistory& run, const std::string& device) {
+RunSamples sample_run(const RunHistory& run, const std::string& device, const Host& host) {
   RunSamples samples;
   const auto checkpoints = list_checkpoints(run.found.folder);
   if (!run.recipe.model.causal) {
@@ -111,7 +111,7 @@ RunSamples sample_run(const RunHistory& run, const std::string& device) {
     samples.skipped = "none, since no checkpoint is in the run's folder";
     return samples;
   }
-  if (choose_device(device) == Device::cpu && run.parameters.total > most_parameters_on_a_cpu) {
+  if (choose_device(device).kind == DeviceKind::cpu && run.parameters.total > most_parameters_on_a_cpu) {
     samples.skipped = fmt::format(
         "left out, since opening {:.1f} billion parameters on a CPU takes long; make the report once with --device "
         "cuda, and it stays in the run folder",
@@ -119,7 +119,7 @@ RunSamples sample_run(const RunHistory& run, const std::string& device) {
     return samples;
   }
   try {
-    samples = write_samples(run, device);
+    samples = write_samples(run, device, host);
     write_file_atomic(kept, to_json(samples).dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   } catch (const Error& error) {
     samples.skipped = std::string("none: ") + error.what();

@@ -13,11 +13,11 @@ namespace {
 constexpr std::int64_t alignment = 64;
 
 template <typename T>
-void draw(const ParameterStore::Entry& entry, std::uint64_t seed, T* out) {
+void draw(Threads& threads, const ParameterStore::Entry& entry, std::uint64_t seed, T* out) {
   const RandomStream stream = random_stream(seed, entry.name);
   const std::int64_t n = entry.shape.elements();
   const T scale = static_cast<T>(entry.initial.scale);
-  parallel_chunks(n, 1 << 16, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(threads, n, 1 << 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       switch (entry.initial.kind) {
         case Initial::Kind::zero:
@@ -57,9 +57,9 @@ void ParameterStore::draw_initial_values(Context& ctx, std::uint64_t seed) {
   Tensor host = Tensor::zeros({size_}, ctx.master);
   for (const Entry& entry : entries_) {
     if (ctx.master == DType::f64)
-      draw(entry, seed, host.data<double>() + entry.offset);
+      draw(*ctx.threads, entry, seed, host.data<double>() + entry.offset);
     else
-      draw(entry, seed, host.data<float>() + entry.offset);
+      draw(*ctx.threads, entry, seed, host.data<float>() + entry.offset);
   }
   value.copy_from(host);
   refresh_compute(ctx);

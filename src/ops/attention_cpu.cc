@@ -137,13 +137,14 @@ void backward_sequence(const Span& span, const Heads<const T>& head, const Heads
 
 // Calls body(span, head) for every span and head.
 template <typename Body>
-void for_each_head(const std::vector<Span>& spans, int heads, Body&& body) {
-  parallel_for(static_cast<std::int64_t>(spans.size()) * heads,
+void for_each_head(Context& ctx, const std::vector<Span>& spans, int heads, Body&& body) {
+  parallel_for(*ctx.threads, static_cast<std::int64_t>(spans.size()) * heads,
                [&](std::int64_t i) { body(spans[static_cast<std::size_t>(i / heads)], i % heads); });
 }
 
 template <typename T>
-void cached(const Tensor& qkv, const Tensor& slots, const Tensor& positions, int heads, Tensor& cache, Tensor& out) {
+void cached(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& positions, int heads, Tensor& cache,
+            Tensor& out) {
   const std::int64_t rows = qkv.dim(0), d = qkv.dim(1) / 3, size = d / heads, capacity = cache.dim(1);
   const std::int32_t* slot = slots.data<std::int32_t>();
   const std::int32_t* position = positions.data<std::int32_t>();
@@ -157,7 +158,7 @@ void cached(const Tensor& qkv, const Tensor& slots, const Tensor& positions, int
     }
     std::copy_n(in + n * 3 * d + d, 2 * d, stored + (slot[n] * capacity + position[n]) * 2 * d);
   }
-  parallel_for(rows * heads, [&](std::int64_t i) {
+  parallel_for(*ctx.threads, rows * heads, [&](std::int64_t i) {
     const std::int64_t n = i / heads, head = i % heads, seen = position[n] + 1;
     const T* query = in + n * 3 * d + head * size;
     const T* key = stored + slot[n] * capacity * 2 * d + head * size;
@@ -180,7 +181,7 @@ void turn(Context& ctx, Tensor& qkv, const Tensor& positions, int heads, bool in
   const std::int64_t count = *std::max_element(position, position + rows) + 1;
   ArenaScope scope(*ctx.arena);
   T* table = ctx.scratch({count, pairs, 2}).template data<T>();
-  parallel_chunks(count, 16, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, count, 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t p = begin; p < end; ++p) {
       for (std::int64_t i = 0; i < pairs; ++i) {
         const double angle =
@@ -190,7 +191,7 @@ void turn(Context& ctx, Tensor& qkv, const Tensor& positions, int heads, bool in
       }
     }
   });
-  parallel_chunks(rows, 64, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, rows, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* angles = table + position[row] * pairs * 2;
       for (std::int64_t head = 0; head < 2 * heads; ++head) {  // queries, then keys
@@ -213,7 +214,7 @@ void attention_forward(Context& ctx, const Tensor& qkv, const Sequences& sequenc
   with_precision(ctx, [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t d = qkv.dim(1) / 3, tokens = qkv.dim(0);
-    for_each_head(cut_sequences(sequences, true), heads, [&](const Span& span, std::int64_t head) {
+    for_each_head(ctx, cut_sequences(sequences, true), heads, [&](const Span& span, std::int64_t head) {
       forward_block<T>(span, Heads<const T>(qkv.data<T>(), d, heads, head), causal, out.data<T>() + head * (d / heads),
                        d, lse.data<T>() + head * tokens);
     });
@@ -225,7 +226,7 @@ void attention_backward(Context& ctx, const Tensor& dout, const Tensor& qkv, con
   with_precision(ctx, [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t d = qkv.dim(1) / 3, tokens = qkv.dim(0);
-    for_each_head(cut_sequences(sequences, false), heads, [&](const Span& span, std::int64_t head) {
+    for_each_head(ctx, cut_sequences(sequences, false), heads, [&](const Span& span, std::int64_t head) {
       const std::int64_t column = head * (d / heads);
       backward_sequence<T>(span, Heads<const T>(qkv.data<T>(), d, heads, head),
                            Heads<T>(dqkv.data<T>(), d, heads, head), causal, out.data<T>() + column,
@@ -240,7 +241,7 @@ void rope(Context& ctx, Tensor& qkv, const Tensor& positions, int heads, bool in
 
 void attention_cached(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& positions, int heads,
                       Tensor& cache, Tensor& out) {
-  with_precision(ctx, [&](auto zero) { cached<decltype(zero)>(qkv, slots, positions, heads, cache, out); });
+  with_precision(ctx, [&](auto zero) { cached<decltype(zero)>(ctx, qkv, slots, positions, heads, cache, out); });
 }
 
 }  // namespace some::ops::cpu

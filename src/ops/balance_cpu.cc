@@ -24,7 +24,7 @@ std::int64_t count_positions(const Tensor* targets, std::int64_t rows) {
 }
 
 template <typename T>
-void balance(const Tensor& query, const Tensor& keys, const Tensor& temperature, const Tensor& indices,
+void balance(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, const Tensor& indices,
              const Tensor* targets, double coefficient, Tensor& dquery, Tensor& loss) {
   const std::int64_t rows = query.dim(0), d = query.dim(1), experts = keys.dim(0), k = indices.dim(1);
   const std::int64_t positions = count_positions(targets, rows);
@@ -44,7 +44,7 @@ void balance(const Tensor& query, const Tensor& keys, const Tensor& temperature,
   const T* queries = query.data<T>();
   T* gradient = dquery.data<T>();
   std::vector<double> sums(static_cast<std::size_t>((rows + row_grain - 1) / row_grain));
-  parallel_chunks(rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
     T* scores = thread_buffer<T>(0, (end - begin) * experts);
     gemm_serial(Product<T>{false, true, end - begin, experts, d, inverse, queries + begin * d, d, keys.data<T>(), d,
                            T(0), scores, experts});
@@ -70,7 +70,7 @@ void balance(const Tensor& query, const Tensor& keys, const Tensor& temperature,
 }
 
 template <typename T>
-void entropy_band(const Tensor& gates, const Tensor* targets, double low, double high, double coefficient,
+void entropy_band(Context& ctx, const Tensor& gates, const Tensor* targets, double low, double high, double coefficient,
                   Tensor& dgates, Tensor& loss) {
   const std::int64_t rows = gates.dim(0), k = gates.dim(1), positions = count_positions(targets, rows);
   if (positions == 0) return;
@@ -78,7 +78,7 @@ void entropy_band(const Tensor& gates, const Tensor* targets, double low, double
   // A gate may round to 0; g log g is 0 there, and the cut keeps its slope finite.
   const auto logarithm = [](T value) { return std::log(std::max(value, static_cast<T>(1e-30))); };
   std::vector<double> sums(static_cast<std::size_t>((rows + row_grain - 1) / row_grain));
-  parallel_chunks(rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
     double sum = 0;
     for (std::int64_t t = begin; t < end; ++t) {
       if (!takes_part(targets, t)) continue;
@@ -92,7 +92,7 @@ void entropy_band(const Tensor& gates, const Tensor* targets, double low, double
   const T slope = static_cast<T>(2.0 * coefficient * distance / static_cast<double>(positions));
   if (slope == T(0)) return;
   T* gradient = dgates.data<T>();
-  parallel_chunks(rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       if (!takes_part(targets, t)) continue;
       for (std::int64_t i = t * k; i < (t + 1) * k; ++i) gradient[i] -= slope * (logarithm(gate[i]) + T(1));
@@ -105,14 +105,14 @@ void entropy_band(const Tensor& gates, const Tensor* targets, double low, double
 void balance_loss(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature,
                   const Tensor& indices, const Tensor* targets, double coefficient, Tensor& dquery, Tensor& loss) {
   with_precision(ctx, [&](auto zero) {
-    balance<decltype(zero)>(query, keys, temperature, indices, targets, coefficient, dquery, loss);
+    balance<decltype(zero)>(ctx, query, keys, temperature, indices, targets, coefficient, dquery, loss);
   });
 }
 
 void entropy_band_loss(Context& ctx, const Tensor& gates, const Tensor* targets, double low, double high,
                        double coefficient, Tensor& dgates, Tensor& loss) {
   with_precision(
-      ctx, [&](auto zero) { entropy_band<decltype(zero)>(gates, targets, low, high, coefficient, dgates, loss); });
+      ctx, [&](auto zero) { entropy_band<decltype(zero)>(ctx, gates, targets, low, high, coefficient, dgates, loss); });
 }
 
 }  // namespace some::ops::cpu

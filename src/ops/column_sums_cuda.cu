@@ -181,8 +181,8 @@ __global__ void __launch_bounds__(threads) convert_to_bf16_kernel(const float* x
   store_elements<WIDTH>(y + i * WIDTH, values);
 }
 
-// Sums whose second stage waits. The room is small enough to stay in L2; when it is full, what waits is launched. There
-// is one stream, and so one of these.
+// Sums whose second stage waits. The room is small enough to stay in L2; when it is full, what waits is launched. Every
+// stream has its own.
 struct HeldSums {
   static constexpr int most = 64;
   static constexpr std::int64_t room_floats = std::int64_t{4} << 20;
@@ -191,6 +191,12 @@ struct HeldSums {
   std::int64_t used = 0;
   Sums<most> waiting;
   int count = 0, blocks = 0;
+  CudaState& state;
+
+  explicit HeldSums(CudaState& of) : state(of) {}
+  ~HeldSums() { some::cuda::release(state, room, room_floats * sizeof(float)); }
+  HeldSums(const HeldSums&) = delete;
+  HeldSums& operator=(const HeldSums&) = delete;
 
   bool owns(const float* partials) const {
     return room != nullptr && partials >= room && partials < room + room_floats;
@@ -212,15 +218,15 @@ struct HeldSums {
   }
 };
 
-HeldSums& held() {
-  static HeldSums sums;
-  return sums;
+HeldSums& held(Context& ctx) {
+  if (ctx.cuda->held_sums == nullptr) ctx.cuda->held_sums = std::make_shared<HeldSums>(*ctx.cuda);
+  return *static_cast<HeldSums*>(ctx.cuda->held_sums.get());
 }
 
 }  // namespace
 
 float* partial_room(Context& ctx, std::int64_t count) {
-  HeldSums& sums = held();
+  HeldSums& sums = held(ctx);
   const std::int64_t padded = (count + 3) / 4 * 4;
   if (!sums.holding || padded > HeldSums::room_floats) return floats(ctx.scratch({count}, DType::f32));
   if (sums.used + padded > HeldSums::room_floats) sums.launch(ctx);
@@ -239,7 +245,7 @@ void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t 
                 static_cast<int>(columns),
                 static_cast<int>(split < 0 ? columns : split),
                 grid_for(columns, warp_size)};
-  HeldSums& sums = held();
+  HeldSums& sums = held(ctx);
   if (!sums.owns(partials)) {
     add_partials_kernel<1><<<sum.blocks, threads, 0, ctx.cuda->stream>>>(Sums<1>{{sum}});
     SOME_CUDA_LAUNCHED();
@@ -254,24 +260,26 @@ void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t 
 }
 
 void hold_sums(Context& ctx) {
-  HeldSums& sums = held();
+  HeldSums& sums = held(ctx);
   if (sums.room == nullptr) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     SOME_CUDA_CHECK(cudaStreamIsCapturing(ctx.cuda->stream, &status));
     if (status != cudaStreamCaptureStatusNone) return;  // memory cannot be had now: nothing is held
-    SOME_CUDA_CHECK(cudaMalloc(&sums.room, HeldSums::room_floats * sizeof(float)));
+    sums.room = static_cast<float*>(some::cuda::allocate(*ctx.cuda, HeldSums::room_floats * sizeof(float)));
   }
   sums.holding = true;
 }
 
 void finish_sums(Context& ctx) {
-  held().launch(ctx);
-  held().holding = false;
+  HeldSums& sums = held(ctx);
+  sums.launch(ctx);
+  sums.holding = false;
 }
 
-void drop_sums(Context&) {
-  held().forget();
-  held().holding = false;
+void drop_sums(Context& ctx) {
+  HeldSums& sums = held(ctx);
+  sums.forget();
+  sums.holding = false;
 }
 
 namespace {

@@ -44,9 +44,9 @@ void same_shape(const Tensor& x, const Tensor& y) {
 
 // y[i] = body(i, y[i]) for every element
 template <typename T, typename Body>
-void for_each_element(const Tensor& y, Body&& body) {
+void for_each_element(Context& ctx, const Tensor& y, Body&& body) {
   T* target = y.data<T>();
-  parallel_chunks(y.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, y.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) target[i] = body(i, target[i]);
   });
@@ -54,7 +54,7 @@ void for_each_element(const Tensor& y, Body&& body) {
 
 }  // namespace
 
-void add_into(Context&, const Tensor& x, Tensor& y) {
+void add_into(Context& ctx, const Tensor& x, Tensor& y) {
   same_shape(x, y);
   with_type(x, [&](auto from) {
     with_type(y, [&](auto to) {
@@ -62,31 +62,32 @@ void add_into(Context&, const Tensor& x, Tensor& y) {
       using To = decltype(to);
       const From* source = x.data<From>();
       if constexpr (std::is_same_v<From, To> && !std::is_same_v<From, BFloat16>) {
-        for_each_element<To>(y, [=](std::int64_t i, To value) { return value + source[i]; });
+        for_each_element<To>(ctx, y, [=](std::int64_t i, To value) { return value + source[i]; });
       } else {
-        for_each_element<To>(y, [=](std::int64_t i, To value) { return write<To>(read(value) + read(source[i])); });
+        for_each_element<To>(ctx, y,
+                             [=](std::int64_t i, To value) { return write<To>(read(value) + read(source[i])); });
       }
     });
   });
 }
 
-void convert(Context&, const Tensor& x, Tensor& y) {
+void convert(Context& ctx, const Tensor& x, Tensor& y) {
   same_shape(x, y);
   with_type(x, [&](auto from) {
     with_type(y, [&](auto to) {
       using From = decltype(from);
       using To = decltype(to);
       const From* source = x.data<From>();
-      for_each_element<To>(y, [=](std::int64_t i, To) { return write<To>(read(source[i])); });
+      for_each_element<To>(ctx, y, [=](std::int64_t i, To) { return write<To>(read(source[i])); });
     });
   });
 }
 
-void fill(Context&, double value, Tensor& x) {
+void fill(Context& ctx, double value, Tensor& x) {
   with_type(x, [&](auto zero) {
     using T = decltype(zero);
     const T wanted = write<T>(value);
-    for_each_element<T>(x, [=](std::int64_t, T) { return wanted; });
+    for_each_element<T>(ctx, x, [=](std::int64_t, T) { return wanted; });
   });
 }
 
@@ -95,7 +96,7 @@ void sum_all(Context& ctx, const Tensor& x, Tensor& out) {
     using T = decltype(zero);
     const T* source = x.data<T>();
     std::vector<double> sums(static_cast<std::size_t>((x.elements() + grain - 1) / grain));
-    parallel_chunks(x.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_chunks(*ctx.threads, x.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
       double sum = 0;
 #pragma omp simd reduction(+ : sum)
       for (std::int64_t i = begin; i < end; ++i) sum += static_cast<double>(source[i]);
@@ -105,14 +106,14 @@ void sum_all(Context& ctx, const Tensor& x, Tensor& out) {
   });
 }
 
-void gather_rows(Context&, const Tensor& x, const Tensor& rows, Tensor& y) {
+void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, Tensor& y) {
   const std::int64_t count = rows.elements(), height = x.dim(0);
   const std::size_t row_bytes = height > 0 ? x.bytes() / static_cast<std::size_t>(height) : 0;
   const std::int32_t* row = rows.data<std::int32_t>();
   const char* source = static_cast<const char*>(x.raw());
   char* target = static_cast<char*>(y.raw());
   if (x.dtype() != y.dtype()) failed("rows of {} cannot be gathered into {}", name_of(x.dtype()), name_of(y.dtype()));
-  parallel_chunks(count, 64, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, count, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       if (row[i] < 0 || row[i] >= height) failed("row {} of {} does not exist", row[i], x.shape().text());
       std::copy_n(source + static_cast<std::size_t>(row[i]) * row_bytes, row_bytes,
@@ -126,7 +127,7 @@ void exponential(Context& ctx, const Tensor& x, Tensor& y) {
   with_precision(ctx, [&](auto zero) {
     using T = decltype(zero);
     const T* source = x.data<T>();
-    for_each_element<T>(y, [=](std::int64_t i, T) { return std::exp(source[i]); });
+    for_each_element<T>(ctx, y, [=](std::int64_t i, T) { return std::exp(source[i]); });
   });
 }
 
@@ -137,7 +138,7 @@ void multiply_add(Context& ctx, const Tensor& a, const Tensor& b, Tensor& y) {
     using T = decltype(zero);
     const T* left = a.data<T>();
     const T* right = b.data<T>();
-    for_each_element<T>(y, [=](std::int64_t i, T value) { return value + left[i] * right[i]; });
+    for_each_element<T>(ctx, y, [=](std::int64_t i, T value) { return value + left[i] * right[i]; });
   });
 }
 

@@ -18,8 +18,8 @@ void check_tokens(const std::int32_t* tokens, std::int64_t count, std::int64_t v
 
 // PE[p, 2i] = sin(p * 10000^(-2i/d)), PE[p, 2i+1] = cos(the same) (spec 2)
 template <typename T>
-void fill_positions(T* table, std::int64_t count, std::int64_t d) {
-  parallel_chunks(count, 16, [&](std::int64_t begin, std::int64_t end) {
+void fill_positions(Context& ctx, T* table, std::int64_t count, std::int64_t d) {
+  parallel_chunks(*ctx.threads, count, 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = 0; i < d; i += 2) {
       const double rate = std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(d));
       for (std::int64_t p = begin; p < end; ++p) {
@@ -46,9 +46,9 @@ void forward(Context& ctx, const Tensor& tokens, const Tensor& positions, const 
   if (sinusoidal) {
     const std::int64_t longest = *std::max_element(position, position + count) + 1;
     encoding = ctx.scratch({longest, d}).template data<T>();
-    fill_positions(encoding, longest, d);
+    fill_positions(ctx, encoding, longest, d);
   }
-  parallel_chunks(count, 64, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, count, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       const T* row = table + token[t] * d;
       T* target = result + t * d;
@@ -60,14 +60,14 @@ void forward(Context& ctx, const Tensor& tokens, const Tensor& positions, const 
 
 // Cut by columns: each piece walks through all tokens in order, so no two pieces meet in a sum.
 template <typename T>
-void backward(const Tensor& tokens, const Tensor& dout, const Param& embed) {
+void backward(Context& ctx, const Tensor& tokens, const Tensor& dout, const Param& embed) {
   const std::int64_t count = tokens.elements(), d = embed.value.dim(1);
   const std::int32_t* token = tokens.data<std::int32_t>();
   check_tokens(token, count, embed.value.dim(0));
   const T* gradient = dout.data<T>();
   T* target = embed.grad.data<T>();
   const T scale = static_cast<T>(std::sqrt(static_cast<double>(d)));
-  parallel_chunks(d, 64, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, d, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = 0; t < count; ++t) {
       add_scaled(scale, gradient + t * d + begin, target + token[t] * d + begin, end - begin);
     }
@@ -83,7 +83,7 @@ void embed_forward(Context& ctx, const Tensor& tokens, const Tensor& positions, 
 
 void embed_backward(Context& ctx, const Tensor& tokens, const Tensor& dout, const Param& embed) {
   if (!embed.grad) return;
-  with_precision(ctx, [&](auto zero) { backward<decltype(zero)>(tokens, dout, embed); });
+  with_precision(ctx, [&](auto zero) { backward<decltype(zero)>(ctx, tokens, dout, embed); });
 }
 
 }  // namespace some::ops::cpu

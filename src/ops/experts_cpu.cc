@@ -30,9 +30,9 @@ std::vector<Block> make_blocks(const DispatchPlan& plan) {
 }
 
 template <typename Body>
-void for_each_block(const DispatchPlan& plan, Body&& body) {
+void for_each_block(Context& ctx, const DispatchPlan& plan, Body&& body) {
   const std::vector<Block> blocks = make_blocks(plan);
-  parallel_for(static_cast<std::int64_t>(blocks.size()),
+  parallel_for(*ctx.threads, static_cast<std::int64_t>(blocks.size()),
                [&](std::int64_t i) { body(blocks[static_cast<std::size_t>(i)]); });
 }
 
@@ -55,7 +55,7 @@ void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const 
   T* result = y.data<T>();
   ArenaScope scope(*ctx.arena);
   T* answers = weights.w2 ? ctx.scratch({tokens * k, d}).template data<T>() : nullptr;  // of each choice, in plan order
-  for_each_block(plan, [&](const Block& block) {
+  for_each_block(ctx, plan, [&](const Block& block) {
     const std::int64_t rows = block.end - block.begin;
     T* input = thread_buffer<T>(0, rows * d);
     gather(x.data<T>(), d, order, k, block, input);
@@ -69,7 +69,7 @@ void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const 
                            T(0), answers + block.begin * d, d});
   });
   // Each token adds up its own experts, best first: no two pieces of work meet in a sum.
-  parallel_chunks(tokens, 32, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t width = answers != nullptr ? d : f;
     T* features = thread_buffer<T>(0, f);
     for (std::int64_t t = begin; t < end; ++t) {
@@ -120,7 +120,7 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeigh
   T* activations = w2_learns ? ctx.scratch({choices, f}).template data<T>() : nullptr;
   T* answers = w2_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
   T* inputs = w1_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
-  for_each_block(plan, [&](const Block& block) {
+  for_each_block(ctx, plan, [&](const Block& block) {
     const std::int64_t rows = block.end - block.begin;
     T* gradient = thread_buffer<T>(1, rows * f);
     if (weights.w2) {
@@ -143,7 +143,7 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeigh
     if (w1_learns) gather(x.data<T>(), d, order, k, block, inputs + block.begin * d);
   });
   T* input_gradient = dx.data<T>();
-  parallel_chunks(tokens, 32, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       for (std::int64_t i = t * k; i < (t + 1) * k; ++i)
         add_scaled(T(1), shares + place[i] * d, input_gradient + t * d, d);
@@ -163,7 +163,7 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeigh
                           grads->w2.data<T>() + e * d * f, f});
     }
   }
-  gemm_batch(products);
+  gemm_batch(*ctx.threads, products);
 }
 
 }  // namespace
@@ -214,7 +214,7 @@ void lora_merge(Context& ctx, const Tensor& frozen, const Tensor& a, const Tenso
     const std::int64_t experts = frozen.dim(0), out = frozen.dim(1), in = frozen.dim(2), rank = a.dim(1);
     constexpr std::int64_t rows = 256;
     const std::int64_t parts = (out + rows - 1) / rows;
-    parallel_for(experts * parts, [&](std::int64_t piece) {
+    parallel_for(*ctx.threads, experts * parts, [&](std::int64_t piece) {
       const std::int64_t e = piece / parts, begin = piece % parts * rows, count = std::min(rows, out - begin);
       T* target = effective.data<T>() + (e * out + begin) * in;
       std::copy_n(frozen.data<T>() + (e * out + begin) * in, count * in, target);
@@ -240,7 +240,7 @@ void lora_project(Context& ctx, const Tensor& dw, const Param& a, const Param& b
                             b.grad.data<T>() + e * out * rank, rank});
       }
     }
-    gemm_batch(products);
+    gemm_batch(*ctx.threads, products);
   });
 }
 

@@ -4,7 +4,6 @@
 #include "ops/gemm_cpu.h"
 
 #include <dlfcn.h>
-#include <omp.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -19,10 +18,14 @@ using Sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, floa
 
 struct Onednn {
   Sgemm sgemm = nullptr;
+  // Of the OpenMP library that it computes with, where it does: the number of threads for calls by this thread.
+  int (*get_threads)() = nullptr;
+  void (*set_threads)(int) = nullptr;
   std::string description;
 };
 
-// oneDNN is opened at run time so that a program built here also runs where it is not installed.
+// oneDNN is opened at run time so that a program built here also runs where it is not installed: by the first who needs
+// it, for the whole process, since a library cannot be opened twice. What is found does not change any more.
 const Onednn& onednn() {
   static const Onednn library = [] {
     Onednn result;
@@ -33,6 +36,8 @@ const Onednn& onednn() {
       if (handle == nullptr) continue;
       result.sgemm = reinterpret_cast<Sgemm>(dlsym(handle, "dnnl_sgemm"));
       if (result.sgemm != nullptr) {
+        result.get_threads = reinterpret_cast<int (*)()>(dlsym(handle, "omp_get_max_threads"));
+        result.set_threads = reinterpret_cast<void (*)(int)>(dlsym(handle, "omp_set_num_threads"));
         result.description = std::string("oneDNN (") + name + ")";
         return result;
       }
@@ -43,7 +48,26 @@ const Onednn& onednn() {
   return library;
 }
 
-void call_onednn(const Product<float>& p) {
+// While it lives, oneDNN called by this thread uses so many threads of its own. What the thread had is put back: it may
+// be someone else's, with other work for OpenMP.
+class OnednnThreads {
+ public:
+  explicit OnednnThreads(int count) : before_(onednn().set_threads != nullptr ? onednn().get_threads() : count) {
+    if (before_ != count) onednn().set_threads(count);
+    count_ = count;
+  }
+  ~OnednnThreads() {
+    if (before_ != count_) onednn().set_threads(before_);
+  }
+  OnednnThreads(const OnednnThreads&) = delete;
+  OnednnThreads& operator=(const OnednnThreads&) = delete;
+
+ private:
+  int before_, count_;
+};
+
+void call_onednn(const Product<float>& p, int threads) {
+  const OnednnThreads used(threads);
   const int status = onednn().sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, p.alpha, p.a,
                                     p.lda, p.b, p.ldb, p.beta, p.c, p.ldc);
   if (status != 0) failed("oneDNN refused a product of {} x {} x {} (status {})", p.m, p.n, p.k, status);
@@ -81,13 +105,8 @@ template <>
 void gemm_serial(const Product<float>& product) {
   if (product.m == 0 || product.n == 0) return;
   if (product.k == 0 || onednn().sgemm == nullptr) return gemm_own(product);
-  // oneDNN must not start threads of its own, whatever thread this is: that would change how it cuts its sums.
-  thread_local bool alone = false;
-  if (!alone && !omp_in_parallel()) {
-    omp_set_num_threads(1);
-    alone = true;
-  }
-  call_onednn(product);
+  // With threads of its own oneDNN would cut its sums differently for different numbers of them.
+  call_onednn(product, 1);
 }
 
 template <>
@@ -118,7 +137,7 @@ std::vector<Tile> make_tiles(std::int64_t m, std::int64_t n, std::int64_t wanted
 }
 
 template <typename T>
-void gemm_batch(const std::vector<Product<T>>& products) {
+void gemm_batch(Threads& threads, const std::vector<Product<T>>& products) {
   if (products.empty()) return;
   const std::int64_t count = static_cast<std::int64_t>(products.size());
   std::vector<Product<T>> work;
@@ -127,21 +146,20 @@ void gemm_batch(const std::vector<Product<T>>& products) {
       work.push_back(part_of(product, tile));
     }
   }
-  parallel_for(static_cast<std::int64_t>(work.size()),
+  parallel_for(threads, static_cast<std::int64_t>(work.size()),
                [&](std::int64_t i) { gemm_serial(work[static_cast<std::size_t>(i)]); });
 }
 
 bool gemm_is_onednn() { return onednn().sgemm != nullptr; }
 std::string gemm_description() { return onednn().description; }
 
-double machine_gemm_rate(std::int64_t m, std::int64_t n, std::int64_t k, double seconds) {
+double machine_gemm_rate(Threads& threads, std::int64_t m, std::int64_t n, std::int64_t k, double seconds) {
   std::vector<float> a(static_cast<std::size_t>(m * k), 0.5f), b(static_cast<std::size_t>(k * n), 0.25f);
   std::vector<float> c(static_cast<std::size_t>(m * n));
   const Product<float> product{false, false, m, n, k, 1.0f, a.data(), k, b.data(), n, 0.0f, c.data(), n};
   const auto now = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   };
-  const int before = omp_get_max_threads();
   double best = 0, spent = 0;
   const auto run_all = [&](auto&& multiply) {
     multiply();  // the first call makes the kernel
@@ -154,19 +172,16 @@ double machine_gemm_rate(std::int64_t m, std::int64_t n, std::int64_t k, double 
     }
   };
   if (gemm_is_onednn()) {
-    const int wanted = threads();
-    omp_set_num_threads(wanted);
-    run_all([&] { call_onednn(product); });
-    omp_set_num_threads(before);
+    run_all([&] { call_onednn(product, threads.count()); });
   } else {
-    run_all([&] { gemm(product); });
+    run_all([&] { gemm(threads, product); });
   }
   return best;
 }
 
 template void gemm_own(const Product<float>&);
 template void gemm_own(const Product<double>&);
-template void gemm_batch(const std::vector<Product<float>>&);
-template void gemm_batch(const std::vector<Product<double>>&);
+template void gemm_batch(Threads& threads, const std::vector<Product<float>>&);
+template void gemm_batch(Threads& threads, const std::vector<Product<double>>&);
 
 }  // namespace some::ops::cpu

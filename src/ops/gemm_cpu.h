@@ -61,9 +61,9 @@ Product<T> part_of(const Product<T>& product, const Tile& tile) {
 // The product on all threads; epilogue(tile) is called right after each tile, while it is in the cache.
 constexpr std::int64_t tiles_wanted = 8;
 template <typename T, typename Epilogue>
-void gemm_then(const Product<T>& product, Epilogue&& epilogue) {
+void gemm_then(Threads& threads, const Product<T>& product, Epilogue&& epilogue) {
   const std::vector<Tile> tiles = make_tiles(product.m, product.n, tiles_wanted);
-  parallel_for(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i) {
+  parallel_for(threads, static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i) {
     const Tile& tile = tiles[static_cast<std::size_t>(i)];
     gemm_serial(part_of(product, tile));
     epilogue(tile);
@@ -71,26 +71,26 @@ void gemm_then(const Product<T>& product, Epilogue&& epilogue) {
 }
 
 template <typename T>
-void gemm(const Product<T>& product) {
-  gemm_then(product, [](const Tile&) {});
+void gemm(Threads& threads, const Product<T>& product) {
+  gemm_then(threads, product, [](const Tile&) {});
 }
 
 template <typename T>
-void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* a,
-          std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
-  gemm(Product<T>{transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc});
+void gemm(Threads& threads, bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
+          const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
+  gemm(threads, Product<T>{transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc});
 }
 
 // Many products at once (one an expert): the tiles of all of them are one list of work, so that small experts do not
 // leave a thread idle.
 template <typename T>
-void gemm_batch(const std::vector<Product<T>>& products);
+void gemm_batch(Threads& threads, const std::vector<Product<T>>& products);
 
 bool gemm_is_onednn();           // whether float products go to oneDNN
 std::string gemm_description();  // for the user: which library, or why not
 
 // Multiplications and additions a second that this machine's oneDNN reaches in float at this size with its own
-// threading on threads() threads (our own kernel's rate where there is no oneDNN): the yardstick for everything else.
-double machine_gemm_rate(std::int64_t m, std::int64_t n, std::int64_t k, double seconds);
+// threading on as many threads (our own kernel's rate where there is no oneDNN): the yardstick for everything else.
+double machine_gemm_rate(Threads& threads, std::int64_t m, std::int64_t n, std::int64_t k, double seconds);
 
 }  // namespace some::ops::cpu

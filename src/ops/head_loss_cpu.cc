@@ -40,7 +40,8 @@ void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bi
   for (std::int64_t first = 0; first < tokens; first += rows_at_once) {
     const std::int64_t rows = std::min(rows_at_once, tokens - first);
     const T* states = h.data<T>() + first * d;
-    gemm_then(Product<T>{false, true, rows, vocabulary, d, T(1), states, d, w, d, T(0), logits, vocabulary},
+    gemm_then(*ctx.threads,
+              Product<T>{false, true, rows, vocabulary, d, T(1), states, d, w, d, T(0), logits, vocabulary},
               [&](const Tile& tile) {
                 if (b == nullptr) return;
                 for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
@@ -48,7 +49,7 @@ void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bi
                              tile.column_end - tile.column_begin);
                 }
               });
-    parallel_chunks(rows, 16, [&](std::int64_t begin, std::int64_t end) {
+    parallel_chunks(*ctx.threads, rows, 16, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const std::int32_t wanted = target[first + row];
         if (wanted >= vocabulary) failed("target {} is outside of the vocabulary of {}", wanted, vocabulary);
@@ -62,9 +63,11 @@ void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bi
       }
     });
     if (dh == nullptr) continue;
-    gemm(false, false, rows, d, vocabulary, T(1), logits, vocabulary, w, d, T(0), dh->data<T>() + first * d, d);
+    gemm(*ctx.threads, false, false, rows, d, vocabulary, T(1), logits, vocabulary, w, d, T(0),
+         dh->data<T>() + first * d, d);
     if (weight.grad) {
-      gemm(true, false, vocabulary, d, rows, T(1), logits, vocabulary, states, d, T(1), weight.grad.data<T>(), d);
+      gemm(*ctx.threads, true, false, vocabulary, d, rows, T(1), logits, vocabulary, states, d, T(1),
+           weight.grad.data<T>(), d);
     }
     if (bias && bias.grad) add_column_sums(ctx, logits, rows, vocabulary, bias.grad.data<T>());
   }

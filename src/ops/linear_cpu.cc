@@ -8,13 +8,13 @@ namespace {
 
 // y = x W^T + b, and finish(row, column_begin, column_end) for each row of a tile while it is in the cache.
 template <typename T, typename Finish>
-void affine(const Tensor& x, const Param& weight, const Param& bias, Tensor& y, Finish&& finish) {
+void affine(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& y, Finish&& finish) {
   const std::int64_t rows = x.dim(0), in = weight.compute.dim(1), out = weight.compute.dim(0);
   const T* b = bias ? bias.value.data<T>() : nullptr;
   T* result = y.data<T>();
   const Product<T> product{false, true, rows,   out, in, T(1), x.data<T>(), in, weight.compute.data<T>(),
                            in,    T(0), result, out};
-  gemm_then(product, [&](const Tile& tile) {
+  gemm_then(*ctx.threads, product, [&](const Tile& tile) {
     for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
       T* line = result + row * out;
       if (b != nullptr) {
@@ -32,11 +32,12 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weig
   const std::int64_t rows = x.dim(0), in = weight.compute.dim(1), out = weight.compute.dim(0);
   const T* gradient = dy.data<T>();
   if (weight.grad) {
-    gemm(true, false, out, in, rows, T(1), gradient, out, x.data<T>(), in, T(1), weight.grad.data<T>(), in);
+    gemm(*ctx.threads, true, false, out, in, rows, T(1), gradient, out, x.data<T>(), in, T(1), weight.grad.data<T>(),
+         in);
   }
   if (bias && bias.grad) add_column_sums(ctx, gradient, rows, out, bias.grad.data<T>());
   if (dx != nullptr) {
-    gemm(false, false, rows, in, out, T(1), gradient, out, weight.compute.data<T>(), in,
+    gemm(*ctx.threads, false, false, rows, in, out, T(1), gradient, out, weight.compute.data<T>(), in,
          into == Into::add ? T(1) : T(0), dx->data<T>(), in);
   }
 }
@@ -45,7 +46,7 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weig
 
 void linear_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& y) {
   with_precision(ctx, [&](auto zero) {
-    affine<decltype(zero)>(x, weight, bias, y, [](std::int64_t, std::int64_t, std::int64_t) {});
+    affine<decltype(zero)>(ctx, x, weight, bias, y, [](std::int64_t, std::int64_t, std::int64_t) {});
   });
 }
 
@@ -56,7 +57,7 @@ void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, con
     const std::int64_t out = pre.dim(1);
     const T* before = pre.data<T>();
     T* after = y.data<T>();
-    affine<T>(x, weight, bias, pre, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+    affine<T>(ctx, x, weight, bias, pre, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
       gelu(before + row * out + begin, after + row * out + begin, end - begin);
     });
   });
@@ -73,7 +74,7 @@ void linear_gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy, const Ten
     using T = decltype(zero);
     const T* before = pre.data<T>();
     T* gradient = dy.data<T>();
-    parallel_chunks(pre.elements(), 16384, [&](std::int64_t begin, std::int64_t end) {
+    parallel_chunks(*ctx.threads, pre.elements(), 16384, [&](std::int64_t begin, std::int64_t end) {
       gelu_gradient(before + begin, gradient + begin, end - begin);
     });
     backward<T>(ctx, dy, x, weight, bias, dx, into);

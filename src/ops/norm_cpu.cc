@@ -11,8 +11,8 @@ constexpr double epsilon = 1e-5;
 constexpr std::int64_t row_grain = 64;
 
 template <typename T>
-void forward(const Tensor& x, const Tensor* addend, const Param& weight, const Param& bias, Tensor& sum, Tensor& y,
-             Tensor& mean, Tensor& rstd) {
+void forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight, const Param& bias, Tensor& sum,
+             Tensor& y, Tensor& mean, Tensor& rstd) {
   const std::int64_t rows = x.dim(0), d = x.dim(1);
   const T* in = x.data<T>();
   const T* more = addend != nullptr ? addend->data<T>() : nullptr;
@@ -22,7 +22,7 @@ void forward(const Tensor& x, const Tensor* addend, const Param& weight, const P
   T* out = y.data<T>();
   T* means = mean.data<T>();
   T* rstds = rstd.data<T>();
-  parallel_chunks(rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* source = in + row * d;
       T* s = total + row * d;
@@ -65,7 +65,7 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& m
   ArenaScope scope(*ctx.arena);
   T* scale_sums = ctx.scratch({chunks, d}).template data<T>();
   T* shift_sums = ctx.scratch({chunks, d}).template data<T>();
-  parallel_chunks(rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
     T* dscale = scale_sums + begin / row_grain * d;
     T* dshift = shift_sums + begin / row_grain * d;
     for (std::int64_t i = 0; i < d; ++i) dscale[i] = dshift[i] = T(0);
@@ -94,15 +94,15 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& m
       if (twin != nullptr) std::copy_n(target, d, twin + row * d);
     }
   });
-  if (weight.grad) add_partials(scale_sums, chunks, d, weight.grad.data<T>());
-  if (bias.grad) add_partials(shift_sums, chunks, d, bias.grad.data<T>());
+  if (weight.grad) add_partials(ctx, scale_sums, chunks, d, weight.grad.data<T>());
+  if (bias.grad) add_partials(ctx, shift_sums, chunks, d, bias.grad.data<T>());
 }
 
 }  // namespace
 
 void add_norm_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight, const Param& bias,
                       Tensor& sum, Tensor& y, Tensor& mean, Tensor& rstd) {
-  with_precision(ctx, [&](auto zero) { forward<decltype(zero)>(x, addend, weight, bias, sum, y, mean, rstd); });
+  with_precision(ctx, [&](auto zero) { forward<decltype(zero)>(ctx, x, addend, weight, bias, sum, y, mean, rstd); });
 }
 
 void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tensor& mean, const Tensor& rstd,

@@ -22,11 +22,11 @@ double sum_of_squares(const T* x, std::int64_t n) {
 }
 
 template <typename T>
-void norm_of(const Tensor& grad, Tensor& norm) {
+void norm_of(Context& ctx, const Tensor& grad, Tensor& norm) {
   const std::int64_t count = grad.elements();
   const T* g = grad.data<T>();
   std::vector<double> sums(static_cast<std::size_t>((count + grain - 1) / grain));
-  parallel_chunks(count, grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, count, grain, [&](std::int64_t begin, std::int64_t end) {
     sums[static_cast<std::size_t>(begin / grain)] = sum_of_squares(g + begin, end - begin);
   });
   norm.data<T>()[0] = static_cast<T>(std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0)));
@@ -77,15 +77,15 @@ void adam_step(const AdamConstants<T>& with, std::int64_t n, const T* g, T* valu
 }
 
 template <typename T>
-void step_of(Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second, const Tensor& norm,
-             const AdamSettings& settings) {
+void step_of(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second,
+             const Tensor& norm, const AdamSettings& settings) {
   const AdamConstants<T> constants(settings, static_cast<double>(norm.data<T>()[0]));
   const T* g = grad.data<T>();
   T* v = value.data<T>();
   T* m1 = first.data<T>();
   T* m2 = second.data<T>();
   T* copy = compute && compute.raw() != value.raw() ? compute.data<T>() : nullptr;
-  parallel_chunks(value.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, value.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; i += adam_block) {
       adam_step(constants, std::min(adam_block, end - i), g + i, v + i, m1 + i, m2 + i);
     }
@@ -96,12 +96,13 @@ void step_of(Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, 
 }  // namespace
 
 void gradient_norm(Context& ctx, const Tensor& grad, Tensor& norm) {
-  with_precision(ctx, [&](auto zero) { norm_of<decltype(zero)>(grad, norm); });
+  with_precision(ctx, [&](auto zero) { norm_of<decltype(zero)>(ctx, grad, norm); });
 }
 
 void adamw_step(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second,
                 const Tensor& norm, const AdamSettings& settings) {
-  with_precision(ctx, [&](auto zero) { step_of<decltype(zero)>(value, compute, grad, first, second, norm, settings); });
+  with_precision(ctx,
+                 [&](auto zero) { step_of<decltype(zero)>(ctx, value, compute, grad, first, second, norm, settings); });
 }
 
 }  // namespace some::ops::cpu

@@ -16,7 +16,8 @@ constexpr double shortest = 1e-12;  // spec 3.2
 constexpr std::int64_t row_grain = 64;
 
 template <typename T>
-void make_queries(const Tensor& raw, const Tensor* previous, double ground, Tensor& query, Tensor& norms) {
+void make_queries(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
+                  Tensor& norms) {
   const std::int64_t rows = raw.dim(0), d = raw.dim(1);
   const T* in = raw.data<T>();
   const T* below = previous != nullptr && ground > 0 ? previous->data<T>() : nullptr;
@@ -28,7 +29,7 @@ void make_queries(const Tensor& raw, const Tensor* previous, double ground, Tens
     for (std::int64_t i = 0; i < d; ++i) row[i] *= inverse;
     return length;
   };
-  parallel_chunks(rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       T* q = out + row * d;
       std::copy_n(in + row * d, d, q);
@@ -45,8 +46,8 @@ void make_queries(const Tensor& raw, const Tensor* previous, double ground, Tens
 // u/|u| passes on (g - n (n.g)) / |u|, n = u/|u|; where the length was cut off at 1e-12 it was a constant. Without
 // grounding the outer step has length 1 and the same n: it then removes what the inner one removes anyway.
 template <typename T>
-void query_gradient(const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms, double ground,
-                    Tensor& draw, Tensor* dprevious) {
+void query_gradient(Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms,
+                    double ground, Tensor& draw, Tensor* dprevious) {
   const std::int64_t rows = raw.dim(0), d = raw.dim(1);
   const T* gradient = dquery.data<T>();
   const T* in = raw.data<T>();
@@ -59,7 +60,7 @@ void query_gradient(const Tensor& dquery, const Tensor& raw, const Tensor& query
     const T inverse = T(1) / length;
     for (std::int64_t i = 0; i < d; ++i) g[i] = (g[i] - along * direction[i]) * inverse;
   };
-  parallel_chunks(rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       T* g = result + row * d;
       if (g != gradient + row * d) std::copy_n(gradient + row * d, d, g);
@@ -106,7 +107,8 @@ void select_best(const T* scores, int experts, int k, std::int32_t* indices, T* 
 }
 
 template <typename T>
-void choose(const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given, Routing& routing) {
+void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given,
+            Routing& routing) {
   const std::int64_t rows = query.dim(0), d = query.dim(1), experts = keys.dim(0), k = routing.indices.dim(1);
   if (k > experts) failed("cannot choose {} of {} experts", k, experts);
   const T* queries = query.data<T>();
@@ -115,7 +117,7 @@ void choose(const Tensor& query, const Tensor& keys, const Tensor& temperature, 
   std::int32_t* indices = routing.indices.data<std::int32_t>();
   T* scores = routing.scores.data<T>();
   T* gates = routing.gates.data<T>();
-  parallel_chunks(rows, 256, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, rows, 256, [&](std::int64_t begin, std::int64_t end) {
     T* all = nullptr;
     if (!choice_given) {
       all = thread_buffer<T>(0, (end - begin) * experts);
@@ -139,8 +141,8 @@ void choose(const Tensor& query, const Tensor& keys, const Tensor& temperature, 
 
 // gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau and dtau = -sum_i ds_i s_i / tau.
 template <typename T>
-void route_gradient(const Tensor& dgates, const Routing& routing, const Tensor& keys, const Tensor& temperature,
-                    Tensor& dquery, Tensor* dtemperature) {
+void route_gradient(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
+                    const Tensor& temperature, Tensor& dquery, Tensor* dtemperature) {
   const std::int64_t rows = dgates.dim(0), k = dgates.dim(1), d = keys.dim(1);
   const T* gradient = dgates.data<T>();
   const T* gates = routing.gates.data<T>();
@@ -150,7 +152,7 @@ void route_gradient(const Tensor& dgates, const Routing& routing, const Tensor& 
   const T inverse = T(1) / temperature.data<T>()[0];
   T* result = dquery.data<T>();
   std::vector<double> sums(static_cast<std::size_t>((rows + row_grain - 1) / row_grain));
-  parallel_chunks(rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
     double sum = 0;
     for (std::int64_t row = begin; row < end; ++row) {
       T* target = result + row * d;
@@ -174,26 +176,26 @@ void route_gradient(const Tensor& dgates, const Routing& routing, const Tensor& 
 
 void query_forward(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
                    Tensor& norms) {
-  with_precision(ctx, [&](auto zero) { make_queries<decltype(zero)>(raw, previous, ground, query, norms); });
+  with_precision(ctx, [&](auto zero) { make_queries<decltype(zero)>(ctx, raw, previous, ground, query, norms); });
 }
 
 void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms,
                     double ground, Tensor& draw, Tensor* dprevious) {
   with_precision(
-      ctx, [&](auto zero) { query_gradient<decltype(zero)>(dquery, raw, query, norms, ground, draw, dprevious); });
+      ctx, [&](auto zero) { query_gradient<decltype(zero)>(ctx, dquery, raw, query, norms, ground, draw, dprevious); });
 }
 
 void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given,
                    Routing& routing) {
-  with_precision(ctx, [&](auto zero) { choose<decltype(zero)>(query, keys, temperature, choice_given, routing); });
+  with_precision(ctx, [&](auto zero) { choose<decltype(zero)>(ctx, query, keys, temperature, choice_given, routing); });
 }
 
-void random_choice(Context&, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
+void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
   const std::int32_t* token = tokens.data<std::int32_t>();
   const int k = static_cast<int>(indices.dim(1));
   if (k > experts) failed("cannot choose {} of {} experts", k, experts);
   std::int32_t* chosen = indices.data<std::int32_t>();
-  parallel_chunks(tokens.elements(), 256, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, tokens.elements(), 256, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) choose_experts(seed, layer, token[t], experts, k, chosen + t * k);
   });
 }
@@ -201,7 +203,7 @@ void random_choice(Context&, const Tensor& tokens, int experts, std::uint64_t se
 void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
                     const Tensor& temperature, Tensor& dquery, Tensor* dtemperature) {
   with_precision(ctx, [&](auto zero) {
-    route_gradient<decltype(zero)>(dgates, routing, keys, temperature, dquery, dtemperature);
+    route_gradient<decltype(zero)>(ctx, dgates, routing, keys, temperature, dquery, dtemperature);
   });
 }
 

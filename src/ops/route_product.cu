@@ -241,15 +241,7 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
   }
 }
 
-int most_shared() {
-  static const int bytes = [] {
-    int device = 0, most = 0;
-    SOME_CUDA_CHECK(cudaGetDevice(&device));
-    SOME_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    return most;
-  }();
-  return bytes - block_rows * static_cast<int>(sizeof(float));
-}
+int most_shared(const Context& ctx) { return ctx.cuda->most_shared - block_rows * static_cast<int>(sizeof(float)); }
 
 template <int ITEMS, int STAGES>
 void launch(Context& ctx, const Product& product) {
@@ -265,7 +257,7 @@ bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys,
   const std::int64_t d = keys.dim(1), experts = keys.dim(0);
   return ctx.compute == DType::bf16 && query.dim(0) >= fewest_rows && d % 4 == 0 && d <= most_columns &&
          experts <= most_experts && k <= warp_size && all_aligned16(query.raw(), keys.raw()) &&
-         shared_size(static_cast<int>(d), static_cast<int>(experts), 2) <= static_cast<std::size_t>(most_shared());
+         shared_size(static_cast<int>(d), static_cast<int>(experts), 2) <= static_cast<std::size_t>(most_shared(ctx));
 }
 
 void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature,
@@ -288,7 +280,7 @@ void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, co
                         ints(routing.indices),
                         floats(routing.scores),
                         floats(routing.gates)};
-  const bool four = shared_size(d, experts, 4) <= static_cast<std::size_t>(most_shared());
+  const bool four = shared_size(d, experts, 4) <= static_cast<std::size_t>(most_shared(ctx));
   if (experts <= 2 * warp_size)
     four ? launch<2, 4>(ctx, product) : launch<2, 2>(ctx, product);
   else if (experts <= 4 * warp_size)

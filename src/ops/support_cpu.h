@@ -38,8 +38,8 @@ T* thread_buffer(int slot, std::int64_t elements) {
 
 // target[c] += sum over chunks of partials[chunk * width + c], chunk by chunk in order.
 template <typename T>
-void add_partials(const T* partials, std::int64_t chunks, std::int64_t width, T* target) {
-  parallel_chunks(width, 256, [&](std::int64_t begin, std::int64_t end) {
+void add_partials(Context& ctx, const T* partials, std::int64_t chunks, std::int64_t width, T* target) {
+  parallel_chunks(*ctx.threads, width, 256, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       const T* source = partials + chunk * width;
 #pragma omp simd
@@ -55,7 +55,7 @@ void add_column_sums(Context& ctx, const T* x, std::int64_t rows, std::int64_t w
   const std::int64_t chunks = (rows + grain - 1) / grain;
   ArenaScope scope(*ctx.arena);
   T* partials = ctx.scratch({chunks, width}, dtype_of<T>()).template data<T>();
-  parallel_chunks(rows, grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, rows, grain, [&](std::int64_t begin, std::int64_t end) {
     T* sums = partials + begin / grain * width;
     for (std::int64_t c = 0; c < width; ++c) sums[c] = T(0);
     for (std::int64_t row = begin; row < end; ++row) {
@@ -64,7 +64,7 @@ void add_column_sums(Context& ctx, const T* x, std::int64_t rows, std::int64_t w
       for (std::int64_t c = 0; c < width; ++c) sums[c] += source[c];
     }
   });
-  add_partials(partials, chunks, width, target);
+  add_partials(ctx, partials, chunks, width, target);
 }
 
 }  // namespace some::ops::cpu

@@ -8,6 +8,7 @@
 #include "study/choices.h"
 #include "study/learner.h"
 #include "train/checkpoint.h"
+#include "train/json.h"
 
 namespace some::study {
 namespace fs = std::filesystem;
@@ -49,7 +50,8 @@ struct NewText {
 NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   if (options.data.empty()) bad_input("say what to adapt to: --data FILE, a folder, or builtin:DOMAIN");
   if (options.stories < 0) bad_input("--stories {}: say 0 (all of them) or more", options.stories);
-  const TokenData data = load_tokens(options.data, run.recipe.data, run.tokenizer, options.stories, run.paths.cache());
+  const TokenData data =
+      load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, options.stories, run.paths.cache());
   const auto seq_len = static_cast<std::size_t>(run.recipe.model.seq_len);
   if (seq_len < 2)
     bad_input("this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a stream");
@@ -258,7 +260,7 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
   const TokenData original = study_text(run, "", 0).data, held_out = data_of(text.held_out);
   std::int64_t total = 0;
   for (const Piece& piece : text.stream) total += static_cast<std::int64_t>(piece.ids.size()) - 1;
-  EvaluateOptions how = evaluate_options(run);
+  EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
   how.stories = options.eval_stories;
   const auto tell = [&](const char* what, std::int64_t done) {
     if (options.progress) options.progress(what, done, total);
@@ -295,7 +297,8 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
   }
   nlohmann::json layers = nlohmann::json::array();
   for (const Layer& layer : model.layers())
-    layers.push_back({{"layer", layer.index}, {"usage_before", usage_measures(read_vector(layer.keys.usage))}});
+    layers.push_back(
+        {{"layer", layer.index}, {"usage_before", to_json(usage_measures(read_vector(layer.keys.usage)))}});
   std::int64_t updates = 0, positions_saved = 0;
   {
     KeyLearner learner(model, settings, run.step);
@@ -317,7 +320,7 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
     nlohmann::json& one = layers[static_cast<std::size_t>(layer.index)];
     const KeySnapshot::Distance moved = start.distance(model, layer.index);
     one["key_moved"] = {{"mean", moved.mean}, {"max", moved.most}};
-    one["usage_after"] = usage_measures(read_vector(layer.keys.usage));
+    one["usage_after"] = to_json(usage_measures(read_vector(layer.keys.usage)));
     const std::vector<double> counts = read_vector(layer.keys.counts);
     one["births"] = counts[0];
     one["deaths"] = counts[1];

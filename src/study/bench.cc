@@ -23,10 +23,10 @@ using Clock = std::chrono::steady_clock;
 // Seconds of `work`, waited for.
 template <typename Work>
 double timed(Context& ctx, Work&& work) {
-  if (ctx.device == Device::cuda) some::cuda::synchronize();
+  device_synchronize(ctx.device);
   const auto start = Clock::now();
   work();
-  if (ctx.device == Device::cuda) some::cuda::synchronize();
+  device_synchronize(ctx.device);
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -71,11 +71,11 @@ Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::
 BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
                         const std::function<void(int, int)>& progress) {
   if (options.steps < 1) bad_input("--steps {}: say at least 1", options.steps);
-  std::shared_ptr<Context> shared = recipe_context(recipe.train);
+  std::shared_ptr<Context> shared = recipe_context(recipe.train, make_host(recipe.train.threads));
   Context& ctx = *shared;
   BenchResult out;
-  out.device = ctx.device == Device::cuda ? some::cuda::device_name() : "cpu";
-  out.matrix_library = ctx.device == Device::cuda ? "cuBLASLt" : ops::cpu::gemm_description();
+  out.device = ctx.device.is_cuda() ? some::cuda::device_name(ctx.device) : "cpu";
+  out.matrix_library = ctx.device.is_cuda() ? "cuBLASLt" : ops::cpu::gemm_description();
   const double rate_before = measure_matrix_rate(ctx);
 
   Model model(shared, recipe.model, true);
@@ -101,7 +101,7 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   const int all = options.warmup + options.steps;
   std::vector<double> seconds;
   // On a GPU steps overlap with the host's preparation of the next, as in training: groups of steps are timed.
-  const int group = ctx.device == Device::cuda ? 4 : 1;
+  const int group = ctx.device.is_cuda() ? 4 : 1;
   for (int i = 0; i < all; i += group) {
     const double one = timed(ctx,
                              [&] {
@@ -123,8 +123,8 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   out.operations_per_second = operations / out.step_seconds;
   out.share_of_matrix_rate = out.operations_per_second / out.matrix_rate;
   out.predicted_bytes = estimate_memory(recipe.model, tokens, ctx.compute == DType::bf16, true).total();
-  if (ctx.device == Device::cuda) {
-    out.memory_bytes = static_cast<double>(some::cuda::memory_peak());
+  if (ctx.device.is_cuda()) {
+    out.memory_bytes = static_cast<double>(some::cuda::memory_peak(ctx.device));
   } else {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);

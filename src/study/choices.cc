@@ -10,10 +10,10 @@ StudyText study_text(const OpenedRun& run, const std::string& source, std::int64
   DataConfig config = run.recipe.data;
   if (source.empty()) {
     config.tokenizer = run.paths.tokenizer();
-    out.data = load_corpora(config, run.recipe.seed, run.paths.cache(), {}).valid;
+    out.data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).valid;
     out.source = "the run's validation stories";
   } else {
-    out.data = load_tokens(source, config, run.tokenizer, stories, run.paths.cache());
+    out.data = load_tokens(*run.ctx, source, config, run.tokenizer, stories, run.paths.cache());
     out.source = source;
   }
   out.stories = stories > 0 ? std::min(stories, out.data.stories()) : out.data.stories();
@@ -29,16 +29,6 @@ void require_experts(const OpenedRun& run, const std::string& what) {
 void require_layer(const ModelConfig& config, int layer) {
   if (layer < 0 || layer >= config.layers)
     bad_input("there is no layer {}: this run has layers 0 to {}", layer, config.layers - 1);
-}
-
-EvaluateOptions evaluate_options(const OpenedRun& run) {
-  EvaluateOptions options;
-  options.rows = run.recipe.train.batch;
-  options.count_pads = run.recipe.data.count_pads;
-  options.pad_id = run.tokenizer.pad_id();
-  options.eos_id = run.tokenizer.eos_id();
-  options.average_batches = run.recipe.train.eval_average == "batches";
-  return options;
 }
 
 Choices collect_choices(Model& model, const TokenData& data, const CollectOptions& options) {

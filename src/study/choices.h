@@ -23,8 +23,6 @@ StudyText study_text(const OpenedRun& run, const std::string& source, std::int64
 void require_experts(const OpenedRun& run, const std::string& what);
 // bad_input unless the model has this layer.
 void require_layer(const ModelConfig& config, int layer);
-// How a run's validation data are evaluated, as in training.
-EvaluateOptions evaluate_options(const OpenedRun& run);
 
 struct LayerFirings {
   std::vector<std::int32_t> experts;  // [positions * k], best first

@@ -122,17 +122,20 @@ nlohmann::json Study::layer_report(int layer) {
   const LayerFirings& firings = choices.layers[static_cast<std::size_t>(layer)];
   const int experts = run.recipe.model.experts, k = choices.top_k, vocab = static_cast<int>(run.tokenizer.vocab_size());
   LabelTestOptions how{options.shuffles, options.seed, options.least_count, false};
-  const LabelTest by_token = test_labels(labelled(choices, firings, experts, choices.tokens, vocab), how);
-  const LabelTest by_next = test_labels(labelled(choices, firings, experts, choices.next, vocab), how);
+  const LabelTest by_token =
+      test_labels(*run.ctx->threads, labelled(choices, firings, experts, choices.tokens, vocab), how);
+  const LabelTest by_next =
+      test_labels(*run.ctx->threads, labelled(choices, firings, experts, choices.next, vocab), how);
   how.affinities = true;
   std::vector<std::int32_t> class_labels;
   for (const WordClass one : classes) class_labels.push_back(static_cast<std::int32_t>(one));
-  const LabelTest by_class = test_labels(labelled(choices, firings, experts, class_labels, word_classes), how);
+  const LabelTest by_class =
+      test_labels(*run.ctx->threads, labelled(choices, firings, experts, class_labels, word_classes), how);
 
   LabelledChoices typed = labelled(choices, firings, experts, type_class, word_classes);
   typed.type = choices.tokens;
   how.shuffle_types = true;
-  const LabelTest by_type = test_labels(typed, how);
+  const LabelTest by_type = test_labels(*run.ctx->threads, typed, how);
 
   nlohmann::json out{{"layer", layer},
                      {"middle", layer == run.recipe.model.layers / 2},

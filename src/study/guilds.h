@@ -59,7 +59,7 @@ struct LabelTestOptions {
   // noun is more than chance by position; only an expert that brings nouns together is more than chance by type.
   bool shuffle_types = false;
 };
-LabelTest test_labels(const LabelledChoices& choices, const LabelTestOptions& options);
+LabelTest test_labels(Threads& threads, const LabelledChoices& choices, const LabelTestOptions& options);
 
 struct GuildOptions {
   int layer = -1;    // -1: all

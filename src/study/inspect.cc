@@ -11,6 +11,7 @@
 #include "study/pictures.h"
 #include "study/svg.h"
 #include "train/checkpoint.h"
+#include "train/json.h"
 
 namespace some::study {
 namespace fs = std::filesystem;
@@ -144,7 +145,7 @@ class Drawer {
 
   void draw_maps(const Layer& layer, const Points& keys, const std::vector<double>& usage, const UsageScale& scale,
                  const std::string& prefix, const std::string& where, nlohmann::json& report) {
-    const Plane plane = principal_plane(keys);
+    const Plane plane = principal_plane(*run_.ctx->threads, keys);
     KeyMap map;
     map.title = fmt::format("Layer {}: map of the keys by principal components", layer.index);
     map.subtitle = where;
@@ -175,7 +176,7 @@ class Drawer {
       for (const int e : picture.experts)
         chosen.values.insert(chosen.values.end(), keys.row(e), keys.row(e) + keys.dimensions);
       const TsneSettings settings = resolve(options_.tsne, chosen.count);
-      const TsneResult result = tsne(chosen, settings);
+      const TsneResult result = tsne(*run_.ctx->threads, chosen, settings);
       picture.points = result.points;
       picture.title = fmt::format("Layer {}: map of the keys by t-SNE", layer.index);
       picture.subtitle = where;
@@ -218,7 +219,7 @@ class Drawer {
       all.values.insert(all.values.end(), values.begin(), values.end());
       all.count += experts;
     }
-    const Plane plane = principal_plane(all);
+    const Plane plane = principal_plane(*run_.ctx->threads, all);
     const std::vector<Point2> places = project(all, plane);
     KeyMap map;
     map.title = fmt::format("Layer {}: how the keys moved", layer.index);
@@ -265,7 +266,7 @@ nlohmann::json inspect_run(OpenedRun& run, const InspectOptions& options) {
     if (error) bad_input("--out {}: the folder cannot be made: {}", options.out, error.message());
   }
   const StudyText text = study_text(run, options.data, options.stories);
-  EvaluateOptions how = evaluate_options(run);
+  EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
   how.stories = options.stories;
   const Evaluation evaluation = evaluate(*run.model, text.data, how);
   const std::vector<Snapshot> snapshots = load_snapshots(run);
@@ -277,8 +278,8 @@ nlohmann::json inspect_run(OpenedRun& run, const InspectOptions& options) {
   if (snapshots.size() > 1) report["moved_since_step"] = snapshots.front().step;
   report["evaluation"] = to_json(evaluation, how);
   report["evaluation"]["data"] = text.source;
-  nlohmann::json layers = layer_measures(*run.model, evaluation.layers,
-                                         snapshots.size() > 1 ? snapshots.front().keys : std::vector<Tensor>());
+  nlohmann::json layers = to_json(layer_measures(
+      *run.model, evaluation.layers, snapshots.size() > 1 ? snapshots.front().keys : std::vector<Tensor>()));
   report["layers"] = nlohmann::json::array();
   Drawer drawer(run, options, snapshots, evaluation);
   for (const Layer& layer : run.model->layers()) {

@@ -217,7 +217,7 @@ AgainstChance against_chance(double value, const std::vector<double>& shuffled) 
   return out;
 }
 
-LabelTest test_labels(const LabelledChoices& c, const LabelTestOptions& options) {
+LabelTest test_labels(Threads& threads, const LabelledChoices& c, const LabelTestOptions& options) {
   if (c.label.empty()) bad_input("there is no position to study: the text predicts no token");
   if (options.shuffles < 1) bad_input("--shuffles {}: say at least 1", options.shuffles);
   const Fixed fixed = prepare(c, options);
@@ -231,7 +231,7 @@ LabelTest test_labels(const LabelledChoices& c, const LabelTestOptions& options)
   const Grouping real_groups = group(c.label, c.labels);
   const Types types = options.shuffle_types ? find_types(c) : Types();
   std::vector<Scores> shuffled(static_cast<std::size_t>(options.shuffles));
-  parallel_for(options.shuffles, [&](std::int64_t round) {
+  parallel_for(threads, options.shuffles, [&](std::int64_t round) {
     const RandomStream stream = random_stream(options.seed, fmt::format("guilds.{}", round));
     shuffled[static_cast<std::size_t>(round)] =
         score(c, fixed, options,

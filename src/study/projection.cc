@@ -17,9 +17,9 @@ double dot(const double* a, const double* b, std::int64_t n) {
 }
 
 // Symmetric [n, n] times one vector.
-void multiply(const std::vector<double>& matrix, std::int64_t n, const std::vector<double>& in,
+void multiply(Threads& threads, const std::vector<double>& matrix, std::int64_t n, const std::vector<double>& in,
               std::vector<double>& out) {
-  parallel_chunks(n, 64, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(threads, n, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       out[static_cast<std::size_t>(i)] = dot(matrix.data() + i * n, in.data(), n);
   });
@@ -45,12 +45,12 @@ void orthonormalize(std::vector<std::vector<double>>& block, std::int64_t n) {
 
 // The largest eigenvectors of the small symmetric matrix of a block by Jacobi rotations; columns sorted by falling
 // eigenvalue.
-void rotate_to_eigenvectors(std::vector<std::vector<double>>& block, const std::vector<double>& matrix, std::int64_t n,
-                            std::vector<double>& eigenvalues) {
+void rotate_to_eigenvectors(Threads& threads, std::vector<std::vector<double>>& block,
+                            const std::vector<double>& matrix, std::int64_t n, std::vector<double>& eigenvalues) {
   const std::size_t size = block.size();
   std::vector<double> image(static_cast<std::size_t>(n)), small(size * size), vectors(size * size, 0.0);
   for (std::size_t j = 0; j < size; ++j) {
-    multiply(matrix, n, block[j], image);
+    multiply(threads, matrix, n, block[j], image);
     for (std::size_t i = 0; i < size; ++i) small[i * size + j] = dot(block[i].data(), image.data(), n);
     vectors[j * size + j] = 1;
   }
@@ -99,7 +99,7 @@ void rotate_to_eigenvectors(std::vector<std::vector<double>>& block, const std::
 
 }  // namespace
 
-Plane principal_plane(const Points& points) {
+Plane principal_plane(Threads& threads, const Points& points) {
   const std::int64_t n = points.count, d = points.dimensions;
   Plane plane;
   plane.mean.assign(static_cast<std::size_t>(d), 0.0);
@@ -116,7 +116,7 @@ Plane principal_plane(const Points& points) {
       columns[static_cast<std::size_t>(j * n + i)] = points.row(i)[j] - plane.mean[static_cast<std::size_t>(j)];
   }
   std::vector<double> covariance(static_cast<std::size_t>(d * d));
-  parallel_for(d, [&](std::int64_t i) {
+  parallel_for(threads, d, [&](std::int64_t i) {
     for (std::int64_t j = i; j < d; ++j) {
       covariance[static_cast<std::size_t>(i * d + j)] = covariance[static_cast<std::size_t>(j * d + i)] =
           dot(columns.data() + i * n, columns.data() + j * n, n);
@@ -142,12 +142,12 @@ Plane principal_plane(const Points& points) {
   for (int round = 0; round < 100; ++round) {
     for (int i = 0; i < 8; ++i) {
       for (auto& vector : block) {
-        multiply(covariance, d, vector, image);
+        multiply(threads, covariance, d, vector, image);
         vector = image;
       }
       orthonormalize(block, d);
     }
-    rotate_to_eigenvectors(block, covariance, d, eigenvalues);
+    rotate_to_eigenvectors(threads, block, covariance, d, eigenvalues);
     const std::size_t watched = std::min<std::size_t>(2, size);
     double change = 0;
     for (std::size_t i = 0; i < watched && !before.empty(); ++i)
@@ -194,7 +194,7 @@ TsneSettings resolve(const TsneSettings& settings, std::int64_t points) {
   return out;
 }
 
-TsneResult tsne(const Points& points, const TsneSettings& asked) {
+TsneResult tsne(Threads& threads, const Points& points, const TsneSettings& asked) {
   const std::int64_t n = points.count;
   if (n < tsne_least_points) failed("t-SNE of {} points: it needs at least {}", n, tsne_least_points);
   const TsneSettings settings = resolve(asked, n);
@@ -202,7 +202,7 @@ TsneResult tsne(const Points& points, const TsneSettings& asked) {
 
   // Joint probabilities: each point's neighbourhood has the wanted perplexity, then both directions are averaged.
   std::vector<double> conditional(static_cast<std::size_t>(n * n)), joint(static_cast<std::size_t>(n * n));
-  parallel_for(n, [&](std::int64_t i) {
+  parallel_for(threads, n, [&](std::int64_t i) {
     std::vector<double> square(static_cast<std::size_t>(n));
     double nearest = INFINITY;
     for (std::int64_t j = 0; j < n; ++j) {
@@ -255,7 +255,7 @@ TsneResult tsne(const Points& points, const TsneSettings& asked) {
   std::vector<double> row_sums(y.size());
   std::vector<double> kernel(static_cast<std::size_t>(n * n));
   const auto fill_kernel = [&] {
-    parallel_chunks(n, 16, [&](std::int64_t begin, std::int64_t end) {
+    parallel_chunks(threads, n, 16, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         double sum = 0;
         for (std::int64_t j = 0; j < n; ++j) {
@@ -280,7 +280,7 @@ TsneResult tsne(const Points& points, const TsneSettings& asked) {
     const bool early = iteration < settings.iterations / 4;
     const double exaggeration = early ? settings.exaggeration : 1.0, momentum = early ? 0.5 : 0.8;
     const double total = fill_kernel();
-    parallel_chunks(n, 16, [&](std::int64_t begin, std::int64_t end) {
+    parallel_chunks(threads, n, 16, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         Point2 sum;
         for (std::int64_t j = 0; j < n; ++j) {

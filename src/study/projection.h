@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/rooms.h"
+#include "base/threads.h"
 
 namespace some::study {
 
@@ -26,7 +27,7 @@ struct Point2 {
 };
 
 // The two directions in which the points differ most.
-Plane principal_plane(const Points& points);
+Plane principal_plane(Threads& threads, const Points& points);
 std::vector<Point2> project(const Points& points, const Plane& plane);
 
 struct TsneSettings {
@@ -46,6 +47,6 @@ struct TsneResult {
   double divergence = 0;  // Kullback-Leibler, nats: how much of the neighbourhoods the picture could not keep
 };
 constexpr std::int64_t tsne_least_points = 5;
-TsneResult tsne(const Points& points, const TsneSettings& settings);
+TsneResult tsne(Threads& threads, const Points& points, const TsneSettings& settings);
 
 }  // namespace some::study

@@ -6,16 +6,15 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <numbers>
 #include <string_view>
 
 #include "base/safetensors.h"
 #include "keys/measures.h"
 #include "model/model.h"
 #include "ops/elementwise.h"
-#include "ops/optimizer.h"
 #include "train/evaluate.h"
 #include "train/schedule.h"
+#include "train/step.h"
 
 namespace some::study {
 namespace fs = std::filesystem;
@@ -67,7 +66,7 @@ Tolerances tolerances(const VerifyOptions& options) {
     out = {1e-9, 1e-9, true, false};
   else if (options.precision == "bf16")
     out = {2e-2, 2e-2, false, true};
-  else if (options.device == "cuda")
+  else if (options.device.starts_with("cuda"))
     out = {1e-4, 2e-3, true, false};
   else
     out = {2e-5, 2e-3, true, false};
@@ -77,11 +76,6 @@ Tolerances tolerances(const VerifyOptions& options) {
 
 constexpr std::array<std::string_view, 4> anneal_shapes = {"none", "linear", "cosine",
                                                            "exponential"};  // as in AnnealShape
-
-// How far a fixture's steps have come, as training counts it.
-double progress_of(std::int64_t step, std::int64_t steps) {
-  return steps > 1 ? static_cast<double>(step) / static_cast<double>(steps - 1) : 0.0;
-}
 
 class Case {
  public:
@@ -95,8 +89,7 @@ class Case {
     report_.kind = kind->second;
     config_ = Json::parse(config->second, nullptr, false);
     if (!config_.is_object()) bad_input("{}: `config` in the header is not a JSON object", path);
-    const Device device = choose_device(options.device);
-    ctx_ = make_context(device, options.precision);
+    ctx_ = make_context(options.device, options.precision);
   }
 
   VerifyReport run() {
@@ -120,7 +113,7 @@ class Case {
   Tensor input(const std::string& name, DType type) const {
     const Tensor host = file_.load(name);
     const Tensor typed = host.dtype() == type ? host : host.to(type);
-    return ctx_->device == Device::cpu ? typed : typed.to(ctx_->device);
+    return ctx_->device.is_cpu() ? typed : typed.to(ctx_->device);
   }
   // The experts of a layer; those that learn are among the parameters.
   void set_library(Layer& layer, const std::string& prefix) const {
@@ -129,6 +122,7 @@ class Case {
     if (file_.has(prefix + "experts.w2")) layer.w2.compute = input(prefix + "experts.w2", ctx_->compute);
   }
   ModelConfig model_config() const;
+  TrainConfig train_config() const;
   void compare(const std::string& name, const std::vector<double>& got, double tolerance,
                const std::vector<bool>* rows = nullptr);
   void compare(const std::string& name, const Tensor& got, double tolerance, const std::vector<bool>* rows = nullptr) {
@@ -233,6 +227,20 @@ ModelConfig Case::model_config() const {
   return c;
 }
 
+TrainConfig Case::train_config() const {
+  TrainConfig train;
+  train.lr = get("lr", train.lr);
+  train.schedule = get<std::string>("schedule", "cosine") == "cosine" ? Schedule::cosine : Schedule::constant;
+  const auto betas = get("adam_betas", std::vector<double>{train.beta1, train.beta2});
+  if (betas.size() != 2) bad_input("{}: adam_betas has {} numbers where 2 are needed", report_.file, betas.size());
+  train.beta1 = betas[0];
+  train.beta2 = betas[1];
+  train.eps = get("adam_eps", train.eps);
+  train.weight_decay = get("weight_decay", train.weight_decay);
+  train.clip = get("clip", train.clip);
+  return train;
+}
+
 void Case::compare(const std::string& name, const std::vector<double>& got, double tolerance,
                    const std::vector<bool>* rows) {
   const Tensor expected_tensor = file_.load("expect." + name);
@@ -331,8 +339,7 @@ void Case::keys() {
   state.usage = input("usage", ctx.master);
   state.mass = input("mass", ctx.master);
   if (state.average) state.average.copy_from(state.keys);
-  KeySums sums =
-      make_key_sums(ctx, config.experts, config.top_k, config.query_size(), config.keys.respawn_threshold > 0);
+  KeySums sums = make_key_sums(ctx, config.experts, config.top_k, config.query_size(), config.keys.respawn_threshold > 0);
   const int steps = get("steps", 1);
   for (int i = 0; i < steps; ++i) {
     const std::string step = fmt::format("step.{}.", i);
@@ -344,7 +351,7 @@ void Case::keys() {
     add_key_sums(ctx, input(step + "queries", ctx.master), routing, nullptr, drawn, sums);
     UpdateOptions options;
     options.stream = random_stream(config.seed, fmt::format("phoenix.0.{}", i));
-    options.beta = config.keys.beta * config.keys.beta_anneal.at(progress_of(i, steps));
+    options.beta = config.keys.beta * config.keys.beta_anneal.at(scheduled_progress(i, steps));
     update_keys(ctx, state, sums, config.keys, options);
     compare(fmt::format("{}.keys", i), state.keys, tolerances_.values);
     compare(fmt::format("{}.usage", i), state.usage, tolerances_.values);
@@ -384,7 +391,10 @@ void Case::model() {
   const std::int64_t steps = all_tokens.dim(0), rows = all_tokens.dim(1), length = all_tokens.dim(2);
   const bool count_pads = get("count_pads", true);
   const int pad = get("pad_id", 1), eos = get("eos_id", 2);
-  const auto betas = get("adam_betas", std::vector<double>{0.9, 0.95});
+  // The step and the schedules are those of training.
+  const std::int64_t total = get<std::int64_t>("steps", steps);
+  const TrainConfig train = train_config();
+  TrainStep trained(model, train, count_pads);
   std::vector<double> losses, norms;
   for (std::int64_t step = 0; step < steps; ++step) {
     // The fixture's rows are padded; where padding is not counted the product's own way is to leave it out altogether.
@@ -414,8 +424,6 @@ void Case::model() {
       batch.longest =
           std::max<std::int64_t>(batch.longest, batch.offsets.back() - batch.offsets[batch.offsets.size() - 2]);
     }
-    ctx.arena->reset();
-    const DeviceBatch device_batch = upload(ctx, batch);
     // Spreads rows of packed results over the padded positions.
     const auto spread = [&](const Tensor& packed) {
       const std::vector<double> values = read_vector(packed);
@@ -455,43 +463,22 @@ void Case::model() {
           }
         }
       };
-      const std::vector<double> logits = spread(model.logits(device_batch, pass));
+      ctx.arena->reset();
+      const std::vector<double> logits = spread(model.logits(upload(ctx, batch), pass));
       std::vector<bool> alike = compared;
       for (std::size_t i = 0; i < alike.size(); ++i) alike[i] = compared[i] && !unlike[i];
       compare("logits", logits, tolerances_.values, &alike);
     }
-    model.clear_gradients();
-    model.clear_key_sums();
-    TrainPass pass;
-    pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
-    pass.count_pads = count_pads;
-    pass.step = step;
-    pass.top_k = scheduled_top_k(config, step, steps);
-    double sum = 0;
-    for (const double nll : read_vector(model.train_pass(device_batch, pass))) sum += nll;
-    losses.push_back(sum / static_cast<double>(batch.predicted));
-    ParameterStore& p = model.parameters();
+    const StepPlan plan = plan_step(train, config, step, total, total);
+    const std::vector<double> outcome = read_vector(trained.run(std::span(&batch, 1), plan));
+    losses.push_back(outcome[0]);
+    norms.push_back(outcome[1]);
+    const ParameterStore& p = model.parameters();
     if (step == 0 && !tolerances_.losses_only) {
       for (const auto& entry : p.entries()) {
         if (file_.has("expect.d." + entry.name)) compare("d." + entry.name, p.view(p.grad, entry), tolerances_.values);
       }
     }
-    Tensor norm = ctx.scratch({1}, ctx.master);
-    gradient_norm(ctx, p.grad, norm);
-    norms.push_back(read_vector(norm)[0]);
-    AdamSettings adam;
-    const double progress = static_cast<double>(step) / static_cast<double>(get<std::int64_t>("steps", steps));
-    adam.lr =
-        get("lr", 6e-4) *
-        (get<std::string>("schedule", "cosine") == "cosine" ? (1 + std::cos(std::numbers::pi * progress)) / 2 : 1.0);
-    adam.beta1 = betas.at(0);
-    adam.beta2 = betas.at(1);
-    adam.eps = get("adam_eps", 1e-8);
-    adam.weight_decay = get("weight_decay", 0.1);
-    adam.clip = get("clip", 1.0);
-    adam.step = step + 1;
-    adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
-    if (step % config.keys.update_every == 0) model.update_key_stores(step, progress_of(step, steps));
   }
   compare("loss", losses, tolerances_.values);
   compare("grad_norm", norms, tolerances_.losses_only ? 5 * tolerances_.values : tolerances_.values);

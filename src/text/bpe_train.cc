@@ -11,8 +11,8 @@
 #include <thread>
 #include <unordered_map>
 
+#include "base/cpus.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "text/pretokenize.h"
 #include "text/tokenizer_impl.h"
 #include "text/utf8.h"
@@ -104,7 +104,7 @@ class Counter {
 };
 
 WordCounts count_words(const BpeTrainOptions& options, const std::function<bool(std::string&)>& next) {
-  int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
+  int threads = options.threads > 0 ? options.threads : usable_cpus();
   Counter counter(options.kind, std::max(1, threads));
   std::vector<std::string> parcel;
   std::size_t bytes = 0;
@@ -213,8 +213,9 @@ class Trainer {
       char_ids_[c] = add_token(token);
     }
     if (tokens_.size() > options_.vocab_size) {
-      log_warning("a vocabulary of {} tokens was asked for, but the special tokens and the alphabet alone are {}",
-                  options_.vocab_size, tokens_.size());
+      options_.log.warning(
+          "a vocabulary of {} tokens was asked for, but the special tokens and the alphabet alone are {}",
+          options_.vocab_size, tokens_.size());
     }
   }
 
@@ -306,8 +307,8 @@ class Trainer {
       queue_formed();
     }
     if (tokens_.size() < options_.vocab_size) {
-      log_warning("a vocabulary of {} tokens was asked for, but the text has pairs for {} only", options_.vocab_size,
-                  tokens_.size());
+      options_.log.warning("a vocabulary of {} tokens was asked for, but the text has pairs for {} only",
+                           options_.vocab_size, tokens_.size());
     }
   }
 

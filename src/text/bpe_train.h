@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "base/rooms.h"
 #include "text/corpus.h"
 #include "text/tokenizer.h"
@@ -21,8 +22,9 @@ struct BpeTrainOptions {
   std::uint64_t min_frequency = 0;
   // They get the first ids, in this order.
   std::vector<std::string> specials = {"[UNK]", "[PAD]", "[EOS]"};
-  // Threads that count words, 0 for all cores. The result does not depend on it.
+  // Threads that count words, 0 for all usable CPUs. The result does not depend on it.
   int threads = 0;
+  Log log;
 };
 
 Tokenizer train_bpe(const BpeTrainOptions& options, CorpusReader& corpus);

@@ -19,7 +19,7 @@ struct ChoiceSample {
   std::int64_t positions = 0;
 
   void add(const Routing& routing, const std::vector<std::int32_t>& targets, bool all_positions) {
-    const Tensor chosen = routing.indices.device() == Device::cpu ? routing.indices : routing.indices.to(Device::cpu);
+    const Tensor chosen = routing.indices.device().is_cpu() ? routing.indices : routing.indices.to(Device::cpu);
     const std::vector<double> gates = read_vector(routing.gates);
     const std::int64_t k = chosen.dim(1);
     for (std::int64_t t = 0; t < chosen.dim(0) && positions < sample_positions; ++t) {
@@ -48,11 +48,21 @@ struct ChoiceSample {
 
 }  // namespace
 
+EvaluateOptions evaluate_options(const Recipe& recipe, const Tokenizer& tokenizer) {
+  EvaluateOptions options;
+  options.rows = recipe.train.batch;
+  options.count_pads = recipe.data.count_pads;
+  options.pad_id = tokenizer.pad_id();
+  options.eos_id = tokenizer.eos_id();
+  options.average = recipe.train.eval_average;
+  return options;
+}
+
 double Evaluation::perplexity() const { return std::exp(loss); }
 
 double Evaluation::headline(const EvaluateOptions& options) const {
-  if (options.average_batches) return batch_mean_loss;
-  return options.count_pads ? padded_loss : loss;
+  if (options.average == EvalAverage::batches) return batch_mean_loss;
+  return padded_loss.value_or(loss);
 }
 
 Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& options) {
@@ -126,83 +136,6 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
     model.clear_key_sums();
   }
   return out;
-}
-
-nlohmann::json to_json(const Evaluation& evaluation, const EvaluateOptions& options) {
-  nlohmann::json out{{"loss", evaluation.loss},
-                     {"perplexity", evaluation.perplexity()},
-                     {"bits_per_byte", evaluation.bits_per_byte},
-                     {"tokens", evaluation.tokens},
-                     {"bytes", evaluation.bytes},
-                     {"stories", evaluation.stories}};
-  if (options.count_pads) {
-    out["padded_loss"] = evaluation.padded_loss;
-    out["padded_perplexity"] = std::exp(evaluation.padded_loss);
-  }
-  if (options.average_batches) out["batch_mean_loss"] = evaluation.batch_mean_loss;
-  return out;
-}
-
-nlohmann::json usage_measures(const std::vector<double>& usage) {
-  std::int64_t used = 0;
-  for (const double u : usage) used += u > 0;
-  return {{"gini", gini(usage)},
-          {"entropy", entropy_bits(usage)},
-          {"effective_experts", effective_experts(usage)},
-          {"load_over_fair", load_over_fair(usage)},
-          {"experts_used", used}};
-}
-
-nlohmann::json layer_measures(Model& model, const std::vector<ChoiceMeasures>& choices,
-                              const std::vector<Tensor>& start) {
-  nlohmann::json layers = nlohmann::json::array();
-  if (model.config().ffn != Ffn::some) return layers;
-  const int d = model.config().query_size();
-  for (Layer& layer : model.layers()) {
-    const auto l = static_cast<std::size_t>(layer.index);
-    nlohmann::json one{{"layer", layer.index}};
-    one["count"] = usage_measures(read_vector(layer.keys.usage));
-    one["mass"] = usage_measures(read_vector(layer.keys.mass));
-    std::int64_t used = 0;
-    for (const double c : read_vector(model.epoch_counts()[l])) used += c > 0;
-    one["experts_used_this_epoch"] = used;
-    const std::vector<double> keys = read_vector(layer.keys.keys);
-    const std::vector<double> origin = l < start.size() ? read_vector(start[l]) : std::vector<double>();
-    double least = INFINITY, most = 0, sum = 0, moved = 0, moved_most = 0;
-    for (int e = 0; e < model.config().experts; ++e) {
-      double square = 0, distance = 0;
-      for (int j = 0; j < d; ++j) {
-        const auto at = static_cast<std::size_t>(e) * static_cast<std::size_t>(d) + static_cast<std::size_t>(j);
-        square += keys[at] * keys[at];
-        if (!origin.empty()) distance += (keys[at] - origin[at]) * (keys[at] - origin[at]);
-      }
-      const double norm = std::sqrt(square);
-      least = std::min(least, norm);
-      most = std::max(most, norm);
-      sum += norm;
-      moved += std::sqrt(distance);
-      moved_most = std::max(moved_most, std::sqrt(distance));
-    }
-    const double experts = model.config().experts;
-    one["key_norm"] = {{"min", least}, {"mean", sum / experts}, {"max", most}};
-    if (!origin.empty()) one["key_moved"] = {{"mean", moved / experts}, {"max", moved_most}};
-    const std::vector<double> counts = read_vector(layer.keys.counts);
-    one["births"] = counts[0];
-    one["deaths"] = counts[1];
-    if (l < choices.size()) {
-      one["validation"] = usage_measures(choices[l].counts);
-      one["validation_mass"] = usage_measures(choices[l].mass);
-      one["gate_entropy"] = choices[l].gate_entropy;
-      one["sampled_positions"] = choices[l].sampled;
-      one["distinct_sets"] = choices[l].distinct_sets;
-      one["top_sets_share"] = choices[l].top_sets_share;
-      one["cliques"] = nlohmann::json::array();
-      for (const Clique& clique : choices[l].cliques)
-        one["cliques"].push_back({{"experts", clique.experts}, {"share", clique.share}});
-    }
-    layers.push_back(std::move(one));
-  }
-  return layers;
 }
 
 }  // namespace some::train

@@ -16,17 +16,17 @@ namespace {
 Tensor random_tensor(Context& ctx, Shape shape, DType type, const char* name) {
   Tensor host = Tensor::empty(shape, DType::f32);
   const RandomStream stream = random_stream(1, name);
-  parallel_chunks(host.elements(), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(*ctx.threads, host.elements(), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) host.data<float>()[i] = stream.symmetric(static_cast<std::uint64_t>(i));
   });
   Tensor typed = type == DType::f32 ? host : host.to(type);
-  return ctx.device == Device::cpu ? typed : typed.to(ctx.device);
+  return ctx.device.is_cpu() ? typed : typed.to(ctx.device);
 }
 
 }  // namespace
 
 double measure_matrix_rate(Context& ctx) {
-  const bool gpu = ctx.device == Device::cuda;
+  const bool gpu = ctx.device.is_cuda();
   const std::int64_t m = gpu ? 8192 : 4096, n = gpu ? 8192 : 512, k = gpu ? 8192 : 1024;
   const Tensor x = random_tensor(ctx, {m, k}, ctx.compute, "bench.x");
   Param weight;
@@ -35,10 +35,10 @@ double measure_matrix_rate(Context& ctx) {
   std::vector<double> seconds;
   for (int i = 0; i < 9; ++i) {
     const int repeats = gpu ? 10 : 1;
-    if (gpu) some::cuda::synchronize();
+    device_synchronize(ctx.device);
     const auto start = std::chrono::steady_clock::now();
     for (int r = 0; r < repeats; ++r) linear_forward(ctx, x, weight, Param(), y);
-    if (gpu) some::cuda::synchronize();
+    device_synchronize(ctx.device);
     if (i >= 2)
       seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats);
   }
@@ -46,7 +46,7 @@ double measure_matrix_rate(Context& ctx) {
   double rate =
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds[seconds.size() / 2];
   // The library's own way of using threads may be faster than ours: the larger of the two is the machine's rate.
-  if (!gpu && ctx.compute == DType::f32) rate = std::max(rate, ops::cpu::machine_gemm_rate(m, n, k, 0.5));
+  if (!gpu && ctx.compute == DType::f32) rate = std::max(rate, ops::cpu::machine_gemm_rate(*ctx.threads, m, n, k, 0.5));
   return rate;
 }
 

@@ -185,7 +185,10 @@ class Reader {
         return node.text;
       case SettingKind::choice: {
         if (node.kind != TomlNode::Kind::text) wrong(key, node, place);
-        if (std::find(key.choices.begin(), key.choices.end(), node.text) == key.choices.end()) wrong(key, node, place);
+        const bool known = key.accepts != nullptr
+                               ? key.accepts(node.text)
+                               : std::find(key.choices.begin(), key.choices.end(), node.text) != key.choices.end();
+        if (!known) wrong(key, node, place);
         return node.text;
       }
       case SettingKind::layer_scale:
@@ -313,7 +316,7 @@ class Reader {
       bad_input("train.warmup_steps = {}: must not be more than train.max_steps = {}; lower it too",
                 recipe.train.warmup_steps, recipe.train.max_steps);
     }
-    if (recipe.train.precision == "f64" && recipe.train.device == "cuda") {
+    if (recipe.train.precision == "f64" && recipe.train.device.starts_with("cuda")) {
       bad_input("train.precision = \"f64\": is computed on the CPU only; train.device must be \"cpu\"");
     }
   }

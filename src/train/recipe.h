@@ -1,5 +1,5 @@
-// Recipes: one TOML file a run (recipes/default.toml explains every key). Reading, dotted overrides, `base`, checks, and
-// writing the resolved file back with every key commented.
+// Recipes: one TOML file a run (recipes/default.toml explains every key). Reading, dotted overrides, `base`, checks,
+// and writing the resolved file back with every key commented.
 #pragma once
 
 #include <map>
@@ -13,6 +13,9 @@
 
 namespace some::train {
 
+enum class Schedule { cosine, constant };
+enum class EvalAverage { tokens, batches };  // batches: the mean of batch means, as published
+
 struct TrainConfig {  // [train]
   int epochs = 4;
   std::int64_t max_steps = 0;  // 0: as many as the epochs give
@@ -20,7 +23,7 @@ struct TrainConfig {  // [train]
   int accumulate = 1;
   double lr = 6e-4;
   std::int64_t warmup_steps = 0;
-  std::string schedule = "cosine";  // cosine | constant
+  Schedule schedule = Schedule::cosine;
   double weight_decay = 0.1;
   double beta1 = 0.9, beta2 = 0.95;
   double eps = 1e-8;
@@ -29,10 +32,10 @@ struct TrainConfig {  // [train]
   std::int64_t measure_every = 50;    // steps between lines of cheap measures
   std::int64_t checkpoint_every = 0;  // steps; 0: after each epoch
   int keep_checkpoints = 2;
-  std::int64_t save_keys_every = 0;     // steps; key positions saved for drawing their movement; 0: at each evaluation
-  int patience = 0;                     // evaluations without improvement before stopping early; 0: never
-  std::string eval_average = "tokens";  // tokens | batches
-  std::string precision = "auto";       // auto | fp32 | bf16 | f64
+  std::int64_t save_keys_every = 0;  // steps; key positions saved for drawing their movement; 0: at each evaluation
+  int patience = 0;                  // evaluations without improvement before stopping early; 0: never
+  EvalAverage eval_average = EvalAverage::tokens;
+  std::string precision = "auto";  // auto | fp32 | bf16 | f64
   std::string device = "auto";
   int threads = 0;
 };

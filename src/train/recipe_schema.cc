@@ -5,6 +5,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "base/device.h"
 #include "base/error.h"
 #include "train/recipe_toml.h"
 
@@ -72,7 +73,7 @@ struct Builder {
 
   // Choices of an enum, in the order of its values, or of a text.
   template <typename Access>
-  void choice(const char* name, Access access, std::vector<std::string> choices, const char* meaning) {
+  RecipeKey& choice(const char* name, Access access, std::vector<std::string> choices, const char* meaning) {
     RecipeKey& key = add(name, SettingKind::choice, meaning);
     key.choices = choices;
     if constexpr (std::is_enum_v<Field<Access>>) {
@@ -87,6 +88,7 @@ struct Builder {
       key.get = [access](const Recipe& recipe) { return Setting(access(recipe)); };
       key.set = [access](Recipe& recipe, const Setting& value) { access(recipe) = std::get<std::string>(value); };
     }
+    return key;
   }
 };
 
@@ -311,8 +313,12 @@ void add_train(Builder& builder) {
                  "Validation loss as a mean over tokens, or over batches as published.");
   builder.choice("precision", FIELD(train.precision), {"auto", "fp32", "bf16", "f64"},
                  "Of the computation; auto: bf16 on a GPU, fp32 on a CPU.");
-  builder.choice("device", FIELD(train.device), {"auto", "cpu", "cuda"}, "auto: the GPU where there is one.");
-  builder.integer("threads", FIELD(train.threads), 0, 4096, "CPU threads; 0: one a core.");
+  builder
+      .choice("device", FIELD(train.device), {"auto", "cpu", "cuda", "cuda:N"},
+              "auto: the first GPU where there is one; cuda:N: GPU number N, from 0.")
+      .accepts = [](const std::string& name) { return name == "auto" || device_named(name).has_value(); };
+  builder.integer("threads", FIELD(train.threads), 0, 4096,
+                  "CPU threads; 0: one for each CPU that the process may use.");
 }
 
 #undef FIELD

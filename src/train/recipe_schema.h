@@ -20,7 +20,7 @@ enum class SettingKind {
   integer,
   number,
   text,
-  choice,       // text, one of `choices`
+  choice,       // text, one of `choices`, or one that `accepts` takes
   numbers,      // list of numbers
   integers,     // list of whole numbers
   layer_scale,  // list of numbers, one a layer, or one number for all
@@ -35,6 +35,7 @@ struct RecipeKey {
   SettingKind kind = SettingKind::number;
   std::string meaning;
   std::vector<std::string> choices;
+  bool (*accepts)(const std::string&) = nullptr;  // where `choices` are examples only: whether it is one of them
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool above_low = false;    // the value must be above `low`, not equal to it

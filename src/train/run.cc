@@ -6,7 +6,6 @@
 
 #include "base/files.h"
 #include "base/safetensors.h"
-#include "base/threads.h"
 #include "train/checkpoint.h"
 
 namespace some::train {
@@ -34,15 +33,14 @@ std::string RunPaths::cache() const {
   return ((parent.empty() ? fs::path(".") : parent) / "cache").string();
 }
 
-std::string resolved_precision(Device device, const std::string& precision) {
-  if (precision.empty() || precision == "auto") return device == Device::cuda ? "bf16" : "fp32";
+std::string resolved_precision(DeviceKind device, const std::string& precision) {
+  if (precision.empty() || precision == "auto") return device == DeviceKind::cuda ? "bf16" : "fp32";
   return precision;
 }
 
-std::shared_ptr<Context> recipe_context(const TrainConfig& train) {
-  set_threads(train.threads);
-  const Device device = choose_device(train.device);
-  return make_context(device, resolved_precision(device, train.precision));
+std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host) {
+  const DeviceName device = choose_device(train.device);
+  return make_context(device, resolved_precision(device.kind, train.precision), host);
 }
 
 Recipe read_run_recipe(const std::string& folder) {
@@ -66,12 +64,11 @@ OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
   const CheckpointName checkpoint = find_checkpoint(folder, options.checkpoint);
   TrainConfig train = run.recipe.train;
   train.device = options.device;
-  const Device device = choose_device(options.device);
   if (!options.precision.empty())
     train.precision = options.precision;
-  else if (device == Device::cpu && train.precision == "bf16")
+  else if (choose_device(options.device).kind == DeviceKind::cpu && train.precision == "bf16")
     train.precision = "fp32";
-  run.ctx = recipe_context(train);
+  run.ctx = recipe_context(train, options.host);
   run.recipe.model.vocab = run.tokenizer.vocab_size();
   run.model = std::make_unique<Model>(run.ctx, run.recipe.model, false);
   load_checkpoint(checkpoint, *run.model, false);

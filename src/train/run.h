@@ -37,6 +37,7 @@ struct OpenOptions {
   std::string checkpoint = "latest";
   std::string device = "auto";
   std::string precision;  // empty: as trained where the device can, otherwise fp32
+  Host host;
 };
 OpenedRun open_run(const std::string& folder, const OpenOptions& options);
 Recipe read_run_recipe(const std::string& folder);
@@ -45,7 +46,7 @@ Recipe read_run_recipe(const std::string& folder);
 bool run_is_finished(const std::string& folder);
 
 // The context a recipe asks for: "auto" precision is bf16 on a GPU and fp32 on a CPU.
-std::shared_ptr<Context> recipe_context(const TrainConfig& train);
-std::string resolved_precision(Device device, const std::string& precision);
+std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host);
+std::string resolved_precision(DeviceKind device, const std::string& precision);
 
 }  // namespace some::train

@@ -9,13 +9,14 @@
 #include "base/rooms.h"
 #include "model/config.h"
 #include "train/recipe.h"
+#include "train/step.h"
 
 namespace some::train {
 
 inline double learning_rate(const TrainConfig& train, std::int64_t step, std::int64_t total) {
   if (step < train.warmup_steps)
     return train.lr * static_cast<double>(step + 1) / static_cast<double>(train.warmup_steps);
-  if (train.schedule == "constant") return train.lr;
+  if (train.schedule == Schedule::constant) return train.lr;
   const double progress = static_cast<double>(step - train.warmup_steps) /
                           static_cast<double>(std::max<std::int64_t>(1, total - train.warmup_steps));
   return train.lr * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
@@ -32,6 +33,23 @@ inline double scheduled_temperature(const ModelConfig& model, std::int64_t epoch
   if (model.train_temp_end < 0) return model.train_temp;
   return model.train_temp - (model.train_temp - model.train_temp_end) * static_cast<double>(epoch) /
                                 static_cast<double>(std::max(1, epochs));
+}
+
+// How far the run is, from 0 in its first step to 1 in its last: what the annealing of beta goes by.
+inline double scheduled_progress(std::int64_t step, std::int64_t total) {
+  return total > 1 ? static_cast<double>(step) / static_cast<double>(total - 1) : 0.0;
+}
+
+// All that the schedules say of a step out of `total`.
+inline StepPlan plan_step(const TrainConfig& train, const ModelConfig& model, std::int64_t step, std::int64_t total,
+                          std::int64_t steps_per_epoch) {
+  StepPlan plan;
+  plan.step = step;
+  plan.lr = learning_rate(train, step, total);
+  plan.top_k = scheduled_top_k(model, step, total);
+  plan.temperature = scheduled_temperature(model, step / steps_per_epoch, train.epochs);
+  plan.progress = scheduled_progress(step, total);
+  return plan;
 }
 
 }  // namespace some::train

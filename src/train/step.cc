@@ -16,7 +16,7 @@ TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads, bo
     : model_(model),
       train_(train),
       count_pads_(count_pads),
-      graphs_(graphs && model.context().device == Device::cuda && model.steps_repeat()) {
+      graphs_(graphs && model.context().device.is_cuda() && model.steps_repeat()) {
   const Context& ctx = model_.context();
   rates_ = Tensor::zeros({3}, ctx.master, ctx.device);
   outcome_ = Tensor::zeros({2}, ctx.master, ctx.device);
@@ -110,7 +110,7 @@ void TrainStep::run_or_replay(Kind kind, const std::function<void()>& work) {
   if (found->graph.recorded()) {
     if (kind.keys_due) model_.count_key_update();
   } else {
-    found->graph.record(work);
+    found->graph.record(model_.context().device, work);
   }
   found->graph.launch();
   ++replayed_;

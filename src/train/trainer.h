@@ -1,14 +1,22 @@
-// Training of a run folder, from its beginning or from its last checkpoint (spec 5).
+// Training of a run folder (spec 5), from its beginning or from its last checkpoint.
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/rooms.h"
-#include "train/evaluate.h"
+#include "train/checkpoint.h"
+#include "train/course.h"
+#include "train/metrics.h"
+#include "train/rate.h"
 #include "train/recipe.h"
 #include "train/run.h"
+#include "train/run_lock.h"
+#include "train/step.h"
+#include "train/train_state.h"
 
 namespace some::train {
 
@@ -22,8 +30,9 @@ struct TrainProgress {
 };
 
 struct TrainHooks {
-  std::function<void(const TrainProgress&)> step;             // after each step whose loss was read back
-  std::function<void(const nlohmann::json& line)> evaluated;  // the metrics line of an evaluation
+  Log log;
+  std::function<void(const TrainProgress&)> step;  // after each step whose loss was read back
+  std::function<void(const EvaluationReport&)> evaluated;
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> prepare;
   std::function<int()> stop_signal;  // 0: go on; otherwise the number of a signal: finish the step, save, return
 };
@@ -32,15 +41,87 @@ struct TrainResult {
   std::int64_t steps = 0;
   int stopped_by = 0;  // signal number; 0: the run is finished
   bool stopped_early = false;
-  Evaluation final_evaluation;  // of the last evaluation in this call
+  bool was_finished = false;                   // already before this call
+  std::optional<Evaluation> final_evaluation;  // the last one of this call
 };
 
-// Makes the folder (bad_input when it already holds a run) and trains. Nothing is written when the recipe or the data
-// are wrong.
+// A run in training. It holds the run folder for itself as long as it lives.
+//
+// run() does everything that the recipe says. A caller with a mind of its own takes its parts: step() as often as
+// wanted, evaluate() and save() when wanted, or do_what_is_due() after a step for what the recipe wants then. However
+// they are called, a run that is stopped and resumed computes what one without a stop computes, to the bit.
+class Trainer {
+ public:
+  // A new run. Makes the folder (bad_input when it already holds a run); nothing is written when the recipe or the data
+  // are wrong.
+  static std::unique_ptr<Trainer> start(const Recipe& recipe, const std::string& folder, TrainHooks hooks = {});
+  // Goes on from the last checkpoint, or from the beginning when there is none yet (bad_input when the run had ended
+  // and they were removed). `changes` may name what may differ on resuming: train.device, train.threads,
+  // train.precision.
+  static std::unique_ptr<Trainer> resume(const std::string& folder, const std::vector<std::string>& changes,
+                                         TrainHooks hooks = {});
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  bool finished() const { return state_.finished; }
+  std::int64_t steps() const { return state_.step; }  // made so far
+  std::int64_t total_steps() const { return course_.steps; }
+  const Recipe& recipe() const { return course_.recipe; }
+  const Tokenizer& tokenizer() const { return course_.tokenizer; }
+  Model& model() { return *model_; }
+  // Of the last step. On a GPU it is waited for.
+  double loss();
+  double gradient_norm();
+
+  void step();
+  // On the validation text, and into the metrics; once at a step.
+  const EvaluationReport& evaluate();
+  // A checkpoint; surplus ones are removed.
+  void save();
+  // What the recipe wants after the step just made: key positions, an evaluation, the end of an epoch, a checkpoint.
+  void do_what_is_due();
+  // To the end, or until a signal comes.
+  TrainResult run();
+
+ private:
+  Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::unique_ptr<RunLock> lock, Course course,
+          TrainHooks hooks);
+  void begin();
+  void load(const CheckpointName& checkpoint);
+
+  // On a GPU losses are read back once in a while, so that the host never waits inside a step.
+  std::int64_t flush_steps() const;
+  void flush();
+  TrainLine train_line(std::int64_t step, double lr);
+  void close_epoch();
+  void show_progress();
+  void write_timing(std::int64_t first_step, double seconds);
+
+  std::unique_ptr<RunLock> lock_;
+  RunPaths paths_;
+  Course course_;
+  TrainHooks hooks_;
+  std::shared_ptr<Context> ctx_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<TrainStep> step_;
+  std::optional<BatchLoader> loader_;   // from the first step on
+  std::optional<MetricsFile> metrics_;  // once it is known which lines stand
+  TrainState state_;
+  std::vector<Tensor> start_keys_;
+  Tensor losses_;  // [n, 2]: loss and gradient norm of the steps not yet read back
+  struct Pending {
+    std::int64_t step;
+    double lr;
+  };
+  std::vector<Pending> pending_;
+  double last_loss_ = 0, last_norm_ = 0, last_lr_ = 0;
+  std::optional<EvaluationReport> evaluation_;  // the last one
+  std::optional<std::int64_t> saved_at_;
+  RateMeter rate_;
+  double matrix_rate_ = 0;
+};
+
 TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks);
-// Goes on from the last checkpoint, or from the beginning when there is none yet (bad_input when the run had ended and
-// they were removed). `changes` may name what may differ on
-// resuming: train.device, train.threads, train.precision.
 TrainResult resume_run(const std::string& folder, const std::vector<std::string>& changes, const TrainHooks& hooks);
 
 }  // namespace some::train

@@ -89,21 +89,34 @@ TEST(Arena, ScopeAcrossBlocksKeepsWhatStoodBefore) {
   EXPECT_EQ(kept.data<std::int32_t>()[(1 << 18) - 1], 42);
 }
 
+TEST(Device, NamesAreReadWholeOrNotAtAll) {
+  EXPECT_EQ(device_named("cpu")->kind, DeviceKind::cpu);
+  EXPECT_EQ(device_named("cuda")->kind, DeviceKind::cuda);
+  EXPECT_EQ(device_named("cuda")->index, 0);
+  EXPECT_EQ(device_named("cuda:0")->kind, DeviceKind::cuda);
+  EXPECT_EQ(device_named("cuda:13")->index, 13);
+  for (const std::string wrong : {"", "auto", "tpu", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda: 1", "cuda:N",
+                                  "cuda:99999999999", "cpu:0", "CUDA"}) {
+    EXPECT_FALSE(device_named(wrong)) << wrong;
+    if (wrong != "auto") EXPECT_THROW(choose_device(wrong), Error) << wrong;
+  }
+}
+
 TEST(Context, RefusesWhatADeviceCannotDo) {
-  EXPECT_EQ(choose_device("cpu"), Device::cpu);
-  EXPECT_THROW(choose_device("tpu"), Error);
-  EXPECT_EQ(choose_device("auto"), cuda::available() ? Device::cuda : Device::cpu);
+  EXPECT_EQ(choose_device("cpu").kind, DeviceKind::cpu);
+  EXPECT_EQ(choose_device("auto").kind, cuda::available() ? DeviceKind::cuda : DeviceKind::cpu);
   if (!cuda::available()) {
     EXPECT_THROW(choose_device("cuda"), Error);
   }
-  EXPECT_THROW(make_context(Device::cpu, "bf16"), Error);
-  EXPECT_THROW(make_context(Device::cpu, "int8"), Error);
-  EXPECT_THROW(make_context(Device::cuda, "f64"), Error);
-  const auto context = make_context(Device::cpu, "f64");
+  EXPECT_THROW(choose_device("cuda:4000"), Error);
+  EXPECT_THROW(make_context("cpu", "bf16"), Error);
+  EXPECT_THROW(make_context("cpu", "int8"), Error);
+  EXPECT_THROW(make_context("cuda", "f64"), Error);
+  const auto context = make_context("cpu", "f64");
   EXPECT_EQ(context->compute, DType::f64);
   EXPECT_EQ(context->master, DType::f64);
   EXPECT_EQ(context->scratch({2, 2}).dtype(), DType::f64);
-  EXPECT_EQ(make_context(Device::cpu, "fp32")->master, DType::f32);
+  EXPECT_EQ(make_context("cpu", "fp32")->master, DType::f32);
 }
 
 }  // namespace

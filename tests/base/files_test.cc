@@ -83,14 +83,14 @@ TEST(Files, HashAndHex) {
 
 TEST(Log, GoesToTheSinkOnly) {
   std::string seen;
-  log_warning("dropped");
-  set_log_sink([&](LogLevel level, const std::string& message) {
+  const Log log([&](LogLevel level, const std::string& message) {
     seen += (level == LogLevel::warning ? "W:" : "I:") + message + ";";
   });
-  log_info("a {}", 1);
-  log_warning("b");
-  set_log_sink({});
-  log_info("dropped");
+  const Log copy = log, none, empty{LogSink()};
+  log.info("a {}", 1);
+  copy.warning("b");
+  none.warning("dropped");
+  empty.info("dropped");
   EXPECT_EQ(seen, "I:a 1;W:b;");
 }
 

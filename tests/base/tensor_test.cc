@@ -110,12 +110,14 @@ TEST(BFloat16, RoundsToNearestEven) {
 
 TEST(Device, NoCudaSaysSoOrWorks) {
   if (cuda::available()) {
-    const Tensor there = Tensor::zeros({5}, DType::f32, Device::cuda);
-    EXPECT_EQ(there.to(Device::cpu).data<float>()[4], 0.0f);
+    const Device gpu(cuda::open(cuda::first_usable())), twin(cuda::open(cuda::first_usable()));
+    const Tensor there = Tensor::zeros({5}, DType::f32, gpu);
+    EXPECT_NE(gpu, twin);
+    EXPECT_EQ(there.to(twin).to(Device::cpu).data<float>()[4], 0.0f);
     return;
   }
   EXPECT_FALSE(cuda::why_unavailable().empty());
-  EXPECT_THROW(Tensor::zeros({5}, DType::f32, Device::cuda), Error);
+  EXPECT_THROW(cuda::open(0), Error);
 }
 
 }  // namespace

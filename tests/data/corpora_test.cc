@@ -24,13 +24,12 @@ namespace {
 // Collects what the library says while a test runs.
 class Listener {
  public:
-  Listener() {
-    set_log_sink([this](LogLevel level, const std::string& message) {
-      (level == LogLevel::warning ? warnings : infos).push_back(message);
-    });
-  }
-  ~Listener() { set_log_sink({}); }
   std::vector<std::string> warnings, infos;
+  Host host = make_host(0, Log([this](LogLevel level, const std::string& message) {
+                          (level == LogLevel::warning ? warnings : infos).push_back(message);
+                        }));
+  Listener() = default;
+  Listener(const Listener&) = delete;
 };
 
 bool any_contains(const std::vector<std::string>& messages, const std::string& part) {
@@ -56,8 +55,8 @@ DataConfig small_config(const std::string& train, const std::string& valid = "")
   return config;
 }
 
-Corpora load(const DataConfig& config, const std::string& cache = "", std::uint64_t seed = 1) {
-  return load_corpora(config, seed, cache, {});
+Corpora load(const DataConfig& config, const std::string& cache = "", std::uint64_t seed = 1, const Host& host = {}) {
+  return load_corpora(host, config, seed, cache, {});
 }
 
 std::string decode(const Corpora& corpora, const TokenData& data, std::int64_t story) {
@@ -94,7 +93,7 @@ TEST(Corpora, TrainAndValidFiles) {
   const Listener listener;
   DataConfig config =
       small_config(folder.write("train.txt", text_of(0, 20)), folder.write("valid.txt", text_of(50, 8)));
-  const Corpora corpora = load(config);
+  const Corpora corpora = load(config, "", 1, listener.host);
   ASSERT_EQ(corpora.train.stories(), 20);
   ASSERT_EQ(corpora.valid.stories(), 8);
   EXPECT_EQ(decode(corpora, corpora.train, 7), story_number(7));
@@ -209,12 +208,13 @@ TEST(Corpora, ValidationShareLeavesSomethingOnBothSides) {
 TEST(Corpora, OverlapIsToldWithItsCount) {
   const TemporaryFolder folder;
   Listener listener;
-  load(small_config(folder.write("t.txt", text_of(0, 20)), folder.write("v.txt", text_of(17, 10))));
+  load(small_config(folder.write("t.txt", text_of(0, 20)), folder.write("v.txt", text_of(17, 10))), "", 1,
+       listener.host);
   EXPECT_TRUE(any_contains(listener.warnings, "3 of 10 validation stories")) << listener.warnings.size();
   listener.warnings.clear();
   DataConfig twice = small_config(folder.write("d.txt", text_of(0, 10) + text_of(0, 10)));
   twice.valid_share = 0.5;
-  load(twice);
+  load(twice, "", 1, listener.host);
   EXPECT_TRUE(any_contains(listener.warnings, "of 10 validation stories"));
 }
 
@@ -287,9 +287,9 @@ TEST(Corpora, BuiltinTrainsOnTheFirstAndValidatesOnTheNext) {
   EXPECT_EQ(decode(corpora, corpora.valid, 9), make_story({}, 39));
   EXPECT_TRUE(same_tokens(corpora.train, load(config, "", 6).train)) << "the text must not depend on the run's seed";
 
-  const TokenData same = load_tokens("builtin:stories", config, corpora.tokenizer, 10, "");
+  const TokenData same = load_tokens(Host(), "builtin:stories", config, corpora.tokenizer, 10, "");
   EXPECT_TRUE(same_tokens(same, corpora.valid));
-  const TokenData other = load_tokens("builtin:recipes", config, corpora.tokenizer, 4, "");
+  const TokenData other = load_tokens(Host(), "builtin:recipes", config, corpora.tokenizer, 4, "");
   ASSERT_EQ(other.stories(), 4);
   EXPECT_EQ(decode(corpora, other, 1), make_story({.seed = 0, .domain = "recipes"}, 31));
 }
@@ -347,7 +347,7 @@ TEST(Corpora, TokenizerFileAndOtherText) {
   config.tokenizer = folder.file("tokenizer.json");
   const Corpora loaded = load(config);
   EXPECT_TRUE(same_tokens(trained.train, loaded.train));
-  const TokenData other = load_tokens(config.valid, config, loaded.tokenizer, 3, "");
+  const TokenData other = load_tokens(Host(), config.valid, config, loaded.tokenizer, 3, "");
   ASSERT_EQ(other.stories(), 3);
   EXPECT_TRUE(std::ranges::equal(other.ids(2), loaded.valid.ids(2)));
 }
@@ -355,11 +355,7 @@ TEST(Corpora, TokenizerFileAndOtherText) {
 TEST(Corpora, ThreadsDoNotChangeTheTokens) {
   const TemporaryFolder folder;
   const DataConfig config = small_config(folder.write("t.txt", text_of(0, 300)));
-  set_threads(1);
-  const Corpora one = load(config);
-  set_threads(4);
-  const Corpora four = load(config);
-  set_threads(0);
+  const Corpora one = load(config, "", 1, make_host(1)), four = load(config, "", 1, make_host(4));
   EXPECT_TRUE(same_tokens(one.train, four.train));
   EXPECT_TRUE(same_tokens(one.valid, four.valid));
 }
@@ -369,7 +365,7 @@ TEST(Corpora, ProgressReachesItsEnd) {
   const DataConfig config =
       small_config(folder.write("t.txt", text_of(0, 1500)), folder.write("v.txt", text_of(2000, 5)));
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> last;
-  load_corpora(config, 1, "", [&](const std::string& what, std::int64_t done, std::int64_t total) {
+  load_corpora(Host(), config, 1, "", [&](const std::string& what, std::int64_t done, std::int64_t total) {
     last[what] = {done, total};
   });
   EXPECT_EQ(last.at("tokenising the training text"), (std::pair<std::int64_t, std::int64_t>{1500, 1500}));
@@ -399,7 +395,7 @@ class Cache : public testing::Test {
     const std::string sound = read_file(path);
     write_file_atomic(path, damaged);
     Listener listener;
-    const Corpora corpora = load(config_, cache_);
+    const Corpora corpora = load(config_, cache_, 1, listener.host);
     EXPECT_TRUE(same_tokens(corpora.train, plain_));
     EXPECT_TRUE(any_contains(listener.infos, path)) << "damage was not noticed";
     EXPECT_TRUE(listener.warnings.empty());
@@ -418,9 +414,10 @@ TEST_F(Cache, IsUsedAndGivesTheSame) {
   const auto written = std::filesystem::last_write_time(train_file());
   Listener listener;
   bool tokenised = false;
-  const Corpora second = load_corpora(config_, 1, cache_, [&](const std::string& what, std::int64_t, std::int64_t) {
-    tokenised = tokenised || what.starts_with("tokenising");
-  });
+  const Corpora second =
+      load_corpora(listener.host, config_, 1, cache_, [&](const std::string& what, std::int64_t, std::int64_t) {
+        tokenised = tokenised || what.starts_with("tokenising");
+      });
   EXPECT_FALSE(tokenised);
   EXPECT_TRUE(listener.infos.empty());
   EXPECT_EQ(std::filesystem::last_write_time(train_file()), written);

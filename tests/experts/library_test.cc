@@ -17,8 +17,8 @@
 namespace some::experts {
 namespace {
 
-LayerLibrary make(const LibrarySpec& spec, int layer = 0, const std::string& precision = "fp32") {
-  auto ctx = make_context(Device::cpu, precision);
+LayerLibrary make(const LibrarySpec& spec, int layer = 0, const std::string& precision = "fp32", int threads = 0) {
+  auto ctx = make_context("cpu", precision, make_host(threads));
   return make_layer_library(*ctx, spec, layer);
 }
 
@@ -372,19 +372,15 @@ TEST(Library, AColumnOfZerosStaysZero) {
 }
 
 TEST(Library, SameBitsForAnyNumberOfThreads) {
-  const int before = threads();
   for (const std::string method : {"default", "orthogonal", "sparse"}) {
-    set_threads(1);
-    const LayerLibrary one = make(small(method));
+    const LayerLibrary one = make(small(method), 0, "fp32", 1);
     for (const int count : {2, 5}) {
-      set_threads(count);
-      const LayerLibrary many = make(small(method));
+      const LayerLibrary many = make(small(method), 0, "fp32", count);
       EXPECT_TRUE(same_bits(one.weights.w1, many.weights.w1)) << method;
       EXPECT_TRUE(same_bits(one.weights.w2, many.weights.w2)) << method;
       EXPECT_EQ(one.hash, many.hash) << method;
     }
   }
-  set_threads(before);
 }
 
 TEST(Library, DoublePrecisionHoldsTheSameNumbers) {

@@ -123,7 +123,7 @@ struct Part {
   SumOptions options;
 };
 
-Part make_part(const Step& step, std::int64_t begin, std::int64_t end, const CaseShape& shape, Device device) {
+Part make_part(const Step& step, std::int64_t begin, std::int64_t end, const CaseShape& shape, const Device& device) {
   const auto rows = [&](const std::vector<Row>& all) {
     return std::vector<Row>(all.begin() + begin, all.begin() + end);
   };
@@ -153,7 +153,7 @@ Result on_cpu(const KeyState& state, const KeySums& sums) {
 }
 
 // Each step in two micro-batches of unequal size.
-Result run(const Case& test, Device device) {
+Result run(const Case& test, const std::string& device) {
   const auto ctx = make_context(device, "fp32");
   const CaseShape& shape = test.shape;
   KeyState state = make_key_state(*ctx, shape.experts, shape.d_model, 5, 0, test.settings);
@@ -163,7 +163,7 @@ Result run(const Case& test, Device device) {
     clear_key_sums(*ctx, sums);
     const std::int64_t cut = shape.tokens / 3, tokens = shape.tokens;
     for (const auto& [begin, end] : {std::pair{std::int64_t{0}, cut}, std::pair{cut, tokens}}) {
-      const Part part = make_part(step, begin, end, shape, device);
+      const Part part = make_part(step, begin, end, shape, ctx->device);
       add_key_sums(*ctx, part.queries, part.routing, part.targets ? &part.targets : nullptr, part.options, sums);
     }
     update_keys(*ctx, state, sums, test.settings, step.update_options);
@@ -173,7 +173,7 @@ Result run(const Case& test, Device device) {
 
 // Layers with choices of their own, each updated `steps` times, all of them together or one by one.
 std::vector<Result> run_layers(const Case& test, int layers, bool together) {
-  const auto ctx = make_context(Device::cuda, "fp32");
+  const auto ctx = make_context("cuda", "fp32");
   const CaseShape& shape = test.shape;
   std::vector<KeyState> states;
   std::vector<KeySums> sums;
@@ -187,7 +187,7 @@ std::vector<Result> run_layers(const Case& test, int layers, bool together) {
     Tensor targets;
     for (int l = 0; l < layers; ++l) {
       const Step step = make_step(test, 100 * l + number);
-      const Part part = make_part(step, 0, shape.tokens, shape, Device::cuda);
+      const Part part = make_part(step, 0, shape.tokens, shape, ctx->device);
       if (l == 0) targets = part.targets;
       const std::size_t at = static_cast<std::size_t>(l);
       choices.push_back({part.queries, part.routing, part.options, &sums[at]});
@@ -220,7 +220,7 @@ class CudaKeys : public testing::TestWithParam<Case> {
 };
 
 TEST_P(CudaKeys, MovesAsOnTheCpu) {
-  const Result cpu = run(GetParam(), Device::cpu), gpu = run(GetParam(), Device::cuda);
+  const Result cpu = run(GetParam(), "cpu"), gpu = run(GetParam(), "cuda");
   EXPECT_TRUE(same_bits(cpu.sums.slot_counts, gpu.sums.slot_counts));
   EXPECT_TRUE(same_bits(cpu.sums.together, gpu.sums.together));
   EXPECT_TRUE(same_bits(cpu.sums.positions, gpu.sums.positions));
@@ -239,7 +239,7 @@ TEST_P(CudaKeys, MovesAsOnTheCpu) {
 }
 
 TEST_P(CudaKeys, RepeatsBitForBit) {
-  const Result once = run(GetParam(), Device::cuda), again = run(GetParam(), Device::cuda);
+  const Result once = run(GetParam(), "cuda"), again = run(GetParam(), "cuda");
   EXPECT_TRUE(same_bits(once.state, again.state));
   EXPECT_TRUE(same_bits(once.sums.query_sums, again.sums.query_sums));
   EXPECT_TRUE(same_bits(once.sums.gate_sums, again.sums.gate_sums));

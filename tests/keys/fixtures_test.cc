@@ -34,7 +34,7 @@ void replay(const std::string& path, double tolerance) {
   settings.constraint = constraint_of(config.at("key_constraint"));
   settings.beta_inertia = config.at("beta_inertia") == "min" ? BetaInertia::min : BetaInertia::max;
 
-  auto ctx = make_context(Device::cpu, dtype_of<T>() == DType::f64 ? "f64" : "fp32");
+  auto ctx = make_context("cpu", dtype_of<T>() == DType::f64 ? "f64" : "fp32");
   const int experts = config.at("experts"), top_k = config.at("top_k"),
             query_size = config.value("query_dim", config.at("d_model").get<int>());
   KeyState state = make_key_state(*ctx, experts, query_size, 0, 0, settings);

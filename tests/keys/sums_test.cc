@@ -119,16 +119,13 @@ TYPED_TEST(KeySumsTest, TheSampleIsTheSameHoweverTheStepIsCut) {
 }
 
 TYPED_TEST(KeySumsTest, SameBitsForAnyNumberOfThreads) {
-  const int before = threads();
   const CaseShape shape{700, 30, 4, 50, true};
   const Step step = random_step(shape, 6, 0);
   std::vector<Store<TypeParam>> stores;
   for (const int count : {1, 2, 7}) {
-    set_threads(count);
-    stores.emplace_back(shape, KeySettings{});
+    stores.emplace_back(shape, KeySettings{}, 5, count);
     stores.back().add(step, 0, shape.tokens);
   }
-  set_threads(before);
   for (const int n : {1, 2}) {
     EXPECT_TRUE(same_bits(stores[0].sums.query_sums, stores[static_cast<std::size_t>(n)].sums.query_sums));
     EXPECT_TRUE(same_bits(stores[0].sums.gate_sums, stores[static_cast<std::size_t>(n)].sums.gate_sums));

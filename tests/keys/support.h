@@ -91,10 +91,10 @@ inline Step random_step(const CaseShape& shape, std::uint64_t seed, int number) 
 template <typename T>
 class Store {
  public:
-  Store(const CaseShape& shape, const KeySettings& settings, std::uint64_t seed = 5)
+  Store(const CaseShape& shape, const KeySettings& settings, std::uint64_t seed = 5, int threads = 0)
       : shape_(shape),
         settings(settings),
-        ctx(make_context(Device::cpu, dtype_of<T>() == DType::f64 ? "f64" : "fp32")) {
+        ctx(make_context("cpu", dtype_of<T>() == DType::f64 ? "f64" : "fp32", make_host(threads))) {
     state = make_key_state(*ctx, shape.experts, shape.d_model, seed, 0, settings);
     sums = make_key_sums(*ctx, shape.experts, shape.top_k, shape.d_model, settings.respawn_threshold > 0);
   }

@@ -206,7 +206,6 @@ TYPED_TEST(KeyUpdate, MicroBatchesChangeNothing) {
 }
 
 TYPED_TEST(KeyUpdate, SameBitsForAnyNumberOfThreads) {
-  const int before = threads();
   KeySettings settings = strong();
   settings.constraint = Constraint::clamp;
   settings.respawn_threshold = 0.3;
@@ -215,8 +214,7 @@ TYPED_TEST(KeyUpdate, SameBitsForAnyNumberOfThreads) {
   const CaseShape shape{500, 40, 4, 37, true};
   std::vector<Store<TypeParam>> stores;
   for (const int count : {1, 2, 7}) {
-    set_threads(count);
-    Store<TypeParam> store(shape, settings);
+    Store<TypeParam> store(shape, settings, 5, count);
     for (int n = 0; n < 3; ++n) {
       Step step = random_step(shape, 2, n);
       step.update_options.beta = settings.beta;
@@ -224,7 +222,6 @@ TYPED_TEST(KeyUpdate, SameBitsForAnyNumberOfThreads) {
     }
     stores.push_back(std::move(store));
   }
-  set_threads(before);
   EXPECT_TRUE(same_bits(stores[0].state, stores[1].state));
   EXPECT_TRUE(same_bits(stores[0].state, stores[2].state));
 }
@@ -337,7 +334,7 @@ TYPED_TEST(KeyUpdate, PhoenixWaitsWhenThereAreFewerPositionsThanDeadKeys) {
 }
 
 TYPED_TEST(KeyUpdate, KeysAreDrawnFromTheirStreamAndHaveLengthOne) {
-  auto ctx = make_context(Device::cpu, dtype_of<TypeParam>() == DType::f64 ? "f64" : "fp32");
+  auto ctx = make_context("cpu", dtype_of<TypeParam>() == DType::f64 ? "f64" : "fp32");
   KeySettings settings;
   const KeyState a = make_key_state(*ctx, 20, 30, 9, 1, settings), b = make_key_state(*ctx, 20, 30, 9, 1, settings);
   EXPECT_TRUE(same_bits(a, b));

@@ -33,7 +33,7 @@ class ModelGradient : public testing::TestWithParam<Variant> {};
 TEST_P(ModelGradient, MatchesFiniteDifferences) {
   ModelConfig config = small_config();
   GetParam().change(config);
-  std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+  std::shared_ptr<Context> ctx = make_context("cpu", "f64");
   Model model(ctx, config, true);
   ParameterStore& p = model.parameters();
   // Values that start at zero or one are moved, so that no gradient is zero by accident.
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ModelBalance, GradientMatchesFiniteDifferences) {
   ModelConfig config = small_config();
   config.balance_loss = 0.5;
-  std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+  std::shared_ptr<Context> ctx = make_context("cpu", "f64");
   Model model(ctx, config, true);
   const Batch batch = rows_batch(sample_rows, config.seq_len, false);
   loss_of(model, batch);
@@ -116,8 +116,8 @@ struct StepOutcome {
   std::vector<double> nll, gradient, keys, usage;
 };
 
-StepOutcome one_step(const ModelConfig& config, const Batch& batch, const std::string& precision) {
-  std::shared_ptr<Context> ctx = make_context(Device::cpu, precision);
+StepOutcome one_step(const ModelConfig& config, const Batch& batch, const std::string& precision, int threads = 0) {
+  std::shared_ptr<Context> ctx = make_context("cpu", precision, make_host(threads));
   Model model(ctx, config, true);
   TrainPass pass;
   pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
@@ -167,21 +167,18 @@ TEST(ModelThreads, ChangeNoBit) {
     rows.push_back(row);
   }
   const Batch batch = rows_batch(rows, config.seq_len, false);
-  set_threads(1);
-  const StepOutcome one = one_step(config, batch, "fp32");
+  const StepOutcome one = one_step(config, batch, "fp32", 1);
   for (const int threads : {2, 3, 5}) {
-    set_threads(threads);
-    const StepOutcome many = one_step(config, batch, "fp32");
+    const StepOutcome many = one_step(config, batch, "fp32", threads);
     EXPECT_EQ(one.nll, many.nll) << threads;
     EXPECT_EQ(one.gradient, many.gradient) << threads;
     EXPECT_EQ(one.keys, many.keys) << threads;
   }
-  set_threads(0);
 }
 
 TEST(ModelAccumulation, MicroBatchesChangeGradientsAndKeysOnlyByRounding) {
   const ModelConfig config = small_config();
-  std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+  std::shared_ptr<Context> ctx = make_context("cpu", "f64");
   const Batch whole = rows_batch(sample_rows, config.seq_len, false);
   const StepOutcome together = one_step(config, whole, "f64");
   Model model(ctx, config, true);
@@ -210,7 +207,7 @@ TEST(ModelAccumulation, ACoefficientMeansTheSameHoweverTheStepIsCut) {
   ModelConfig config = small_config();
   config.balance_loss = 0.5;
   config.entropy_low = 0.1, config.entropy_high = 0.2, config.entropy_coefficient = 3;
-  std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+  std::shared_ptr<Context> ctx = make_context("cpu", "f64");
   std::vector<std::vector<std::int32_t>> twice = sample_rows;
   twice.insert(twice.end(), sample_rows.begin(), sample_rows.end());
   Model model(ctx, config, true);
@@ -243,7 +240,7 @@ TEST(ModelKeys, BetaIsScaledByLayerAndTime) {
   config.layers = 2;
   config.keys.beta = 0.1;
   const auto keys_after = [&](const ModelConfig& changed, double progress) {
-    std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+    std::shared_ptr<Context> ctx = make_context("cpu", "f64");
     Model model(ctx, changed, true);
     const Batch batch = rows_batch(sample_rows, changed.seq_len, false);
     TrainPass pass;
@@ -284,7 +281,7 @@ TEST(ModelDecode, AgreesWithTheWholePass) {
       config.ground = 0.2;
       config.query_dim = pre ? 3 : 0;
       config.readin = rotary;
-      std::shared_ptr<Context> ctx = make_context(Device::cpu, "f64");
+      std::shared_ptr<Context> ctx = make_context("cpu", "f64");
       Model model(ctx, config, false);
       const std::vector<std::int32_t> row = {3, 9, 4, 11, 5, 17};
       const std::vector<double> whole =
@@ -321,7 +318,7 @@ TEST(ModelDecode, AgreesOverLongTextsInFloat) {
   config.heads = 4;
   config.d_ffn = 96;
   config.seq_len = 200;
-  std::shared_ptr<Context> ctx = make_context(Device::cpu, "fp32");
+  std::shared_ptr<Context> ctx = make_context("cpu", "fp32");
   Model model(ctx, config, false);
   std::vector<std::int32_t> row;
   for (int p = 0; p < 180; ++p) row.push_back(3 + (p * p + p / 3) % 16);
@@ -357,7 +354,7 @@ TEST(ModelParameters, AreDeclaredOnce) {
     SCOPED_TRACE(variant.name);
     ModelConfig config = small_config();
     variant.change(config);
-    Model model(make_context(Device::cpu, "fp32"), config, true);
+    Model model(make_context("cpu", "fp32"), config, true);
     ParameterStore& store = model.parameters();
     Parts parts;
     std::set<std::string> names;
@@ -386,7 +383,7 @@ TEST(ModelParameters, AreReadWhereTheyAreBound) {
     SCOPED_TRACE(variant.name);
     ModelConfig config = small_config();
     variant.change(config);
-    Model model(make_context(Device::cpu, "f64"), config, true);
+    Model model(make_context("cpu", "f64"), config, true);
     const Batch batch = rows_batch(sample_rows, config.seq_len, false);
     const double before = loss_of(model, batch);
     for (const auto& entry : model.parameters().entries()) {
@@ -404,7 +401,7 @@ TEST(ModelParameters, AreReadWhereTheyAreBound) {
 TEST(ModelFrozen, LayersKeepTheirKeysToTheBit) {
   ModelConfig config = small_config();
   config.keys.frozen_layers = {1};
-  std::shared_ptr<Context> ctx = make_context(Device::cpu, "fp32");
+  std::shared_ptr<Context> ctx = make_context("cpu", "fp32");
   Model fresh(ctx, config, false);
   const StepOutcome after = one_step(config, rows_batch(sample_rows, config.seq_len, false), "fp32");
   const std::vector<double> first = read_vector(fresh.layers()[0].keys.keys),

@@ -190,7 +190,7 @@ const bool added = add_cases({
 });
 
 TEST(Dispatch, RefusesAnExpertThatDoesNotExist) {
-  auto context = make_context(Device::cpu, "fp32");
+  auto context = make_context("cpu", "fp32");
   Tensor indices = Tensor::zeros({2, 1}, DType::i32);
   indices.data<std::int32_t>()[1] = 3;
   EXPECT_THROW(make_dispatch(*context, indices, 3), Error);

@@ -46,12 +46,13 @@ const GemmShape gemm_shapes[] = {{1, 1, 1}, {1, 17, 5}, {7, 1, 300},   {12, 32, 
                                  {4, 0, 4}, {5, 6, 0},  {200, 70, 30}, {530, 15, 40}, {97, 1030, 9}, {300, 300, 20}};
 
 TEST(Gemm, EveryPathMatchesPlainLoops) {
+  Threads threads;
   for (const GemmShape& s : gemm_shapes) {
     for (int mode = 0; mode < 8; ++mode) {
       const bool ta = mode & 1, tb = mode & 2, add = mode & 4;
       SCOPED_TRACE(fmt::format("{}x{}x{} mode {}", s.m, s.n, s.k, mode));
       const auto serial = [](const auto& product) { cpu::gemm_serial(product); };
-      const auto parallel = [](const auto& product) { cpu::gemm(product); };
+      const auto parallel = [&](const auto& product) { cpu::gemm(threads, product); };
       const auto own = [](const auto& product) { cpu::gemm_own(product); };
       EXPECT_LE(gemm_error<float>(s, ta, tb, 0.5f, add ? 2.0f : 0.0f, serial), 2e-6);
       EXPECT_LE(gemm_error<float>(s, ta, tb, 0.5f, add ? 2.0f : 0.0f, parallel), 2e-6);
@@ -75,8 +76,9 @@ TEST(Gemm, TilesCoverTheResultOnce) {
 }
 
 TEST(Gemm, SaysWhatItUses) {
+  Threads threads;
   EXPECT_FALSE(cpu::gemm_description().empty());
-  EXPECT_GT(cpu::machine_gemm_rate(64, 64, 64, 0.0), 0.0);
+  EXPECT_GT(cpu::machine_gemm_rate(threads, 64, 64, 64, 0.0), 0.0);
 }
 
 TEST(Math, ExponentialInFloat) {
@@ -106,7 +108,7 @@ TEST(Math, NormalLawInFloat) {
 }
 
 TEST(Devices, TheCpuRefusesBfloat16Arithmetic) {
-  auto context = make_context(Device::cpu, "fp32");
+  auto context = make_context("cpu", "fp32");
   context->compute = DType::bf16;
   Tensor qkv = Tensor::zeros({1, 12}, DType::bf16);
   const Tensor positions = Tensor::zeros({1}, DType::i32);

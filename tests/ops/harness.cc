@@ -103,8 +103,9 @@ void PrintTo(const OpCase& one, std::ostream* stream) { *stream << one.name; }
 
 namespace {
 
-Arrays run_on(const OpCase& one, const Arrays& inputs, Device device, const std::string& precision) {
-  Lab lab(device, precision);
+Arrays run_on(const OpCase& one, const Arrays& inputs, const std::string& device, const std::string& precision,
+              int threads = 0) {
+  Lab lab(device, precision, threads);
   return one.run(lab, inputs);
 }
 
@@ -117,7 +118,8 @@ void expect_near(const OpCase& one, const Arrays& expected, const Arrays& actual
 }
 
 double loss_of(const OpCase& one, const Arrays& inputs) {
-  const Arrays results = run_on(one, inputs, Device::cpu, "f64");
+  // Many tiny runs: starting threads would take longer than the work.
+  const Arrays results = run_on(one, inputs, "cpu", "f64", 1);
   double sum = 0;
   for (const LossTerm& term : one.loss) {
     const Array& values = results.at(term.result);
@@ -171,56 +173,49 @@ void check_gradient(const OpCase& one, const Arrays& inputs, const Arrays& resul
 class Operation : public testing::TestWithParam<OpCase> {
  protected:
   // Compares a device and precision with the CPU in double precision.
-  void compare(Device device, const std::string& precision, double tolerance) {
-    if (device == Device::cuda && !cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  void compare(const std::string& device, const std::string& precision, double tolerance) {
+    if (device == "cuda" && !cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
     const Arrays inputs = GetParam().inputs();
-    expect_near(GetParam(), run_on(GetParam(), inputs, Device::cpu, "f64"),
-                run_on(GetParam(), inputs, device, precision), tolerance);
+    expect_near(GetParam(), run_on(GetParam(), inputs, "cpu", "f64"), run_on(GetParam(), inputs, device, precision),
+                tolerance);
   }
 };
 
 TEST_P(Operation, MatchesPlainLoops) {
   const Arrays inputs = GetParam().inputs();
-  expect_near(GetParam(), GetParam().reference(inputs), run_on(GetParam(), inputs, Device::cpu, "f64"), 1e-10);
+  expect_near(GetParam(), GetParam().reference(inputs), run_on(GetParam(), inputs, "cpu", "f64"), 1e-10);
 }
 
 TEST_P(Operation, GradientsMatchDifferences) {
   if (GetParam().gradients.empty()) return;
-  const int before = threads();
-  set_threads(1);  // many tiny runs: starting threads would take longer than the work
   const Arrays inputs = GetParam().inputs();
-  const Arrays results = run_on(GetParam(), inputs, Device::cpu, "f64");
+  const Arrays results = run_on(GetParam(), inputs, "cpu", "f64", 1);
   for (const Gradient& gradient : GetParam().gradients) check_gradient(GetParam(), inputs, results, gradient);
-  set_threads(before);
 }
 
 TEST_P(Operation, SameBitsForAnyNumberOfThreads) {
   const Arrays inputs = GetParam().inputs();
-  const int before = threads();
-  set_threads(1);
-  const Arrays alone = run_on(GetParam(), inputs, Device::cpu, "fp32");
+  const Arrays alone = run_on(GetParam(), inputs, "cpu", "fp32", 1);
   for (const int count : {2, 3, 5}) {
-    set_threads(count);
-    for (const auto& [name, values] : run_on(GetParam(), inputs, Device::cpu, "fp32")) {
+    for (const auto& [name, values] : run_on(GetParam(), inputs, "cpu", "fp32", count)) {
       const std::vector<double>& expected = alone.at(name).values;
       ASSERT_EQ(expected.size(), values.values.size());
       EXPECT_EQ(0, std::memcmp(expected.data(), values.values.data(), expected.size() * sizeof(double)))
           << name << " differs with " << count << " threads";
     }
   }
-  set_threads(before);
 }
 
-TEST_P(Operation, CpuFloat) { compare(Device::cpu, "fp32", 2e-5); }
-TEST_P(Operation, CudaFloat) { compare(Device::cuda, "fp32", 1e-4); }
-TEST_P(Operation, CudaBfloat16) { compare(Device::cuda, "bf16", GetParam().bf16_tolerance); }
+TEST_P(Operation, CpuFloat) { compare("cpu", "fp32", 2e-5); }
+TEST_P(Operation, CudaFloat) { compare("cuda", "fp32", 1e-4); }
+TEST_P(Operation, CudaBfloat16) { compare("cuda", "bf16", GetParam().bf16_tolerance); }
 
 // The same run twice: a GPU has no excuse for different bits either.
 TEST_P(Operation, CudaRepeats) {
   if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
   const Arrays inputs = GetParam().inputs();
-  const Arrays first = run_on(GetParam(), inputs, Device::cuda, "bf16");
-  const Arrays second = run_on(GetParam(), inputs, Device::cuda, "bf16");
+  const Arrays first = run_on(GetParam(), inputs, "cuda", "bf16");
+  const Arrays second = run_on(GetParam(), inputs, "cuda", "bf16");
   for (const auto& [name, values] : first) {
     EXPECT_EQ(0,
               std::memcmp(values.values.data(), second.at(name).values.data(), values.values.size() * sizeof(double)))

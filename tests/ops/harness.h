@@ -40,7 +40,8 @@ Array whole_numbers(Shape shape, const std::string& name, int below);
 // with NaN first, so that an element the operation forgot shows.
 class Lab {
  public:
-  Lab(Device device, const std::string& precision) : context_(make_context(device, precision)) {}
+  Lab(const std::string& device, const std::string& precision, int threads = 0)
+      : context_(make_context(device, precision, make_host(threads))) {}
   Context& context() { return *context_; }
 
   Tensor compute(const Array& array) { return put(array, context_->compute); }

@@ -298,7 +298,7 @@ const bool added = add_cases({
 
 Routing route_plainly(const std::vector<float>& scores, int k) {
   // One dimension: the key of an expert is its score.
-  auto context = make_context(Device::cpu, "fp32");
+  auto context = make_context("cpu", "fp32");
   const auto experts = static_cast<std::int64_t>(scores.size());
   Tensor query = Tensor::empty({1, 1}, DType::f32), keys = Tensor::empty({experts, 1}, DType::f32),
          temperature = Tensor::empty({1}, DType::f32);
@@ -334,7 +334,7 @@ TEST(Route, ScoresThatAreNotNumbersStillNameExperts) {
 }
 
 TEST(Route, ZeroRouterOutputGivesAFiniteQuery) {
-  auto context = make_context(Device::cpu, "fp32");
+  auto context = make_context("cpu", "fp32");
   const Tensor raw = Tensor::zeros({1, 4}, DType::f32);
   Tensor query = Tensor::empty({1, 4}, DType::f32), norms = Tensor::empty({1, 2}, DType::f32);
   query_forward(*context, raw, nullptr, 0, query, norms);
@@ -363,7 +363,7 @@ TEST(Route, ScoresOfAModelInBfloat16HaveTheAccuracyOfFp32) {
   for (std::int64_t i = 0; i < d; ++i) keys[9 * d + i] = keys[8 * d + i];  // equal ones
   for (const char* precision : {"fp32", "bf16"}) {
     SCOPED_TRACE(precision);
-    Lab lab(Device::cuda, precision);
+    Lab lab("cuda", precision);
     Routing routing{lab.new_whole({tokens, k}), lab.new_master({tokens, k}), lab.new_master({tokens, k})};
     route_forward(lab.context(), lab.master(query), lab.master(keys), lab.master(temperature), false, routing);
     const Array indices = read(routing.indices), scores = read(routing.scores);

@@ -12,6 +12,8 @@
 namespace some::study {
 namespace {
 
+Threads few(3);
+
 // 4000 positions, 8 experts, k = 2, 20 labels; with `planted`, expert 3 is the first choice of label 0 nine times of
 // ten and elsewhere one time of twenty.
 LabelledChoices made_up(bool planted) {
@@ -34,15 +36,15 @@ LabelledChoices made_up(bool planted) {
 
 TEST(LabelTest, MutualInformationOfASmallTableByHand) {
   // Expert = label, two of each: one bit. Expert and label independent: none.
-  const LabelTest same = test_labels({2, 1, 2, {0, 0, 1, 1}, {0, 0, 1, 1}, {}}, {});
+  const LabelTest same = test_labels(few, {2, 1, 2, {0, 0, 1, 1}, {0, 0, 1, 1}, {}}, {});
   EXPECT_NEAR(same.information.value, 1, 1e-12);
   EXPECT_NEAR(same.expert_entropy, 1, 1e-12);
   EXPECT_NEAR(same.purity.value, 1, 1e-12);
-  const LabelTest none = test_labels({2, 1, 2, {0, 1, 0, 1}, {0, 0, 1, 1}, {}}, {});
+  const LabelTest none = test_labels(few, {2, 1, 2, {0, 1, 0, 1}, {0, 0, 1, 1}, {}}, {});
   EXPECT_NEAR(none.information.value, 0, 1e-12);
   EXPECT_NEAR(none.purity.value, 0.5, 1e-12);
   // Counts 3, 1 / 0, 4 of eight: sum of p log2(p / (p_e p_v)).
-  const LabelTest mixed = test_labels({2, 1, 2, {0, 0, 0, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 1, 1, 1, 1}, {}}, {});
+  const LabelTest mixed = test_labels(few, {2, 1, 2, {0, 0, 0, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 1, 1, 1, 1}, {}}, {});
   const double expected = 3. / 8 * std::log2(3. / 8 / (3. / 8 * 0.5)) + 1. / 8 * std::log2(1. / 8 / (5. / 8 * 0.5)) +
                           0.5 * std::log2(0.5 / (5. / 8 * 0.5));
   EXPECT_NEAR(mixed.information.value, expected, 1e-12);
@@ -51,7 +53,7 @@ TEST(LabelTest, MutualInformationOfASmallTableByHand) {
 TEST(LabelTest, FindsAPlantedGuild) {
   LabelTestOptions options;
   options.affinities = true;
-  const LabelTest test = test_labels(made_up(true), options);
+  const LabelTest test = test_labels(few, made_up(true), options);
   EXPECT_LE(test.information.p, 1.0 / 101 + 1e-12);
   EXPECT_GT(test.information.z, 10);
   const Affinity& guild = test.expert_affinity[0];
@@ -69,7 +71,7 @@ TEST(LabelTest, FindsAPlantedGuild) {
 TEST(LabelTest, SeesNothingInChance) {
   LabelTestOptions options;
   options.affinities = true;
-  const LabelTest test = test_labels(made_up(false), options);
+  const LabelTest test = test_labels(few, made_up(false), options);
   // The information is not zero, a finite sample never is; it is what shuffling gives.
   EXPECT_GT(test.information.value, 0);
   EXPECT_GT(test.information.p, 0.02);
@@ -83,7 +85,7 @@ TEST(LabelTest, PickingTheBestOfManyIsAllowedFor) {
   // The best of the experts is always some deviations above its base rate; p must not take that for a guild.
   LabelTestOptions options;
   options.affinities = true;
-  const LabelTest test = test_labels(made_up(false), options);
+  const LabelTest test = test_labels(few, made_up(false), options);
   double largest = 0, smallest_p = 1;
   for (const Affinity& a : test.expert_affinity) {
     largest = std::max(largest, a.z);
@@ -95,16 +97,13 @@ TEST(LabelTest, PickingTheBestOfManyIsAllowedFor) {
 
 TEST(LabelTest, IsTheSameWithAnyNumberOfThreads) {
   const LabelledChoices choices = made_up(true);
-  set_threads(1);
-  const LabelTest one = test_labels(choices, {});
-  set_threads(3);
-  const LabelTest three = test_labels(choices, {});
-  set_threads(0);
+  Threads alone(1);
+  const LabelTest one = test_labels(alone, choices, {}), three = test_labels(few, choices, {});
   EXPECT_EQ(one.information.mean, three.information.mean);
   EXPECT_EQ(one.information.deviation, three.information.deviation);
   LabelTestOptions other;
   other.seed = 1;
-  EXPECT_NE(test_labels(choices, other).information.mean, one.information.mean);
+  EXPECT_NE(test_labels(few, choices, other).information.mean, one.information.mean);
 }
 
 TEST(LabelTest, RareUnitsAreNotJudged) {
@@ -112,7 +111,7 @@ TEST(LabelTest, RareUnitsAreNotJudged) {
   options.affinities = true;
   options.least_count = 3;
   // Expert 1 fires once, always for label 1.
-  const LabelTest test = test_labels({2, 1, 2, {0, 0, 0, 0, 1}, {0, 0, 0, 0, 1}, {}}, options);
+  const LabelTest test = test_labels(few, {2, 1, 2, {0, 0, 0, 0, 1}, {0, 0, 0, 0, 1}, {}}, options);
   EXPECT_EQ(test.expert_affinity[1].unit, 0);
   EXPECT_EQ(test.sets.size(), 1u);
 }
@@ -136,19 +135,19 @@ TEST(LabelTest, AnExpertForSomeTokensIsNoGuildOfTheirClass) {
   LabelTestOptions options;
   options.affinities = true;
   // Experts by a hash of the type: by position every one of them leans somewhere, by type none does.
-  EXPECT_LE(test_labels(typed(false), options).information.p, 0.01);
+  EXPECT_LE(test_labels(few, typed(false), options).information.p, 0.01);
   options.shuffle_types = true;
-  const LabelTest none = test_labels(typed(false), options);
+  const LabelTest none = test_labels(few, typed(false), options);
   EXPECT_GT(none.information.p, 0.05);
   EXPECT_GT(none.expert_affinity[1].p, 0.05);
-  const LabelTest guild = test_labels(typed(true), options);
+  const LabelTest guild = test_labels(few, typed(true), options);
   EXPECT_LE(guild.information.p, 0.01);
   EXPECT_LE(guild.expert_affinity[1].p, 0.01);
   EXPECT_EQ(guild.expert_affinity[1].share, 1);
   // A token of two classes is a mistake of the caller.
   LabelledChoices wrong = typed(true);
   wrong.label[0] = 1 - wrong.label[0];
-  EXPECT_THROW(test_labels(wrong, options), Error);
+  EXPECT_THROW(test_labels(few, wrong, options), Error);
 }
 
 }  // namespace

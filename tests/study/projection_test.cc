@@ -11,6 +11,8 @@
 namespace some::study {
 namespace {
 
+Threads few(3);
+
 // Groups of points around far-apart centres.
 Points clusters(int groups, int each, int dimensions, double spread) {
   const RandomStream stream = random_stream(3, "test clusters");
@@ -40,7 +42,7 @@ TEST(PrincipalPlane, FindsTheTwoDirectionsOfLargestVariance) {
       for (int j = 0; j < 6; ++j) points.values[static_cast<std::size_t>(6 * i + j)] += 5 + along * axes[a][j];
     }
   }
-  const Plane plane = principal_plane(points);
+  const Plane plane = principal_plane(few, points);
   for (int a = 0; a < 2; ++a) {
     double along = 0, length = 0;
     for (std::size_t j = 0; j < 6; ++j) {
@@ -64,9 +66,9 @@ TEST(PrincipalPlane, FindsTheTwoDirectionsOfLargestVariance) {
 }
 
 TEST(PrincipalPlane, TakesPointsThatDoNotDiffer) {
-  const Plane same = principal_plane({4, 3, std::vector<double>(12, 2.5)});
+  const Plane same = principal_plane(few, {4, 3, std::vector<double>(12, 2.5)});
   EXPECT_EQ(same.share[0], 0);
-  const Plane one = principal_plane({3, 1, {0, 1, 5}});
+  const Plane one = principal_plane(few, {3, 1, {0, 1, 5}});
   EXPECT_NEAR(one.share[0], 1, 1e-12);
   EXPECT_EQ(one.share[1], 0);
   for (const Point2& p : project({3, 1, {0, 1, 5}}, one)) EXPECT_TRUE(std::isfinite(p.x) && std::isfinite(p.y));
@@ -75,7 +77,7 @@ TEST(PrincipalPlane, TakesPointsThatDoNotDiffer) {
 TEST(Tsne, KeepsSeparatedClustersApart) {
   const int groups = 3, each = 15;
   const Points points = clusters(groups, each, 12, 0.05);
-  const TsneResult result = tsne(points, {});
+  const TsneResult result = tsne(few, points, {});
   ASSERT_EQ(result.points.size(), 45u);
   // Every point's nearest neighbours on the map are of its own group.
   for (int i = 0; i < groups * each; ++i) {
@@ -97,13 +99,10 @@ TEST(Tsne, IsAPureFunctionOfPointsAndSeed) {
   const Points points = clusters(2, 20, 8, 0.3);
   TsneSettings settings;
   settings.iterations = 200;
-  set_threads(1);
-  const TsneResult one = tsne(points, settings);
-  set_threads(3);
-  const TsneResult three = tsne(points, settings);
-  set_threads(0);
+  Threads alone(1);
+  const TsneResult one = tsne(alone, points, settings), three = tsne(few, points, settings);
   settings.seed = 1;
-  const TsneResult other = tsne(points, settings);
+  const TsneResult other = tsne(few, points, settings);
   bool differs = false;
   for (std::size_t i = 0; i < one.points.size(); ++i) {
     EXPECT_EQ(one.points[i].x, three.points[i].x);
@@ -116,7 +115,7 @@ TEST(Tsne, IsAPureFunctionOfPointsAndSeed) {
 TEST(Tsne, TakesPointsOnOneAnother) {
   Points points{8, 3, std::vector<double>(24, 1.0)};
   points.values[0] = 2;
-  for (const Point2& p : tsne(points, {}).points) EXPECT_TRUE(std::isfinite(p.x) && std::isfinite(p.y));
+  for (const Point2& p : tsne(few, points, {}).points) EXPECT_TRUE(std::isfinite(p.x) && std::isfinite(p.y));
 }
 
 TEST(Tsne, RefusesAPerplexityThatDoesNotFit) {

@@ -60,7 +60,7 @@ struct Trained {
 // Steps whose rates change all the time, with a change of the choice, of the temperature and of the batch's size, and
 // an evaluation that takes more memory than a step does, in between.
 Trained train(const ModelConfig& config, const std::string& precision, bool graphs) {
-  std::shared_ptr<Context> ctx = make_context(Device::cuda, precision);
+  std::shared_ptr<Context> ctx = make_context("cuda", precision);
   Model model(ctx, config, true);
   TrainStep step(model, TrainConfig(), true, graphs);
   Trained out;

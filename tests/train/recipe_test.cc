@@ -163,7 +163,7 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
       {"[train]\nbetas = [0.9]",
        "some.toml:2: train.betas: wants a list of two numbers, each of at least 0 and below 1, not a list of 1 value"},
       {"[train]\ndevice = \"gpu\"",
-       "some.toml:2: train.device: wants \"auto\", \"cpu\" or \"cuda\", not the text \"gpu\""},
+       "some.toml:2: train.device: wants \"auto\", \"cpu\", \"cuda\" or \"cuda:N\", not the text \"gpu\""},
       {"[train]\nprecision = \"fp8\"",
        "some.toml:2: train.precision: wants \"auto\", \"fp32\", \"bf16\" or \"f64\", not the text \"fp8\""},
       {"[model]\nseq_len = 0",

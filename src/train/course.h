@@ -1,0 +1,36 @@
+// The text a run is trained on, ready to be read, with the steps that it gives.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/host.h"
+#include "base/rooms.h"
+#include "data/token_data.h"
+#include "train/evaluate.h"
+#include "train/recipe.h"
+
+namespace some::train {
+
+struct Course {
+  Recipe recipe;  // with the size of the vocabulary that the tokenizer has
+  Tokenizer tokenizer;
+  TokenData train, valid;
+  BatchOptions batches;
+  EvaluateOptions evaluation;
+  std::int64_t steps_per_epoch = 0, steps = 0;
+  std::int64_t spare = 0;  // batches of an epoch that do not fill a step of several micro-batches: they are passed over
+
+  std::int64_t epoch_of(std::int64_t step) const { return step / steps_per_epoch; }
+  double epochs_at(std::int64_t step) const { return static_cast<double>(step) / static_cast<double>(steps_per_epoch); }
+  // The batch that a step begins with, counted over all epochs.
+  std::int64_t first_batch(std::int64_t step) const { return step * recipe.train.accumulate + epoch_of(step) * spare; }
+};
+
+// A look at the recipe and its text that writes nothing: bad_input when training could not begin.
+void check_recipe(const Host& host, const Recipe& recipe);
+// Reads and tokenises the text. `tokenizer`: that of the run, where it has one already; empty: as the recipe says.
+Course prepare_course(const Host& host, const Recipe& recipe, const std::string& tokenizer, const std::string& cache,
+                      const DataProgress& progress);
+
+}  // namespace some::train

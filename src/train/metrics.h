@@ -1,0 +1,63 @@
+// metrics.jsonl and the TensorBoard file beside it: one line for each thing a run has to tell.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/rooms.h"
+#include "train/evaluate.h"
+#include "train/event_file.h"
+#include "train/run.h"
+
+namespace some::train {
+
+struct TrainLine {  // of the steps since the last one
+  std::int64_t step = 0;
+  double epoch = 0;
+  double loss = 0;  // their mean
+  double lr = 0, gradient_norm = 0;
+  std::optional<double> auxiliary_loss;
+  std::vector<UsageMeasures> layers;
+};
+
+struct EpochLine {
+  std::int64_t step = 0, epoch = 0;
+  double train_loss = 0;
+};
+
+struct EvaluationReport {
+  std::int64_t step = 0;
+  double epoch = 0;
+  Evaluation evaluation;
+  EvaluateOptions options;  // it was made with
+  std::vector<LayerMeasures> layers;
+  int middle_layer = 0;
+  const LayerMeasures* middle() const {
+    return layers.empty() ? nullptr : &layers.at(static_cast<std::size_t>(middle_layer));
+  }
+};
+
+nlohmann::json to_json(const TrainLine& line);
+nlohmann::json to_json(const EpochLine& line);
+nlohmann::json to_json(const EvaluationReport& report);
+
+class MetricsFile {
+ public:
+  // Goes on behind the first `bytes` bytes; what stands after them is cut off, since it will be written again.
+  MetricsFile(const RunPaths& paths, std::int64_t bytes);
+  void write(const TrainLine& line);
+  void write(const EpochLine& line);
+  void write(const EvaluationReport& report);
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  void write_json(const nlohmann::json& line);
+  std::string path_;
+  std::int64_t bytes_ = 0;
+  std::optional<EventFile> events_;
+};
+
+}  // namespace some::train

@@ -1,0 +1,34 @@
+// What a run must remember besides parameters, keys and moments to go on exactly where it stopped. Kept as JSON in the
+// header of a checkpoint's optimizer file.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "base/rooms.h"
+
+namespace some::train {
+
+struct TrainState {
+  std::int64_t step = 0;  // optimizer steps made
+  double epoch_loss = 0;  // sum of the losses of this epoch's steps
+  std::int64_t epoch_steps = 0;
+  std::int64_t epoch_closed_at = 0;  // the step at which the last epoch was closed
+  double line_loss = 0;              // since the last metrics line
+  std::int64_t line_steps = 0;
+  double best = std::numeric_limits<double>::infinity();  // validation loss
+  std::optional<std::int64_t> best_step;
+  std::int64_t since_best = 0;     // evaluations without improvement
+  std::int64_t metrics_bytes = 0;  // length of metrics.jsonl
+  std::uint64_t data_hash = 0;
+  bool finished = false;
+};
+
+nlohmann::json to_json(const TrainState& state);
+// `origin` names the file in the message when something is missing or wrong.
+TrainState train_state_from(const nlohmann::json& json, const std::string& origin);
+
+}  // namespace some::train
