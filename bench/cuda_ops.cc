@@ -123,14 +123,14 @@ struct Choices {
 };
 
 // The experts of a published run, its choices spread evenly over them, frozen as in training: what the backward pass
-// keeps is kept. Without an up-projection: readout = "features".
+// keeps is kept. Without w2: readout = "features".
 void mixture(benchmark::State& state, std::int64_t rows, std::int64_t width, std::int64_t hidden, std::int64_t number,
              bool features, bool backward) {
   Bench b;
   const Tensor x = b.random({rows, width}, DType::bf16);
   ExpertWeights weights;
-  weights.down = b.random({number, hidden, width}, DType::bf16, 0.05);
-  if (!features) weights.up = b.random({number, width, hidden}, DType::bf16, 0.05);
+  weights.w1 = b.random({number, hidden, width}, DType::bf16, 0.05);
+  if (!features) weights.w2 = b.random({number, width, hidden}, DType::bf16, 0.05);
   const DispatchPlan plan =
       make_dispatch(*b.ctx, b.numbers({rows, top_k}, static_cast<std::uint32_t>(number)), static_cast<int>(number));
   Tensor gates = b.empty({rows, top_k}, DType::f32);

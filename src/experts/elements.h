@@ -2,8 +2,9 @@
 // both give the same bits (spec 3, "Expert libraries"). Only operations that IEEE 754 rounds exactly; nothing here may
 // be contracted.
 //
-// A matrix [rows, cols] = [out, in] of expert e takes the positions e*rows*cols + row*cols + col of its stream,
-// random_stream(seed, "experts.<layer>.<matrix>") with matrix "down" or "up".
+// A matrix [rows, cols] = [out, in] of expert e takes the positions e*rows*cols + row*cols + col of its stream. The
+// streams have the names that the matrices had first, "experts.<layer>.down" (w1) and ".up" (w2): another name would
+// make another library.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,10 +18,10 @@
 
 namespace some::experts {
 
-enum class LibraryMatrix : int { down = 0, up = 1 };
+enum class LibraryMatrix : int { w1 = 0, w2 = 1 };
 
 inline std::string library_stream_name(int layer, LibraryMatrix matrix) {
-  return fmt::format("experts.{}.{}", layer, matrix == LibraryMatrix::down ? "down" : "up");
+  return fmt::format("experts.{}.{}", layer, matrix == LibraryMatrix::w1 ? "down" : "up");
 }
 inline RandomStream library_stream(std::uint64_t seed, int layer, LibraryMatrix matrix) {
   return random_stream(seed, library_stream_name(layer, matrix));

@@ -17,7 +17,7 @@ struct LibrarySpec {
   int experts = 64;
   int d_model = 512;
   int d_ffn = 1024;
-  bool has_up = true;  // false for readout = "features"
+  bool has_w2 = true;  // false for readout = "features"
 };
 
 struct LayerLibrary {
@@ -25,8 +25,8 @@ struct LayerLibrary {
   std::uint64_t hash = 0;  // of the float numbers before that, so equal on every device and precision
 };
 
-// Draws the library of one layer on the context's device. Element j of matrix ("down" or "up") of expert e of layer l
-// comes from random_stream(seed, "experts.<l>.<matrix>") at position e*rows*cols + j.
+// Draws the library of one layer on the context's device. Element j of a matrix of expert e comes from the matrix's
+// stream (experts/elements.h) at position e*rows*cols + j.
 SOME_OP(LayerLibrary, make_layer_library, (Context & ctx, const LibrarySpec& spec, int layer), (ctx, spec, layer))
 
 }  // namespace some::experts

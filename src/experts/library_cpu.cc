@@ -93,11 +93,11 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
                         rows, cols};
   };
   LayerLibrary library;
-  std::vector<MatrixRecipe> recipes{recipe_of(LibraryMatrix::down, spec.d_ffn, spec.d_model)};
-  library.weights.down = Tensor::empty({spec.experts, spec.d_ffn, spec.d_model}, ctx.compute);
-  if (spec.has_up) {
-    recipes.push_back(recipe_of(LibraryMatrix::up, spec.d_model, spec.d_ffn));
-    library.weights.up = Tensor::empty({spec.experts, spec.d_model, spec.d_ffn}, ctx.compute);
+  std::vector<MatrixRecipe> recipes{recipe_of(LibraryMatrix::w1, spec.d_ffn, spec.d_model)};
+  library.weights.w1 = Tensor::empty({spec.experts, spec.d_ffn, spec.d_model}, ctx.compute);
+  if (spec.has_w2) {
+    recipes.push_back(recipe_of(LibraryMatrix::w2, spec.d_model, spec.d_ffn));
+    library.weights.w2 = Tensor::empty({spec.experts, spec.d_model, spec.d_ffn}, ctx.compute);
   }
   const std::size_t count = static_cast<std::size_t>(spec.d_model) * spec.d_ffn;
   const std::int64_t matrices = static_cast<std::int64_t>(recipes.size());
@@ -105,7 +105,7 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
   parallel_for(*ctx.threads, spec.experts * matrices, [&](std::int64_t piece) {
     const MatrixRecipe& recipe = recipes[static_cast<std::size_t>(piece % matrices)];
     const std::uint64_t first = static_cast<std::uint64_t>(piece / matrices) * count;
-    const Tensor& target = recipe.matrix == LibraryMatrix::down ? library.weights.down : library.weights.up;
+    const Tensor& target = recipe.matrix == LibraryMatrix::w1 ? library.weights.w1 : library.weights.w2;
     std::vector<float> widened;
     float* out;
     if (ctx.compute == DType::f32) {

@@ -166,11 +166,11 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
   LayerLibrary library;
   const Tensor hash = Tensor::zeros({1}, DType::i64, ctx.device);
   auto* sum = reinterpret_cast<unsigned long long*>(longs(hash));
-  library.weights.down = Tensor::empty({spec.experts, spec.d_ffn, spec.d_model}, ctx.compute, ctx.device);
-  fill_matrix(ctx, spec, layer, LibraryMatrix::down, spec.d_ffn, spec.d_model, library.weights.down, sum);
-  if (spec.has_up) {
-    library.weights.up = Tensor::empty({spec.experts, spec.d_model, spec.d_ffn}, ctx.compute, ctx.device);
-    fill_matrix(ctx, spec, layer, LibraryMatrix::up, spec.d_model, spec.d_ffn, library.weights.up, sum);
+  library.weights.w1 = Tensor::empty({spec.experts, spec.d_ffn, spec.d_model}, ctx.compute, ctx.device);
+  fill_matrix(ctx, spec, layer, LibraryMatrix::w1, spec.d_ffn, spec.d_model, library.weights.w1, sum);
+  if (spec.has_w2) {
+    library.weights.w2 = Tensor::empty({spec.experts, spec.d_model, spec.d_ffn}, ctx.compute, ctx.device);
+    fill_matrix(ctx, spec, layer, LibraryMatrix::w2, spec.d_model, spec.d_ffn, library.weights.w2, sum);
   }
   library.hash = static_cast<std::uint64_t>(hash.to(Device::cpu).data<std::int64_t>()[0]);
   return library;

@@ -7,43 +7,6 @@
 
 namespace some::model {
 
-ParameterCounts count_parameters(const ModelConfig& config) {
-  const std::int64_t d = config.d_model, f = config.d_ffn, experts = config.experts, vocab = config.vocab;
-  // Attention (packed projection and output projection with biases) and the block's two norms. A pre-norm block without
-  // a feed-forward part has nothing for its second norm to stand before.
-  const bool second_norm = !(config.norm == Norm::pre && config.ffn == Ffn::none);
-  std::int64_t layer_trainable = 4 * d * d + 4 * d + (second_norm ? 4 * d : 2 * d);
-  std::int64_t layer_frozen = 0;
-  if (config.ffn == Ffn::dense) {
-    const std::int64_t hidden = config.dense_hidden();
-    layer_trainable += 2 * hidden * d + hidden + d;
-  } else if (config.ffn == Ffn::some) {
-    const std::int64_t hidden = config.router_hidden();
-    const std::int64_t query = config.query_size();
-    layer_trainable += config.router == Router::linear ? query * d + query : hidden * (d + query) + hidden + query;
-    if (config.readin) layer_trainable += d * d;
-    if (config.temperature == Temperature::learned) layer_trainable += 1;
-    const bool features = config.readout == Readout::features;
-    if (config.readout == Readout::linear) layer_trainable += d * d;
-    if (features) layer_trainable += d * f;
-    // Expert biases are zero and never learn, yet the published totals count them.
-    const std::int64_t matrices = features ? 1 : 2;
-    const std::int64_t weights = experts * matrices * d * f;
-    const std::int64_t biases = experts * (features ? f : f + d);
-    if (config.training == ExpertTraining::full) {
-      layer_trainable += weights;
-      layer_frozen = biases;
-    } else {
-      layer_frozen = weights + biases;
-    }
-    if (config.training == ExpertTraining::lora) layer_trainable += experts * matrices * config.lora_rank * (d + f);
-  }
-  ParameterCounts counts;
-  counts.trainable = 2 * vocab * d + vocab + config.layers * layer_trainable + (config.norm == Norm::pre ? 2 * d : 0);
-  counts.total = counts.trainable + config.layers * layer_frozen;
-  return counts;
-}
-
 // Every message begins with the recipe key at fault, so that the recipe reader can put file and line before it.
 void check_config(const ModelConfig& config) {
   const auto at_least_one = [](const char* key, std::int64_t value) {

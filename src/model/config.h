@@ -62,7 +62,8 @@ struct ParameterCounts {
   std::int64_t total = 0;
   std::int64_t trainable = 0;
 };
-ParameterCounts count_parameters(const ModelConfig& config);  // spec 2, "Parameter counts"
+// spec 2, "Parameter counts": of what declare_parameters declares (model/declaration.h).
+ParameterCounts count_parameters(const ModelConfig& config);
 
 // Throws bad_input when a combination is impossible (heads not dividing d_model, top_k > experts, ...). The message
 // begins with the recipe key at fault, so that the recipe reader can put file and line before it.

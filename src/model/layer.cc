@@ -74,16 +74,15 @@ void dense_backward(Context& ctx, const Layer& layer, DenseTape& tape, const Ten
 
 namespace {
 
-// The weights the experts use in this step: frozen, frozen plus a low-rank part, or learnt.
+// The weights the experts use in this step: as they are, or with a low-rank part.
 ExpertWeights effective_experts(Context& ctx, const ModelConfig& config, const Layer& layer) {
-  if (config.training == ExpertTraining::full)
-    return {layer.learnt_down.compute, layer.learnt_up ? layer.learnt_up.compute : Tensor()};
-  if (config.training == ExpertTraining::frozen) return layer.frozen;
-  ExpertWeights weights{ctx.scratch(layer.frozen.down.shape()), Tensor()};
-  lora_merge(ctx, layer.frozen.down, layer.lora_down_a.value, layer.lora_down_b.value, weights.down);
-  if (layer.frozen.up) {
-    weights.up = ctx.scratch(layer.frozen.up.shape());
-    lora_merge(ctx, layer.frozen.up, layer.lora_up_a.value, layer.lora_up_b.value, weights.up);
+  ExpertWeights weights{layer.w1.compute, layer.w2.compute};
+  if (config.training != ExpertTraining::lora) return weights;
+  weights.w1 = ctx.scratch(weights.w1.shape());
+  lora_merge(ctx, layer.w1.compute, layer.lora_w1_a.value, layer.lora_w1_b.value, weights.w1);
+  if (layer.w2) {
+    weights.w2 = ctx.scratch(weights.w2.shape());
+    lora_merge(ctx, layer.w2.compute, layer.lora_w2_a.value, layer.lora_w2_b.value, weights.w2);
   }
   return weights;
 }
@@ -133,7 +132,7 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   tape.choices.pre = ctx.scratch({tokens * pass.top_k, config.d_ffn});
   if (pass.training && config.training == ExpertTraining::frozen && experts_keep_outputs(ctx, tape.experts))
     tape.choices.outputs = ctx.scratch({tokens * pass.top_k, d});
-  tape.mixed = ctx.scratch({tokens, tape.experts.up ? d : config.d_ffn});
+  tape.mixed = ctx.scratch({tokens, tape.experts.w2 ? d : config.d_ffn});
   experts_forward(ctx, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, tape.mixed);
   // spec 3.6: the readout
   if (layer.readout) {
@@ -164,13 +163,13 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
   ExpertGrads grads;
   const bool experts_learn = config.training != ExpertTraining::frozen;
   if (config.training == ExpertTraining::full) {
-    grads = {layer.learnt_down.grad, layer.learnt_up ? layer.learnt_up.grad : Tensor()};
+    grads = {layer.w1.grad, layer.w2.grad};
   } else if (config.training == ExpertTraining::lora) {
-    grads.down = ctx.scratch(layer.frozen.down.shape(), ctx.master);
-    fill(ctx, 0, grads.down);
-    if (layer.frozen.up) {
-      grads.up = ctx.scratch(layer.frozen.up.shape(), ctx.master);
-      fill(ctx, 0, grads.up);
+    grads.w1 = ctx.scratch(layer.w1.compute.shape(), ctx.master);
+    fill(ctx, 0, grads.w1);
+    if (layer.w2) {
+      grads.w2 = ctx.scratch(layer.w2.compute.shape(), ctx.master);
+      fill(ctx, 0, grads.w2);
     }
   }
   Tensor dseen = dx;
@@ -182,8 +181,8 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
                    experts_learn ? &grads : nullptr);
   if (layer.readin) linear_backward(ctx, dseen, x, layer.readin, Param(), &dx, Into::add);
   if (config.training == ExpertTraining::lora) {
-    lora_project(ctx, grads.down, layer.lora_down_a, layer.lora_down_b);
-    if (grads.up) lora_project(ctx, grads.up, layer.lora_up_a, layer.lora_up_b);
+    lora_project(ctx, grads.w1, layer.lora_w1_a, layer.lora_w1_b);
+    if (grads.w2) lora_project(ctx, grads.w2, layer.lora_w2_a, layer.lora_w2_b);
   }
 
   // Gradient reaches the router through the gates only: keys and choice are not differentiated (spec 3).

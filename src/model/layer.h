@@ -15,7 +15,7 @@
 
 namespace some::model {
 
-// What one layer owns. Which parts are present depends on the configuration.
+// What one layer owns. Which parts are present depends on the configuration (model/declaration.cc).
 struct Layer {
   int index = 0;
   Param qkv_weight, qkv_bias, out_weight, out_bias;
@@ -24,9 +24,9 @@ struct Layer {
   Param router_weight[2], router_bias[2];  // the second pair only for router = "mlp"
   Param readin, readout;
   Param log_temperature;  // temperature = "learned"
-  Param lora_down_a, lora_down_b, lora_up_a, lora_up_b;
-  Param learnt_down, learnt_up;  // training = "full"
-  ExpertWeights frozen;
+  // The experts' matrices. Frozen ones have only `compute`, which is the library; without w2 for readout = "features".
+  Param w1, w2;
+  Param lora_w1_a, lora_w1_b, lora_w2_a, lora_w2_b;
   std::uint64_t library_hash = 0;
   KeyState keys;
   // ffn = "dense"

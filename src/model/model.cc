@@ -66,17 +66,27 @@ struct Model::Tape {
 Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool training, bool make_library)
     : ctx_(std::move(ctx)), config_(config) {
   check_config(config_);
-  declare_parameters();
+  const std::vector<Parameter> declared = declare_parameters(config_, parts_);
+  for (const Parameter& one : declared) {
+    if (one.trained()) parameters_.declare(one.name, one.shape, one.initial);
+  }
   parameters_.allocate(*ctx_, training);
   parameters_.draw_initial_values(*ctx_, config_.seed);
-  layers_.resize(static_cast<std::size_t>(config_.layers));
-  bind_parameters();
+  for (const Parameter& one : declared) {
+    if (one.trained()) *one.bound = parameters_.param(one.name);
+  }
   auxiliary_loss_ = Tensor::zeros({1}, ctx_->master, ctx_->device);
   if (config_.ffn != Ffn::some) return;
   const LibrarySpec spec{config_.library_seed, config_.init,  config_.experts,
                          config_.d_model,      config_.d_ffn, config_.readout != Readout::features};
   const bool sample = config_.keys.respawn_threshold > 0;
-  for (Layer& layer : layers_) {
+  const auto give = [&](const Tensor& drawn, Param& matrix) {
+    if (matrix.value)
+      matrix.value.copy_from(drawn.to(ctx_->master));  // an expert that learns starts from the library
+    else
+      matrix.compute = drawn;
+  };
+  for (Layer& layer : parts_.layers) {
     layer.keys = make_key_state(*ctx_, config_.experts, config_.query_size(), config_.seed, layer.index, config_.keys);
     // Sums are kept without training too: evaluation counts choices with them and adaptation learns from them.
     key_sums_.push_back(make_key_sums(*ctx_, config_.experts, config_.top_k, config_.query_size(), sample));
@@ -84,127 +94,17 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
     if (!make_library) continue;
     LayerLibrary library = make_layer_library(*ctx_, spec, layer.index);
     layer.library_hash = library.hash;
-    if (config_.training == ExpertTraining::full) {
-      // Experts that learn start from the library and are parameters from then on.
-      const std::string prefix = fmt::format("layers.{}.experts.", layer.index);
-      parameters_.set(*ctx_, prefix + "w1", library.weights.down);
-      if (library.weights.up) parameters_.set(*ctx_, prefix + "w2", library.weights.up);
-    } else {
-      layer.frozen = library.weights;
-    }
+    give(library.weights.w1, layer.w1);
+    give(library.weights.w2, layer.w2);
   }
   parameters_.refresh_compute(*ctx_);
 }
 
-void Model::declare_parameters() {
-  using Kind = Initial::Kind;
-  const std::int64_t d = config_.d_model, f = config_.d_ffn, vocab = config_.vocab, experts = config_.experts,
-                     rank = config_.lora_rank;
-  ParameterStore& p = parameters_;
-  const auto uniform = [](double fan_in) { return Initial{Kind::uniform, 1.0 / std::sqrt(fan_in)}; };
-  const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in, Initial weight, Initial bias) {
-    p.declare(name + ".weight", {out, in}, weight);
-    p.declare(name + ".bias", {out}, bias);
-  };
-  const auto norm = [&](const std::string& name) {
-    p.declare(name + ".weight", {d}, {Kind::one});
-    p.declare(name + ".bias", {d}, {Kind::zero});
-  };
-  p.declare("embed.weight", {vocab, d}, {Kind::normal, 1.0});
-  for (int i = 0; i < config_.layers; ++i) {
-    const std::string layer = fmt::format("layers.{}.", i);
-    linear(layer + "attn.qkv", 3 * d, d, {Kind::uniform, std::sqrt(6.0 / (4.0 * static_cast<double>(d)))},
-           {Kind::zero});
-    linear(layer + "attn.out", d, d, uniform(static_cast<double>(d)), {Kind::zero});
-    norm(layer + "norm1");
-    if (!(config_.norm == Norm::pre && config_.ffn == Ffn::none)) norm(layer + "norm2");
-    if (config_.ffn == Ffn::dense) {
-      const std::int64_t hidden = config_.dense_hidden();
-      linear(layer + "ffn.0", hidden, d, uniform(static_cast<double>(d)), uniform(static_cast<double>(d)));
-      linear(layer + "ffn.1", d, hidden, uniform(static_cast<double>(hidden)), uniform(static_cast<double>(hidden)));
-    }
-    if (config_.ffn != Ffn::some) continue;
-    const auto router = [&](const std::string& name, std::int64_t out, std::int64_t in) {
-      if (config_.router_init == RouterInit::normal)
-        linear(layer + name, out, in, {Kind::normal, 0.02}, {Kind::zero});
-      else
-        linear(layer + name, out, in, uniform(static_cast<double>(in)), uniform(static_cast<double>(in)));
-    };
-    if (config_.router == Router::mlp) {
-      router("router.0", config_.router_hidden(), d);
-      router("router.1", config_.query_size(), config_.router_hidden());
-    } else {
-      router("router.0", config_.query_size(), d);
-    }
-    if (config_.readin) p.declare(layer + "readin.weight", {d, d}, {Kind::identity});
-    if (config_.readout == Readout::linear) p.declare(layer + "readout.weight", {d, d}, {Kind::identity});
-    if (config_.readout == Readout::features)
-      p.declare(layer + "readout.weight", {d, f}, uniform(static_cast<double>(f)));
-    if (config_.temperature == Temperature::learned)
-      p.declare(layer + "log_temperature", {1}, {Kind::constant, std::log(config_.train_temp)});
-    const bool up = config_.readout != Readout::features;
-    if (config_.training == ExpertTraining::lora) {
-      // The second factor starts at zero, so that training begins from the frozen library (Hu et al., 2021).
-      p.declare(layer + "experts.w1.lora_a", {experts, rank, d}, uniform(static_cast<double>(d)));
-      p.declare(layer + "experts.w1.lora_b", {experts, f, rank}, {Kind::zero});
-      if (up) {
-        p.declare(layer + "experts.w2.lora_a", {experts, rank, f}, uniform(static_cast<double>(f)));
-        p.declare(layer + "experts.w2.lora_b", {experts, d, rank}, {Kind::zero});
-      }
-    } else if (config_.training == ExpertTraining::full) {
-      p.declare(layer + "experts.w1", {experts, f, d}, {Kind::zero});
-      if (up) p.declare(layer + "experts.w2", {experts, d, f}, {Kind::zero});
-    }
-  }
-  if (config_.norm == Norm::pre) norm("final_norm");
-  linear("head", vocab, d, uniform(static_cast<double>(d)), uniform(static_cast<double>(d)));
-}
-
-void Model::bind_parameters() {
-  const auto optional = [&](const std::string& name) {
-    return parameters_.has(name) ? parameters_.param(name) : Param();
-  };
-  embed_ = parameters_.param("embed.weight");
-  head_weight_ = parameters_.param("head.weight");
-  head_bias_ = parameters_.param("head.bias");
-  final_weight_ = optional("final_norm.weight");
-  final_bias_ = optional("final_norm.bias");
-  for (int i = 0; i < config_.layers; ++i) {
-    Layer& layer = layers_[static_cast<std::size_t>(i)];
-    const std::string prefix = fmt::format("layers.{}.", i);
-    const auto get = [&](const std::string& name) { return optional(prefix + name); };
-    layer.index = i;
-    layer.qkv_weight = get("attn.qkv.weight");
-    layer.qkv_bias = get("attn.qkv.bias");
-    layer.out_weight = get("attn.out.weight");
-    layer.out_bias = get("attn.out.bias");
-    layer.norm1_weight = get("norm1.weight");
-    layer.norm1_bias = get("norm1.bias");
-    layer.norm2_weight = get("norm2.weight");
-    layer.norm2_bias = get("norm2.bias");
-    for (int j = 0; j < 2; ++j) {
-      layer.router_weight[j] = get(fmt::format("router.{}.weight", j));
-      layer.router_bias[j] = get(fmt::format("router.{}.bias", j));
-      layer.dense_weight[j] = get(fmt::format("ffn.{}.weight", j));
-      layer.dense_bias[j] = get(fmt::format("ffn.{}.bias", j));
-    }
-    layer.readin = get("readin.weight");
-    layer.readout = get("readout.weight");
-    layer.log_temperature = get("log_temperature");
-    layer.lora_down_a = get("experts.w1.lora_a");
-    layer.lora_down_b = get("experts.w1.lora_b");
-    layer.lora_up_a = get("experts.w2.lora_a");
-    layer.lora_up_b = get("experts.w2.lora_b");
-    layer.learnt_down = get("experts.w1");
-    layer.learnt_up = get("experts.w2");
-  }
-}
-
 std::pair<Param, Param> Model::norm_after(int layer) const {
-  const Layer& own = layers_[static_cast<std::size_t>(layer)];
+  const Layer& own = parts_.layers[static_cast<std::size_t>(layer)];
   if (config_.norm == Norm::post) return {own.norm2_weight, own.norm2_bias};
-  if (layer + 1 == config_.layers) return {final_weight_, final_bias_};
-  const Layer& next = layers_[static_cast<std::size_t>(layer) + 1];
+  if (layer + 1 == config_.layers) return {parts_.final_weight, parts_.final_bias};
+  const Layer& next = parts_.layers[static_cast<std::size_t>(layer) + 1];
   return {next.norm1_weight, next.norm1_bias};
 }
 
@@ -223,18 +123,18 @@ bool Model::layer_learns(int layer) const {
 
 std::uint64_t Model::library_hash() const {
   std::uint64_t hash = 0;
-  for (const Layer& layer : layers_) hash = hash * 0x9E3779B97F4A7C15ull + layer.library_hash;
+  for (const Layer& layer : parts_.layers) hash = hash * 0x9E3779B97F4A7C15ull + layer.library_hash;
   return hash;
 }
 
 NormTape Model::embed(const Tensor& tokens, const Tensor& positions, Stream& stream) {
   Context& ctx = *ctx_;
   stream.residual = ctx.scratch({tokens.dim(0), config_.d_model});
-  embed_forward(ctx, tokens, positions, embed_, config_.position == Position::sinusoidal, stream.residual);
+  embed_forward(ctx, tokens, positions, parts_.embed, config_.position == Position::sinusoidal, stream.residual);
   stream.input = stream.residual;
   if (config_.norm == Norm::post) return {};
   const NormTape norm =
-      norm_layer_forward(ctx, stream.residual, nullptr, layers_[0].norm1_weight, layers_[0].norm1_bias);
+      norm_layer_forward(ctx, stream.residual, nullptr, parts_.layers[0].norm1_weight, parts_.layers[0].norm1_bias);
   stream.input = norm.y;
   return norm;
 }
@@ -270,7 +170,7 @@ Tensor Model::forward(const DeviceBatch& batch, const Pass& pass, Tape& tape) {
   tape.first_norm = embed(batch.tokens, batch.positions, stream);
   tape.embedded = stream.residual;
   const Tensor* previous_query = nullptr;
-  for (const Layer& layer : layers_) {
+  for (const Layer& layer : parts_.layers) {
     Block& block = tape.blocks.emplace_back();
     block.input = stream.input;
     block.attention = attention_layer_forward(*ctx_, config_, layer, stream.input, batch.positions, batch.sequences);
@@ -292,7 +192,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
   Tensor dresidual;  // pre-norm: the gradient that reaches the residual stream past the norms; it lies in dsum1
   Tensor dquery;     // grounding: what a layer sends to the one below
   for (int i = config_.layers - 1; i >= 0; --i) {
-    Layer& layer = layers_[static_cast<std::size_t>(i)];
+    Layer& layer = parts_.layers[static_cast<std::size_t>(i)];
     Block& block = tape.blocks[static_cast<std::size_t>(i)];
     const auto [after_weight, after_bias] = norm_after(i);
     const Tensor* extra = dresidual ? &dresidual : nullptr;
@@ -321,12 +221,12 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
                              dy, post);
   }
   if (!post) {
-    norm_backward(ctx, dy, tape.embedded, tape.first_norm.mean, tape.first_norm.rstd, layers_[0].norm1_weight,
-                  layers_[0].norm1_bias, &dresidual, dsum2);
+    norm_backward(ctx, dy, tape.embedded, tape.first_norm.mean, tape.first_norm.rstd, parts_.layers[0].norm1_weight,
+                  parts_.layers[0].norm1_bias, &dresidual, dsum2);
     dy = dsum2;
   }
   sums.finish();
-  embed_backward(ctx, batch.tokens, dy, embed_);
+  embed_backward(ctx, batch.tokens, dy, parts_.embed);
 }
 
 void Model::check_ids(const DeviceBatch& batch) const {
@@ -348,14 +248,14 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
   pass.auxiliary_loss = auxiliary_loss_;
   pass.auxiliary_share = options.loss_scale * static_cast<double>(batch.predicted);
   Tape tape;
-  tape.blocks.reserve(layers_.size());
+  tape.blocks.reserve(parts_.layers.size());
   const Tensor h = forward(batch, pass, tape);
   Tensor nll = ctx.scratch({batch.sequences.tokens}, ctx.master);
   Tensor dh = ctx.scratch(h.shape());
-  head_loss(ctx, h, head_weight_, head_bias_, batch.targets, options.loss_scale, nll, &dh);
+  head_loss(ctx, h, parts_.head_weight, parts_.head_bias, batch.targets, options.loss_scale, nll, &dh);
   if (options.collect_keys && config_.ffn == Ffn::some) {
     std::vector<LayerChoices> choices;
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
       const SumOptions sums{config_.keys.update_fraction,
                             random_stream(config_.seed, fmt::format("keys.{}.{}", i, options.step)),
                             options.first_position};
@@ -394,7 +294,7 @@ Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
     embed(batch.tokens, batch.positions, stream);
     keep(stream);
   }
-  for (const Layer& layer : layers_) {
+  for (const Layer& layer : parts_.layers) {
     const ArenaScope scope(*ctx.arena);
     Stream stream = kept;
     Block block;
@@ -411,14 +311,14 @@ Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
 Tensor Model::evaluate(const DeviceBatch& batch, const EvalPass& pass) {
   const Tensor h = head_input(batch, pass);
   Tensor nll = ctx_->scratch({batch.sequences.tokens}, ctx_->master);
-  head_loss(*ctx_, h, head_weight_, head_bias_, batch.targets, 1.0, nll, nullptr);
+  head_loss(*ctx_, h, parts_.head_weight, parts_.head_bias, batch.targets, 1.0, nll, nullptr);
   return nll;
 }
 
 Tensor Model::logits(const DeviceBatch& batch, const EvalPass& pass) {
   const Tensor h = head_input(batch, pass);
   Tensor out = ctx_->scratch({batch.sequences.tokens, config_.vocab}, ctx_->master);
-  linear_forward(*ctx_, h, head_weight_, head_bias_, out);
+  linear_forward(*ctx_, h, parts_.head_weight, parts_.head_bias, out);
   return out;
 }
 
@@ -448,7 +348,7 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
   Stream stream;
   Tensor previous_query;
   embed(token_ids, places, stream);
-  for (const Layer& layer : layers_) {
+  for (const Layer& layer : parts_.layers) {
     Block block;
     block.attention.output = attention_layer_cached(ctx, config_, layer, stream.input, slot_ids, places,
                                                     cache.layers[static_cast<std::size_t>(layer.index)]);
@@ -460,7 +360,7 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
   Tensor rows = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config_.d_model});
   gather_rows(ctx, stream.input, to_device(ctx, wanted), rows);
   Tensor out = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config_.vocab}, ctx.master);
-  linear_forward(ctx, rows, head_weight_, head_bias_, out);
+  linear_forward(ctx, rows, parts_.head_weight, parts_.head_bias, out);
   return out;
 }
 
@@ -475,14 +375,14 @@ void Model::update_key_stores(std::int64_t step, double progress) {
   const KeySettings& settings = config_.keys;
   std::vector<LayerUpdate> updates;
   std::vector<Tensor> counts;
-  for (std::size_t i = 0; i < layers_.size() && config_.ffn == Ffn::some; ++i) {
+  for (std::size_t i = 0; i < parts_.layers.size() && config_.ffn == Ffn::some; ++i) {
     counts.push_back(key_sums_[i].slot_counts);
     if (!layer_learns(static_cast<int>(i))) continue;
     UpdateOptions options;
     options.beta = settings.beta * settings.beta_anneal.at(progress) *
                    (settings.beta_layer_scale.empty() ? 1.0 : settings.beta_layer_scale[i]);
     options.stream = random_stream(config_.seed, fmt::format("phoenix.{}.{}", i, step));
-    updates.push_back({&layers_[i].keys, &key_sums_[i], options});
+    updates.push_back({&parts_.layers[i].keys, &key_sums_[i], options});
   }
   add_counts(*ctx_, counts, epoch_counts_);
   update_keys(*ctx_, updates, settings);
@@ -496,14 +396,14 @@ bool Model::steps_repeat() const {
 
 int Model::decays_due() const {
   int due = 0;
-  for (const Layer& layer : layers_) {
+  for (const Layer& layer : parts_.layers) {
     due += layer_learns(layer.index) && config_.keys.use_delta && layer.keys.steps + 1 > config_.keys.decay_warmup;
   }
   return due;
 }
 
 void Model::count_key_update() {
-  for (Layer& layer : layers_) layer.keys.steps += layer_learns(layer.index);
+  for (Layer& layer : parts_.layers) layer.keys.steps += layer_learns(layer.index);
 }
 
 }  // namespace some::model

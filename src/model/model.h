@@ -10,6 +10,7 @@
 #include "base/rooms.h"
 #include "data/batch.h"
 #include "model/config.h"
+#include "model/declaration.h"
 #include "model/layer.h"
 #include "model/parameters.h"
 
@@ -84,7 +85,7 @@ class Model {
   Context& context() { return *ctx_; }
   const ModelConfig& config() const { return config_; }
   ParameterStore& parameters() { return parameters_; }
-  std::vector<Layer>& layers() { return layers_; }
+  std::vector<Layer>& layers() { return parts_.layers; }
   std::vector<KeySums>& key_sums() { return key_sums_; }
   std::vector<Tensor>& epoch_counts() {
     return epoch_counts_;
@@ -97,8 +98,6 @@ class Model {
   struct Stream;
   struct Block;
   struct Tape;
-  void declare_parameters();
-  void bind_parameters();
   // Training, evaluation and generation walk alike: embed, then for each layer its attention and after_attention.
   NormTape embed(const Tensor& tokens, const Tensor& positions, Stream& stream);  // the norm is empty in post-norm
   void after_attention(const Layer& layer, const Pass& pass, const Tensor* previous_query, Block& block,
@@ -115,8 +114,7 @@ class Model {
   std::shared_ptr<Context> ctx_;
   ModelConfig config_;
   ParameterStore parameters_;
-  Param embed_, head_weight_, head_bias_, final_weight_, final_bias_;
-  std::vector<Layer> layers_;
+  Parts parts_;
   std::vector<KeySums> key_sums_;
   std::vector<Tensor> epoch_counts_;
   Tensor auxiliary_loss_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/declaration.h"
+
 namespace some::model {
 
 double attention_pairs(const ModelConfig& config, const Batch& batch) {
@@ -18,37 +20,23 @@ OperationCount count_operations(const ModelConfig& config, const Batch& batch) {
 }
 
 OperationCount count_operations(const ModelConfig& config, double tokens, double pairs) {
-  const double d = config.d_model, f = config.d_ffn, layers = config.layers, k = config.top_k;
+  const double layers = config.layers;
   OperationCount out;
-  // A trained dense layer: one product forward, two backward.
-  const auto dense = [&](double in, double out_features, double times) {
-    const double one = 2 * tokens * in * out_features * times;
-    out.forward += one;
-    out.backward += 2 * one;
-  };
-  dense(d, 4 * d, layers);  // qkv and output projections
+  // A matrix: one product forward, one backward for the gradient of what it was given, one more for its own.
+  visit_parameters(config, [&](const Parameter& parameter, double times) {
+    const double forward = 2 * tokens * parameter.uses * static_cast<double>(parameter.count()) * times;
+    const double backward = (parameter.trained() ? 2 : 1) * forward;
+    out.forward += forward;
+    out.backward += backward;
+    if (parameter.of_expert) out.experts += forward + backward;
+  });
   // Scores and the weighted sum of values: two products forward, four backward.
-  out.forward += 4 * d * pairs * layers;
-  out.backward += 8 * d * pairs * layers;
-  dense(d, config.vocab, 1);
-  if (config.ffn == Ffn::dense) dense(d, 2 * config.dense_hidden(), layers);
+  out.forward += 4 * config.d_model * pairs * layers;
+  out.backward += 8 * config.d_model * pairs * layers;
   if (config.ffn == Ffn::some) {
     const double query = config.query_size();
-    if (config.router == Router::mlp)
-      dense(d + query, config.router_hidden(), layers);
-    else
-      dense(d, query, layers);
     out.forward += 2 * tokens * query * config.experts * layers;  // scores against all keys
-    out.backward += 2 * tokens * query * k * layers;              // only the chosen keys pass a gradient
-    if (config.readin) dense(d, d, layers);
-    const double matrices = config.readout == Readout::features ? 1 : 2;
-    const double one = 2 * tokens * k * d * f * matrices * layers;
-    const double backward = (config.training == ExpertTraining::frozen ? 1 : 2) * one;
-    out.forward += one;
-    out.backward += backward;
-    out.experts = one + backward;
-    if (config.readout == Readout::linear) dense(d, d, layers);
-    if (config.readout == Readout::features) dense(f, d, layers);
+    out.backward += 2 * tokens * query * config.top_k * layers;   // only the chosen keys pass a gradient
   }
   return out;
 }
@@ -57,17 +45,16 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   const double d = config.d_model, f = config.d_ffn, k = config.top_k, layers = config.layers, experts = config.experts,
                query = config.query_size();
   const double c = bf16 ? 2 : 4;  // bytes of a compute number; master numbers have 4
-  const ParameterCounts counts = count_parameters(config);
   MemoryEstimate out;
-  const double trainable = static_cast<double>(counts.trainable);
-  out.parameters = trainable * ((training ? 16 : 4) + (bf16 ? 2 : 0));
+  visit_parameters(config, [&](const Parameter& parameter, double times) {
+    const double count = static_cast<double>(parameter.count()) * times;
+    if (parameter.trained()) out.parameters += count * ((training ? 16 : 4) + (bf16 ? 2 : 0));
+    if (parameter.kind == Parameter::Kind::library) out.library += count * c;
+  });
   const bool has_some = config.ffn == Ffn::some;
   const double matrices = config.readout == Readout::features ? 1 : 2;
-  if (has_some) {
-    if (config.training != ExpertTraining::full) out.library = layers * experts * matrices * d * f * c;
-    // Keys and the sums of a step: Q [E, k, query], C [E, E].
-    out.parameters += layers * (experts * query * 4 + experts * k * query * 4 + experts * experts * 4);
-  }
+  // Keys and the sums of a step: Q [E, k, query], C [E, E].
+  if (has_some) out.parameters += layers * (experts * query * 4 + experts * k * query * 4 + experts * experts * 4);
   // One layer's kept results, a token (names as in model/layer.h).
   double layer = c * (3 * d + d + d)             // qkv, mixed, output
                  + 4 * config.heads              // lse

@@ -20,7 +20,8 @@ void draw(Threads& threads, const ParameterStore::Entry& entry, std::uint64_t se
   parallel_chunks(threads, n, 1 << 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       switch (entry.initial.kind) {
-        case Initial::Kind::zero: out[i] = 0; break;
+        case Initial::Kind::zero:
+        case Initial::Kind::library: out[i] = 0; break;  // the library is drawn where it is made
         case Initial::Kind::one: out[i] = 1; break;
         case Initial::Kind::constant: out[i] = scale; break;
         case Initial::Kind::identity: out[i] = i / entry.shape[1] == i % entry.shape[1] ? T{1} : T{0}; break;

@@ -15,7 +15,7 @@ namespace some::model {
 // How a parameter's first values are drawn (spec 2, "Initial values"); each from its own stream, named like the
 // parameter.
 struct Initial {
-  enum class Kind { zero, one, uniform, normal, identity, constant } kind = Kind::zero;
+  enum class Kind { zero, one, uniform, normal, identity, constant, library } kind = Kind::zero;
   double scale = 0;  // half-width of uniform, standard deviation of normal, value of constant
 };
 

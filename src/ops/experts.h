@@ -20,21 +20,21 @@ struct DispatchPlan {
 SOME_OP(DispatchPlan, make_dispatch, (Context & ctx, const Tensor& indices, int experts), (ctx, indices, experts))
 
 struct ExpertWeights {
-  Tensor down;  // [E, f, d] compute (W_down)
-  Tensor up;    // [E, d, f] compute (W_up); empty for readout = "features"
+  Tensor w1;  // [E, f, d] compute
+  Tensor w2;  // [E, d, f] compute; empty for readout = "features"
 };
 
 // What the backward pass needs of the forward pass; rows in plan order, compute precision. It has `pre` alone, or,
 // where experts_keep_outputs says so and the experts do not learn, both.
 struct ExpertTape {
-  Tensor pre;      // [T*k, f]: W_down x, or with outputs GELU'(W_down x)
-  Tensor outputs;  // [T*k, d]: W_up GELU(W_down x)
+  Tensor pre;      // [T*k, f]: w1 x, or with outputs GELU'(w1 x)
+  Tensor outputs;  // [T*k, d]: w2 GELU(w1 x)
 };
 
 // Whether the backward pass is quicker with the outputs than by computing the GELU and its slope again.
 SOME_OP(bool, experts_keep_outputs, (Context & ctx, const ExpertWeights& weights), (ctx, weights))
 
-// y[t] = sum_i gate[t,i] * W_up GELU(W_down x) ([T, d]), or sum_i gate[t,i] * GELU(W_down x) ([T, f]) without W_up;
+// y[t] = sum_i gate[t,i] * w2 GELU(w1 x) ([T, d]), or sum_i gate[t,i] * GELU(w1 x) ([T, f]) without w2;
 // compute. Fills what of the tape is there.
 SOME_OP(void, experts_forward,
         (Context & ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan, const Tensor& gates,
@@ -43,8 +43,8 @@ SOME_OP(void, experts_forward,
 
 struct ExpertGrads {  // master precision, added to; only where experts learn (training = "full", or "lora" before
                       // projection)
-  Tensor down;
-  Tensor up;
+  Tensor w1;
+  Tensor w2;
 };
 
 // dx [T, d] compute is ADDED to; dgates [T, k] master is overwritten; tape.pre may be overwritten. grads may be null.

@@ -47,25 +47,25 @@ void gather(const T* x, std::int64_t width, const std::int32_t* order, std::int6
 template <typename T>
 void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan, const Tensor& gates,
              Tensor& pre, Tensor& y) {
-  const std::int64_t tokens = x.dim(0), d = x.dim(1), f = weights.down.dim(1), k = gates.dim(1);
+  const std::int64_t tokens = x.dim(0), d = x.dim(1), f = weights.w1.dim(1), k = gates.dim(1);
   const std::int32_t* order = plan.order.data<std::int32_t>();
   const std::int32_t* place = plan.place.data<std::int32_t>();
   const T* gate = gates.data<T>();
   T* hidden = pre.data<T>();
   T* result = y.data<T>();
   ArenaScope scope(*ctx.arena);
-  T* answers = weights.up ? ctx.scratch({tokens * k, d}).template data<T>() : nullptr;  // of each choice, in plan order
+  T* answers = weights.w2 ? ctx.scratch({tokens * k, d}).template data<T>() : nullptr;  // of each choice, in plan order
   for_each_block(ctx, plan, [&](const Block& block) {
     const std::int64_t rows = block.end - block.begin;
     T* input = thread_buffer<T>(0, rows * d);
     gather(x.data<T>(), d, order, k, block, input);
     T* before = hidden + block.begin * f;
-    gemm_serial(Product<T>{false, true, rows, f, d, T(1), input, d, weights.down.data<T>() + block.expert * f * d, d,
+    gemm_serial(Product<T>{false, true, rows, f, d, T(1), input, d, weights.w1.data<T>() + block.expert * f * d, d,
                            T(0), before, f});
     if (answers == nullptr) return;
     T* after = thread_buffer<T>(1, rows * f);
     gelu(before, after, rows * f);
-    gemm_serial(Product<T>{false, true, rows, d, f, T(1), after, f, weights.up.data<T>() + block.expert * d * f, f,
+    gemm_serial(Product<T>{false, true, rows, d, f, T(1), after, f, weights.w2.data<T>() + block.expert * d * f, f,
                            T(0), answers + block.begin * d, d});
   });
   // Each token adds up its own experts, best first: no two pieces of work meet in a sum.
@@ -106,41 +106,41 @@ T choice_gradient(const T* pre, T gate, T* gradient, [[maybe_unused]] T* activat
 template <typename T>
 void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
               const Tensor& gates, Tensor& pre, Tensor& dx, Tensor& dgates, ExpertGrads* grads) {
-  const std::int64_t tokens = x.dim(0), d = x.dim(1), f = weights.down.dim(1), k = gates.dim(1);
+  const std::int64_t tokens = x.dim(0), d = x.dim(1), f = weights.w1.dim(1), k = gates.dim(1);
   const std::int64_t choices = tokens * k, dy_width = dy.dim(1);
   const std::int32_t* order = plan.order.data<std::int32_t>();
   const std::int32_t* place = plan.place.data<std::int32_t>();
   const T* gate = gates.data<T>();
   T* hidden = pre.data<T>();
   T* gate_gradient = dgates.data<T>();
-  const bool down_learns = grads != nullptr && grads->down, up_learns = grads != nullptr && grads->up && weights.up;
+  const bool w1_learns = grads != nullptr && grads->w1, w2_learns = grads != nullptr && grads->w2 && weights.w2;
   ArenaScope scope(*ctx.arena);
   T* shares = ctx.scratch({choices, d}).template data<T>();  // each choice's part of dx, in plan order
   // What the weight gradients need is kept for all choices; frozen experts keep nothing.
-  T* activations = up_learns ? ctx.scratch({choices, f}).template data<T>() : nullptr;
-  T* answers = up_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
-  T* inputs = down_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
+  T* activations = w2_learns ? ctx.scratch({choices, f}).template data<T>() : nullptr;
+  T* answers = w2_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
+  T* inputs = w1_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
   for_each_block(ctx, plan, [&](const Block& block) {
     const std::int64_t rows = block.end - block.begin;
     T* gradient = thread_buffer<T>(1, rows * f);
-    if (weights.up) {
-      T* answer = up_learns ? answers + block.begin * d : thread_buffer<T>(0, rows * d);
+    if (weights.w2) {
+      T* answer = w2_learns ? answers + block.begin * d : thread_buffer<T>(0, rows * d);
       gather(dy.data<T>(), d, order, k, block, answer);
-      gemm_serial(Product<T>{false, false, rows, f, d, T(1), answer, d, weights.up.data<T>() + block.expert * d * f, f,
+      gemm_serial(Product<T>{false, false, rows, f, d, T(1), answer, d, weights.w2.data<T>() + block.expert * d * f, f,
                              T(0), gradient, f});
     } else {
       gather(dy.data<T>(), dy_width, order, k, block, gradient);
     }
     for (std::int64_t j = block.begin; j < block.end; ++j) {
       T* row = gradient + (j - block.begin) * f;
-      gate_gradient[order[j]] = up_learns
+      gate_gradient[order[j]] = w2_learns
                                     ? choice_gradient<true>(hidden + j * f, gate[order[j]], row, activations + j * f, f)
                                     : choice_gradient<false, T>(hidden + j * f, gate[order[j]], row, nullptr, f);
-      if (down_learns) std::copy_n(row, f, hidden + j * f);
+      if (w1_learns) std::copy_n(row, f, hidden + j * f);
     }
-    gemm_serial(Product<T>{false, false, rows, d, f, T(1), gradient, f, weights.down.data<T>() + block.expert * f * d,
-                           d, T(0), shares + block.begin * d, d});
-    if (down_learns) gather(x.data<T>(), d, order, k, block, inputs + block.begin * d);
+    gemm_serial(Product<T>{false, false, rows, d, f, T(1), gradient, f, weights.w1.data<T>() + block.expert * f * d, d,
+                           T(0), shares + block.begin * d, d});
+    if (w1_learns) gather(x.data<T>(), d, order, k, block, inputs + block.begin * d);
   });
   T* input_gradient = dx.data<T>();
   parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
@@ -154,13 +154,13 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeigh
   for (std::int64_t e = 0; e < plan.experts; ++e) {
     const std::int64_t begin = offsets[e], count = offsets[e + 1] - begin;
     if (count == 0) continue;
-    if (down_learns) {
+    if (w1_learns) {
       products.push_back({true, false, f, d, count, T(1), hidden + begin * f, f, inputs + begin * d, d, T(1),
-                          grads->down.data<T>() + e * f * d, d});
+                          grads->w1.data<T>() + e * f * d, d});
     }
-    if (up_learns) {
+    if (w2_learns) {
       products.push_back({true, false, d, f, count, T(1), answers + begin * d, d, activations + begin * f, f, T(1),
-                          grads->up.data<T>() + e * d * f, f});
+                          grads->w2.data<T>() + e * d * f, f});
     }
   }
   gemm_batch(*ctx.threads, products);

@@ -1,7 +1,7 @@
 // The mixture of experts on the GPU (spec 3.5): two grouped products forward, two backward, and what ties them
 // together.
 //
-// Forward, for T tokens with k choices: pre = W_down x is written once (kept for the backward pass) together with its
+// Forward, for T tokens with k choices: pre = w1 x is written once (kept for the backward pass) together with its
 // GELU, from which the second product reads; outputs are summed token by token with their gates, in the order of the
 // choices, so that no result depends on timing. Storing the GELU costs 2*T*k*f bytes written and read; making it again
 // in the second product's loader would cost its arithmetic once for each column tile. Backward, the gate's gradient and
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(256)
   dgates[index] = sum;
 }
 
-// Without W_up: dgate = dy . GELU(pre) and pre <- gate * dy * GELU'(pre), one warp a row.
+// Without w2: dgate = dy . GELU(pre) and pre <- gate * dy * GELU'(pre), one warp a row.
 // The same from outputs that were kept: dgates[t, i] = dy[t] . outputs of choice (t, i). A warp a token, four choices
 // at a time, so that five loads are under way together.
 template <typename T, int kWidth>
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(256)
   if (lane == 0) dgates[choice] = sum;
 }
 
-// gate * GELU(pre), for the gradient of W_up.
+// gate * GELU(pre), for the gradient of w2.
 template <typename T>
 __global__ void __launch_bounds__(256)
     gated_activation_kernel(const T* __restrict__ pre, const std::int32_t* __restrict__ order,
@@ -211,7 +211,7 @@ void gate_gradients(Context& ctx, const Tensor& dy, const Tensor& outputs, const
 
 // In bf16: beside the product a GELU's arithmetic sets the pace, and its slope has the size of what went into it.
 bool experts_keep_outputs(Context& ctx, const ExpertWeights& weights) {
-  return ctx.compute == DType::bf16 && static_cast<bool>(weights.up);
+  return ctx.compute == DType::bf16 && static_cast<bool>(weights.w2);
 }
 
 void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
@@ -220,13 +220,13 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   const ArenaScope scope(*ctx.arena);
   const int choices = static_cast<int>(gates.dim(1));
   GroupedProduct first = product_of(ctx, plan, tile_table(ctx, plan));
-  first.b = weights.down.raw();
-  first.columns = weights.down.dim(1);
-  first.depth = weights.down.dim(2);
+  first.b = weights.w1.raw();
+  first.columns = weights.w1.dim(1);
+  first.depth = weights.w1.dim(2);
   first.result = tape.pre.raw();
   first.a = x.raw();
   first.gather = choices;
-  if (!weights.up) {
+  if (!weights.w2) {
     grouped_product(ctx, first);
     return combine<true, false>(ctx, tape.pre, plan, gates.data<float>(), choices, y);
   }
@@ -236,9 +236,9 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   grouped_product(ctx, first);
   GroupedProduct second = product_of(ctx, plan, tile_table(ctx, plan));
   second.a = activated.raw();
-  second.b = weights.up.raw();
-  second.columns = weights.up.dim(1);
-  second.depth = weights.up.dim(2);
+  second.b = weights.w2.raw();
+  second.columns = weights.w2.dim(1);
+  second.depth = weights.w2.dim(2);
   const Tensor outputs = tape.outputs ? tape.outputs : ctx.scratch({second.rows, second.columns});
   second.result = outputs.raw();
   grouped_product(ctx, second);
@@ -254,7 +254,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   const ArenaScope scope(*ctx.arena);
   const cudaStream_t stream = ctx.cuda->stream;
   const int choices = static_cast<int>(gates.dim(1));
-  const std::int64_t rows = plan.order.elements(), width = weights.down.dim(1), model = weights.down.dim(2);
+  const std::int64_t rows = plan.order.elements(), width = weights.w1.dim(1), model = weights.w1.dim(2);
   const std::int32_t* const order = plan.order.data<std::int32_t>();
   GroupedOuter outer;
   outer.type = ctx.compute;
@@ -262,8 +262,8 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   outer.offsets = plan.offsets.data<std::int32_t>();
   outer.groups = plan.experts;
 
-  if (weights.up) {
-    if (grads != nullptr && grads->up) {  // while pre still holds what went into the GELU
+  if (weights.w2) {
+    if (grads != nullptr && grads->w2) {  // while pre still holds what went into the GELU
       const ArenaScope inner(*ctx.arena);
       Tensor gated = ctx.scratch({rows, width});
       by_type(ctx.compute, [&](auto zero) {
@@ -273,17 +273,17 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
             static_cast<T*>(gated.raw()));
         SOME_CUDA_LAUNCHED();
       });
-      GroupedOuter up = outer;
-      up.u = dy.raw();
-      up.u_gather = choices;
-      up.v = gated.raw();
-      up.m = model;
-      up.n = width;
-      up.target = grads->up.data<float>();
-      grouped_outer(ctx, up);
+      GroupedOuter second = outer;
+      second.u = dy.raw();
+      second.u_gather = choices;
+      second.v = gated.raw();
+      second.m = model;
+      second.n = width;
+      second.target = grads->w2.data<float>();
+      grouped_outer(ctx, second);
     }
     GroupedProduct first = product_of(ctx, plan, tile_table(ctx, plan));
-    first.b = weights.up.raw();
+    first.b = weights.w2.raw();
     first.b_transposed = true;
     first.columns = width;
     first.depth = model;
@@ -315,7 +315,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
 
   GroupedProduct second = product_of(ctx, plan, tile_table(ctx, plan));
   second.a = pre.raw();
-  second.b = weights.down.raw();
+  second.b = weights.w1.raw();
   second.b_transposed = true;
   second.columns = model;
   second.depth = width;
@@ -324,15 +324,15 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   grouped_product(ctx, second);
   combine<false, true>(ctx, row_gradients, plan, nullptr, choices, dx);
 
-  if (grads != nullptr && grads->down) {
-    GroupedOuter down = outer;
-    down.u = pre.raw();
-    down.v = x.raw();
-    down.v_gather = choices;
-    down.m = width;
-    down.n = model;
-    down.target = grads->down.data<float>();
-    grouped_outer(ctx, down);
+  if (grads != nullptr && grads->w1) {
+    GroupedOuter first = outer;
+    first.u = pre.raw();
+    first.v = x.raw();
+    first.v_gather = choices;
+    first.m = width;
+    first.n = model;
+    first.target = grads->w1.data<float>();
+    grouped_outer(ctx, first);
   }
 }
 

@@ -115,6 +115,12 @@ class Case {
     const Tensor typed = host.dtype() == type ? host : host.to(type);
     return ctx_->device.is_cpu() ? typed : typed.to(ctx_->device);
   }
+  // The experts of a layer; those that learn are among the parameters.
+  void set_library(Layer& layer, const std::string& prefix) const {
+    if (layer.w1.value) return;
+    layer.w1.compute = input(prefix + "experts.w1", ctx_->compute);
+    if (file_.has(prefix + "experts.w2")) layer.w2.compute = input(prefix + "experts.w2", ctx_->compute);
+  }
   ModelConfig model_config() const;
   TrainConfig train_config() const;
   void compare(const std::string& name, const std::vector<double>& got, double tolerance,
@@ -295,8 +301,7 @@ void Case::layer() {
       true, false);
   Layer& layer = model.layers()[0];
   layer.keys.keys = input("keys", ctx.master);
-  layer.frozen.down = input("experts.w1", ctx.compute);
-  if (config.readout != Readout::features) layer.frozen.up = input("experts.w2", ctx.compute);
+  set_library(layer, "");
   std::vector<std::string> names;
   for (const std::string& name : file_.names()) {
     if (model.parameters().has("layers.0." + name)) names.push_back(name);
@@ -379,8 +384,7 @@ void Case::model() {
       const std::string prefix = fmt::format("layers.{}.", layer.index);
       layer.keys.keys.copy_from(input(prefix + "keys", ctx.master));
       if (layer.keys.average) layer.keys.average.copy_from(layer.keys.keys);
-      layer.frozen.down = input(prefix + "experts.w1", ctx.compute);
-      if (config.readout != Readout::features) layer.frozen.up = input(prefix + "experts.w2", ctx.compute);
+      set_library(layer, prefix);
     }
   }
   const Tensor all_tokens = file_.load("tokens");

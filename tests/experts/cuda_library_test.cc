@@ -40,22 +40,22 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 TEST_P(CudaLibrary, IsTheOneOfTheCpu) {
   const LayerLibrary cpu = make("cpu", "fp32"), gpu = make("cuda", "fp32");
   EXPECT_EQ(cpu.hash, gpu.hash);
-  EXPECT_TRUE(same_bits(cpu.weights.down, gpu.weights.down.to(Device::cpu)));
-  EXPECT_TRUE(same_bits(cpu.weights.up, gpu.weights.up.to(Device::cpu)));
+  EXPECT_TRUE(same_bits(cpu.weights.w1, gpu.weights.w1.to(Device::cpu)));
+  EXPECT_TRUE(same_bits(cpu.weights.w2, gpu.weights.w2.to(Device::cpu)));
 }
 
 TEST_P(CudaLibrary, IsRoundedOnceToBfloat16) {
   const LayerLibrary cpu = make("cpu", "fp32"), gpu = make("cuda", "bf16");
   EXPECT_EQ(cpu.hash, gpu.hash);
-  EXPECT_TRUE(same_bits(cpu.weights.down.to(DType::bf16), gpu.weights.down.to(Device::cpu)));
-  EXPECT_TRUE(same_bits(cpu.weights.up.to(DType::bf16), gpu.weights.up.to(Device::cpu)));
+  EXPECT_TRUE(same_bits(cpu.weights.w1.to(DType::bf16), gpu.weights.w1.to(Device::cpu)));
+  EXPECT_TRUE(same_bits(cpu.weights.w2.to(DType::bf16), gpu.weights.w2.to(Device::cpu)));
 }
 
 TEST_P(CudaLibrary, MayHaveNoUpMatrices) {
-  spec_.has_up = false;
+  spec_.has_w2 = false;
   const LayerLibrary cpu = make("cpu", "fp32"), gpu = make("cuda", "fp32");
   EXPECT_EQ(cpu.hash, gpu.hash);
-  EXPECT_FALSE(static_cast<bool>(gpu.weights.up));
+  EXPECT_FALSE(static_cast<bool>(gpu.weights.w2));
 }
 
 // One number, one panel and less, more than one block's threads, both directions of tall, and the published shape.

@@ -58,8 +58,8 @@ std::vector<float> numbers(const Tensor& t) { return {t.data<float>(), t.data<fl
 
 TEST(Library, ShapesAreThoseOfTheExperts) {
   const LayerLibrary library = make(small("default"));
-  EXPECT_EQ(library.weights.down.shape(), (Shape{3, 65, 40}));
-  EXPECT_EQ(library.weights.up.shape(), (Shape{3, 40, 65}));
+  EXPECT_EQ(library.weights.w1.shape(), (Shape{3, 65, 40}));
+  EXPECT_EQ(library.weights.w2.shape(), (Shape{3, 40, 65}));
 }
 
 TEST(Library, DefaultIsUniformWithinItsBound) {
@@ -68,7 +68,7 @@ TEST(Library, DefaultIsUniformWithinItsBound) {
   spec.d_ffn = 200;
   spec.experts = 8;
   const LayerLibrary library = make(spec);
-  for (const auto& [tensor, in] : {std::pair{library.weights.down, 128}, std::pair{library.weights.up, 200}}) {
+  for (const auto& [tensor, in] : {std::pair{library.weights.w1, 128}, std::pair{library.weights.w2, 200}}) {
     const double bound = 1.0 / std::sqrt(in);
     const std::vector<float> values = numbers(tensor);
     const Moments m = moments(values);
@@ -82,14 +82,14 @@ TEST(Library, DefaultIsUniformWithinItsBound) {
 
 TEST(Library, ElementsStandWhereTheContractSays) {
   const LayerLibrary library = make(small("default"), 4);
-  const RandomStream down = random_stream(7, "experts.4.down"), up = random_stream(7, "experts.4.up");
-  const float down_bound = static_cast<float>(1.0 / std::sqrt(40.0)),
-              up_bound = static_cast<float>(1.0 / std::sqrt(65.0));
+  const RandomStream w1 = random_stream(7, "experts.4.down"), w2 = random_stream(7, "experts.4.up");
+  const float w1_bound = static_cast<float>(1.0 / std::sqrt(40.0)),
+              w2_bound = static_cast<float>(1.0 / std::sqrt(65.0));
   for (std::uint64_t e = 0; e < 3; ++e) {
     for (std::uint64_t j = 0; j < 65 * 40; ++j) {
       const std::uint64_t n = e * 65 * 40 + j;
-      ASSERT_EQ(library.weights.down.data<float>()[n], down.symmetric(n) * down_bound);
-      ASSERT_EQ(library.weights.up.data<float>()[n], up.symmetric(n) * up_bound);
+      ASSERT_EQ(library.weights.w1.data<float>()[n], w1.symmetric(n) * w1_bound);
+      ASSERT_EQ(library.weights.w2.data<float>()[n], w2.symmetric(n) * w2_bound);
     }
   }
 }
@@ -100,9 +100,9 @@ TEST(Library, DefaultDoesNotDependOnWhereAnExpertStartsInItsBlock) {
   spec.d_ffn = 5;  // 15 numbers an expert: every remainder by 4 occurs
   spec.experts = 9;
   const LayerLibrary library = make(spec);
-  const RandomStream down = library_stream(7, 0, LibraryMatrix::down);
+  const RandomStream w1 = library_stream(7, 0, LibraryMatrix::w1);
   for (std::uint64_t n = 0; n < 9 * 15; ++n)
-    ASSERT_EQ(library.weights.down.data<float>()[n], down.symmetric(n) * default_bound(3));
+    ASSERT_EQ(library.weights.w1.data<float>()[n], w1.symmetric(n) * default_bound(3));
 }
 
 TEST(Library, SparseColumnsHaveExactlyHalfZeros) {
@@ -113,7 +113,7 @@ TEST(Library, SparseColumnsHaveExactlyHalfZeros) {
     const LayerLibrary library = make(spec);
     for (int e = 0; e < spec.experts; ++e) {
       for (const auto& [tensor, height, width] :
-           {std::tuple{library.weights.down, rows, 19}, std::tuple{library.weights.up, 19, rows}}) {
+           {std::tuple{library.weights.w1, rows, 19}, std::tuple{library.weights.w2, 19, rows}}) {
         const float* matrix = tensor.data<float>() + static_cast<std::ptrdiff_t>(e) * height * width;
         for (int c = 0; c < width; ++c) {
           int zeros = 0;
@@ -131,7 +131,7 @@ TEST(Library, SparseValuesAreNormalWhereTheyAreKept) {
   spec.d_ffn = 200;
   const LayerLibrary library = make(spec);
   std::vector<float> kept;
-  for (const float v : numbers(library.weights.down)) {
+  for (const float v : numbers(library.weights.w1)) {
     if (v != 0.0f) kept.push_back(v);
   }
   const Moments m = moments(kept);
@@ -149,7 +149,7 @@ TEST(Library, SparseZerosAreSpreadEvenly) {
   spec.d_ffn = 16;
   spec.experts = 4;
   const LayerLibrary library = make(spec);
-  const float* matrix = library.weights.down.data<float>();
+  const float* matrix = library.weights.w1.data<float>();
   std::set<std::vector<bool>> patterns;
   std::vector<int> dropped(16, 0);
   for (int e = 0; e < 4; ++e) {
@@ -169,8 +169,8 @@ TEST(Library, SparseZerosAreSpreadEvenly) {
 
 TEST(Library, SparseFollowsThePriorities) {
   const LayerLibrary library = make(small("sparse"), 2);
-  const RandomStream drops = library_drop_stream(7, 2, LibraryMatrix::down),
-                     values = library_stream(7, 2, LibraryMatrix::down);
+  const RandomStream drops = library_drop_stream(7, 2, LibraryMatrix::w1),
+                     values = library_stream(7, 2, LibraryMatrix::w1);
   for (int e = 0; e < 3; ++e) {
     for (int c = 0; c < 40; ++c) {
       for (int r = 0; r < 65; ++r) {
@@ -182,7 +182,7 @@ TEST(Library, SparseFollowsThePriorities) {
           before += theirs < mine || (theirs == mine && other < r);
         }
         const float expected = before < 33 ? 0.0f : values.normal(index) * 0.01f;
-        ASSERT_EQ(library.weights.down.data<float>()[index], expected);
+        ASSERT_EQ(library.weights.w1.data<float>()[index], expected);
       }
     }
   }
@@ -224,8 +224,8 @@ TEST(Library, OrthogonalMatricesAreOrthonormal) {
     const LayerLibrary library = make(spec);
     for (int e = 0; e < spec.experts; ++e) {
       const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(e) * d * f;
-      EXPECT_LT(gram_error(library.weights.down.data<float>() + first, f, d), 1e-6) << d << "x" << f;
-      EXPECT_LT(gram_error(library.weights.up.data<float>() + first, d, f), 1e-6) << d << "x" << f;
+      EXPECT_LT(gram_error(library.weights.w1.data<float>() + first, f, d), 1e-6) << d << "x" << f;
+      EXPECT_LT(gram_error(library.weights.w2.data<float>() + first, d, f), 1e-6) << d << "x" << f;
     }
   }
 }
@@ -273,23 +273,22 @@ TEST(Library, OrthogonalIsTheQOfTheGaussianWithPositiveDiagonal) {
   spec.d_model = 37;
   spec.d_ffn = 70;
   const LayerLibrary library = make(spec, 1);
-  const RandomStream down = library_stream(7, 1, LibraryMatrix::down), up = library_stream(7, 1, LibraryMatrix::up);
+  const RandomStream w1 = library_stream(7, 1, LibraryMatrix::w1), w2 = library_stream(7, 1, LibraryMatrix::w2);
   const int e = 2, tall = 70, wide = 37;
   std::vector<float> a(tall * wide), b(tall * wide);
   for (int i = 0; i < tall; ++i) {
     for (int c = 0; c < wide; ++c) {
-      a[static_cast<std::size_t>(i * wide + c)] =
-          down.normal(static_cast<std::uint64_t>(e * tall * wide + i * wide + c));
+      a[static_cast<std::size_t>(i * wide + c)] = w1.normal(static_cast<std::uint64_t>(e * tall * wide + i * wide + c));
       b[static_cast<std::size_t>(i * wide + c)] =
-          up.normal(static_cast<std::uint64_t>(e * tall * wide + c * tall + i));  // up is [37, 70]: transposed
+          w2.normal(static_cast<std::uint64_t>(e * tall * wide + c * tall + i));  // w2 is [37, 70]: transposed
     }
   }
   const std::vector<long double> qa = householder_q(a, tall, wide), qb = householder_q(b, tall, wide);
   for (int i = 0; i < tall; ++i) {
     for (int c = 0; c < wide; ++c) {
-      ASSERT_NEAR(library.weights.down.data<float>()[e * tall * wide + i * wide + c],
+      ASSERT_NEAR(library.weights.w1.data<float>()[e * tall * wide + i * wide + c],
                   static_cast<double>(qa[static_cast<std::size_t>(i * wide + c)]), 1e-7);
-      ASSERT_NEAR(library.weights.up.data<float>()[e * tall * wide + c * tall + i],
+      ASSERT_NEAR(library.weights.w2.data<float>()[e * tall * wide + c * tall + i],
                   static_cast<double>(qb[static_cast<std::size_t>(i * wide + c)]), 1e-7);
     }
   }
@@ -377,8 +376,8 @@ TEST(Library, SameBitsForAnyNumberOfThreads) {
     const LayerLibrary one = make(small(method), 0, "fp32", 1);
     for (const int count : {2, 5}) {
       const LayerLibrary many = make(small(method), 0, "fp32", count);
-      EXPECT_TRUE(same_bits(one.weights.down, many.weights.down)) << method;
-      EXPECT_TRUE(same_bits(one.weights.up, many.weights.up)) << method;
+      EXPECT_TRUE(same_bits(one.weights.w1, many.weights.w1)) << method;
+      EXPECT_TRUE(same_bits(one.weights.w2, many.weights.w2)) << method;
       EXPECT_EQ(one.hash, many.hash) << method;
     }
   }
@@ -387,10 +386,10 @@ TEST(Library, SameBitsForAnyNumberOfThreads) {
 TEST(Library, DoublePrecisionHoldsTheSameNumbers) {
   for (const std::string method : {"default", "orthogonal", "sparse"}) {
     const LayerLibrary single = make(small(method)), wide = make(small(method), 0, "f64");
-    ASSERT_EQ(wide.weights.down.dtype(), DType::f64);
+    ASSERT_EQ(wide.weights.w1.dtype(), DType::f64);
     EXPECT_EQ(single.hash, wide.hash);
-    EXPECT_TRUE(same_bits(single.weights.down.to(DType::f64), wide.weights.down));
-    EXPECT_TRUE(same_bits(single.weights.up.to(DType::f64), wide.weights.up));
+    EXPECT_TRUE(same_bits(single.weights.w1.to(DType::f64), wide.weights.w1));
+    EXPECT_TRUE(same_bits(single.weights.w2.to(DType::f64), wide.weights.w2));
   }
 }
 
@@ -398,10 +397,10 @@ TEST(Library, FeaturesHaveNoUpMatrixAndTheSameDownMatrix) {
   for (const std::string method : {"default", "orthogonal", "sparse"}) {
     LibrarySpec spec = small(method);
     const LayerLibrary both = make(spec);
-    spec.has_up = false;
+    spec.has_w2 = false;
     const LayerLibrary features = make(spec);
-    EXPECT_FALSE(features.weights.up);
-    EXPECT_TRUE(same_bits(both.weights.down, features.weights.down));
+    EXPECT_FALSE(features.weights.w2);
+    EXPECT_TRUE(same_bits(both.weights.w1, features.weights.w1));
     EXPECT_NE(both.hash, features.hash);
   }
 }
@@ -417,7 +416,7 @@ TEST(Library, SeedLayerExpertAndMethodAllMatter) {
         const LayerLibrary library = make(spec, layer);
         EXPECT_TRUE(hashes.insert(library.hash).second);
         for (int e = 0; e < spec.experts; ++e) {
-          const float* first = library.weights.down.data<float>() + e * 65 * 40;
+          const float* first = library.weights.w1.data<float>() + e * 65 * 40;
           matrices.emplace_back(first, first + 65 * 40);
         }
       }
@@ -445,8 +444,8 @@ TEST(Library, HashIsTheSumOverElements) {
   const LayerLibrary library = make(small("sparse"), 3);
   std::uint64_t hash = 0;
   for (std::uint64_t n = 0; n < 3 * 65 * 40; ++n) {
-    hash += hash_element(LibraryMatrix::down, n, library.weights.down.data<float>()[n]);
-    hash += hash_element(LibraryMatrix::up, n, library.weights.up.data<float>()[n]);
+    hash += hash_element(LibraryMatrix::w1, n, library.weights.w1.data<float>()[n]);
+    hash += hash_element(LibraryMatrix::w2, n, library.weights.w2.data<float>()[n]);
   }
   EXPECT_EQ(hash, library.hash);
 }
@@ -454,9 +453,9 @@ TEST(Library, HashIsTheSumOverElements) {
 TEST(Library, HashSeesOneBitAndEveryExchange) {
   std::set<std::uint64_t> shares;
   for (std::uint64_t n = 0; n < 1000; ++n) {
-    EXPECT_TRUE(shares.insert(hash_element(LibraryMatrix::down, n, 0.5f)).second);
-    EXPECT_TRUE(shares.insert(hash_element(LibraryMatrix::up, n, 0.5f)).second);
-    EXPECT_TRUE(shares.insert(hash_element(LibraryMatrix::up, n, std::nextafter(0.5f, 1.0f))).second);
+    EXPECT_TRUE(shares.insert(hash_element(LibraryMatrix::w1, n, 0.5f)).second);
+    EXPECT_TRUE(shares.insert(hash_element(LibraryMatrix::w2, n, 0.5f)).second);
+    EXPECT_TRUE(shares.insert(hash_element(LibraryMatrix::w2, n, std::nextafter(0.5f, 1.0f))).second);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "base/random.h"
 #include "base/threads.h"
@@ -342,20 +343,58 @@ TEST(ModelDecode, AgreesOverLongTextsInFloat) {
   }
 }
 
-TEST(ModelParameters, DeclaredAreThoseCounted) {
-  for (const auto change : std::vector<void (*)(ModelConfig&)>{
-           [](ModelConfig&) {}, [](ModelConfig& c) { c.norm = Norm::pre; }, [](ModelConfig& c) { c.ffn = Ffn::dense; },
-           [](ModelConfig& c) { c.ffn = Ffn::none; }, [](ModelConfig& c) { c.readout = Readout::features; },
-           [](ModelConfig& c) { c.readout = Readout::linear; }, [](ModelConfig& c) { c.router = Router::linear; },
-           [](ModelConfig& c) { c.query_dim = 3, c.readin = true; },
-           [](ModelConfig& c) { c.query_dim = 3, c.router = Router::linear; },
-           [](ModelConfig& c) { c.temperature = Temperature::learned; },
-           [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 3; },
-           [](ModelConfig& c) { c.training = ExpertTraining::full; }}) {
+// Whatever is declared is what the store, the counts and the layers have: a parameter is written down once.
+TEST(ModelParameters, AreDeclaredOnce) {
+  std::vector<Variant> variants = model_variants;
+  variants.push_back({"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 3; }});
+  variants.push_back({"lora_features", [](ModelConfig& c) {
+                        c.training = ExpertTraining::lora, c.lora_rank = 3, c.readout = Readout::features;
+                      }});
+  for (const Variant& variant : variants) {
+    SCOPED_TRACE(variant.name);
     ModelConfig config = small_config();
-    change(config);
-    Model model(make_context("cpu", "fp32"), config, false);
-    EXPECT_EQ(model.parameters().parameters(), count_parameters(config).trainable);
+    variant.change(config);
+    Model model(make_context("cpu", "fp32"), config, true);
+    ParameterStore& store = model.parameters();
+    Parts parts;
+    std::set<std::string> names;
+    std::set<const Param*> places;
+    std::size_t trained = 0;
+    for (const Parameter& one : declare_parameters(config, parts)) {
+      EXPECT_TRUE(names.insert(one.name).second) << one.name;
+      EXPECT_EQ(one.bound == nullptr, one.kind == Parameter::Kind::absent) << one.name;
+      if (one.bound != nullptr) {
+        EXPECT_TRUE(places.insert(one.bound).second) << one.name;
+      }
+      if (!one.trained()) continue;
+      ASSERT_LT(trained, store.entries().size());
+      EXPECT_EQ(store.entries()[trained].name, one.name);
+      EXPECT_EQ(store.entries()[trained].shape, one.shape);
+      ++trained;
+    }
+    EXPECT_EQ(trained, store.entries().size());
+    EXPECT_EQ(store.parameters(), count_parameters(config).trainable);
+  }
+}
+
+// Where a parameter is bound is where the model reads it: moving it changes the loss.
+TEST(ModelParameters, AreReadWhereTheyAreBound) {
+  for (const Variant& variant : model_variants) {
+    SCOPED_TRACE(variant.name);
+    ModelConfig config = small_config();
+    variant.change(config);
+    Model model(make_context("cpu", "f64"), config, true);
+    const Batch batch = rows_batch(sample_rows, config.seq_len, false);
+    const double before = loss_of(model, batch);
+    for (const auto& entry : model.parameters().entries()) {
+      // Keys of attention: a bias common to all of them changes no weight, so the whole packed bias is moved unevenly.
+      Tensor values = model.parameters().view(model.parameters().value, entry);
+      const Tensor kept = values.clone();
+      for (std::int64_t i = 0; i < values.elements(); ++i)
+        values.data<double>()[i] += 0.1 * static_cast<double>(1 + i % 3);
+      EXPECT_NE(loss_of(model, batch), before) << entry.name;
+      values.copy_from(kept);
+    }
   }
 }
 

@@ -40,14 +40,14 @@ Arrays expert_inputs(const ExpertsShape& s) {
   const std::int64_t width = s.features ? s.f : s.d;
   Array gates = normals({s.tokens, s.k}, "gates");
   return {{"x", normals({s.tokens, s.d}, "x")},
-          {"down", normals({s.experts, s.f, s.d}, "down", 1.0 / std::sqrt(static_cast<double>(s.d)))},
-          {"up", normals({s.experts, s.d, s.f}, "up", 1.0 / std::sqrt(static_cast<double>(s.f)))},
+          {"w1", normals({s.experts, s.f, s.d}, "w1", 1.0 / std::sqrt(static_cast<double>(s.d)))},
+          {"w2", normals({s.experts, s.d, s.f}, "w2", 1.0 / std::sqrt(static_cast<double>(s.f)))},
           {"gates", gates},
           {"indices", choices_of(s)},
           {"dy", normals({s.tokens, width}, "dy")},
           {"dx0", normals({s.tokens, s.d}, "dx0")},
-          {"ddown0", normals({s.experts, s.f, s.d}, "ddown0")},
-          {"dup0", normals({s.experts, s.d, s.f}, "dup0")}};
+          {"dw1_0", normals({s.experts, s.f, s.d}, "dw1_0")},
+          {"dw2_0", normals({s.experts, s.d, s.f}, "dw2_0")}};
 }
 
 OpCase experts_case(ExpertsShape s) {
@@ -66,8 +66,8 @@ OpCase experts_case(ExpertsShape s) {
     Context& ctx = lab.context();
     const DispatchPlan plan = make_dispatch(ctx, lab.whole(in.at("indices")), s.experts);
     ExpertWeights weights;
-    weights.down = lab.compute(in.at("down"));
-    if (!s.features) weights.up = lab.compute(in.at("up"));
+    weights.w1 = lab.compute(in.at("w1"));
+    if (!s.features) weights.w2 = lab.compute(in.at("w2"));
     const Tensor x = lab.compute(in.at("x")), gates = lab.master(in.at("gates"));
     ExpertTape tape{lab.new_compute({s.tokens * s.k, s.f}), Tensor()};
     Tensor y = lab.new_compute({s.tokens, width});
@@ -81,15 +81,15 @@ OpCase experts_case(ExpertsShape s) {
     Tensor dx = lab.compute(in.at("dx0")), dgates = lab.new_master({s.tokens, s.k});
     ExpertGrads grads;
     if (s.learning) {
-      grads.down = lab.master(in.at("ddown0"));
-      if (!s.features) grads.up = lab.master(in.at("dup0"));
+      grads.w1 = lab.master(in.at("dw1_0"));
+      if (!s.features) grads.w2 = lab.master(in.at("dw2_0"));
     }
     experts_backward(ctx, lab.compute(in.at("dy")), x, weights, plan, gates, tape, dx, dgates,
                      s.learning ? &grads : nullptr);
     results["dx"] = read(dx);
     results["dgates"] = read(dgates);
-    if (s.learning) results["ddown"] = read(grads.down);
-    if (s.learning && !s.features) results["dup"] = read(grads.up);
+    if (s.learning) results["dw1"] = read(grads.w1);
+    if (s.learning && !s.features) results["dw2"] = read(grads.w2);
     return results;
   };
   one.reference = [=](const Arrays& in) {
@@ -108,15 +108,14 @@ OpCase experts_case(ExpertsShape s) {
         const std::int64_t t = choice / s.k;
         for (std::int64_t j = 0; j < s.f; ++j) {
           double sum = 0;
-          for (std::int64_t i = 0; i < s.d; ++i)
-            sum += in.at("down")[(e * s.f + j) * s.d + i] * in.at("x")[t * s.d + i];
+          for (std::int64_t i = 0; i < s.d; ++i) sum += in.at("w1")[(e * s.f + j) * s.d + i] * in.at("x")[t * s.d + i];
           if (!s.kept) out["pre"][next * s.f + j] = sum;
           const double hidden = in.at("gates")[choice] * plain_gelu(sum);
           if (s.features) {
             out["y"][t * s.f + j] += hidden;
           } else {
             for (std::int64_t i = 0; i < s.d; ++i)
-              out["y"][t * s.d + i] += hidden * in.at("up")[(e * s.d + i) * s.f + j];
+              out["y"][t * s.d + i] += hidden * in.at("w2")[(e * s.d + i) * s.f + j];
           }
         }
         ++next;
@@ -128,8 +127,8 @@ OpCase experts_case(ExpertsShape s) {
   one.exact = {"order", "place", "offsets"};
   one.loss = {{"y", "dy"}};
   one.gradients = {{"x", "dx", "dx0"}, {"gates", "dgates"}};
-  if (s.learning) one.gradients.push_back({"down", "ddown", "ddown0"});
-  if (s.learning && !s.features) one.gradients.push_back({"up", "dup", "dup0"});
+  if (s.learning) one.gradients.push_back({"w1", "dw1", "dw1_0"});
+  if (s.learning && !s.features) one.gradients.push_back({"w2", "dw2", "dw2_0"});
   return one;
 }
 

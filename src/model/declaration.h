@@ -1,0 +1,49 @@
+// Every number a model is made of, declared once: its name in checkpoints, its shape and first values, whether it
+// learns, how often a token meets it, and the member of the model it is bound to. The store, the counts, the
+// operations, the memory and the checkpoints all follow from this list, so a new parameter is one line of
+// declaration.cc and one member of Layer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/rooms.h"
+#include "model/layer.h"
+#include "model/parameters.h"
+
+namespace some::model {
+
+// Everything that parameters are bound to.
+struct Parts {
+  Param embed, head_weight, head_bias, final_weight, final_bias;
+  std::vector<Layer> layers;
+};
+
+struct Parameter {
+  enum class Kind {
+    trained,  // by gradient: it is in the store and in checkpoints
+    library,  // drawn from the expert library and left as it is: rebuilt, never stored
+    absent,   // an expert's bias: always zero and nowhere kept, but counted as the published totals count it
+  };
+  std::string name;
+  Shape shape;
+  Initial initial;  // of trained ones
+  Kind kind = Kind::trained;
+  bool in_layer = false, of_expert = false;
+  double uses = 0;         // how often a token is multiplied by each number: 1 in a dense layer, k / E in an expert
+  Param* bound = nullptr;  // null for absent ones
+
+  bool trained() const { return kind == Kind::trained; }
+  std::int64_t count() const { return shape.elements(); }
+};
+
+// In the order of the store. Makes parts.layers; the pointers hold while it is neither moved nor resized.
+std::vector<Parameter> declare_parameters(const ModelConfig& config, Parts& parts);
+
+// Calls visit(parameter, times) for the parameters of one layer (times = config.layers) and those outside of the
+// layers: enough for sums over all of them.
+void visit_parameters(const ModelConfig& config, const std::function<void(const Parameter&, double times)>& visit);
+
+}  // namespace some::model
