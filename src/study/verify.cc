@@ -124,6 +124,7 @@ class Case {
   }
   void compare_indices(const std::string& name, const Tensor& got, const std::vector<bool>* rows);
   void check_all_were_compared() const;
+  void set_frozen_experts(const std::string& prefix, const ModelConfig& config, Layer& layer) const;
   void layer();
   void keys();
   void model();
@@ -271,6 +272,13 @@ void Case::compare_indices(const std::string& name, const Tensor& got, const std
   if (tolerances_.indices) report_.comparisons.push_back(out);
 }
 
+// Experts that learn are parameters, and are set like all others.
+void Case::set_frozen_experts(const std::string& prefix, const ModelConfig& config, Layer& layer) const {
+  if (config.training == ExpertTraining::full) return;
+  layer.frozen.down = input(prefix + "experts.w1", ctx_->compute);
+  if (config.readout != Readout::features) layer.frozen.up = input(prefix + "experts.w2", ctx_->compute);
+}
+
 // A result that nobody looks at, because of a misspelt name perhaps, would pass for tested.
 void Case::check_all_were_compared() const {
   for (const std::string& name : file_.names()) {
@@ -295,8 +303,7 @@ void Case::layer() {
       true, false);
   Layer& layer = model.layers()[0];
   layer.keys.keys = input("keys", ctx.master);
-  layer.frozen.down = input("experts.w1", ctx.compute);
-  if (config.readout != Readout::features) layer.frozen.up = input("experts.w2", ctx.compute);
+  set_frozen_experts("", config, layer);
   std::vector<std::string> names;
   for (const std::string& name : file_.names()) {
     if (model.parameters().has("layers.0." + name)) names.push_back(name);
@@ -334,7 +341,8 @@ void Case::keys() {
   state.usage = input("usage", ctx.master);
   state.mass = input("mass", ctx.master);
   if (state.average) state.average.copy_from(state.keys);
-  KeySums sums = make_key_sums(ctx, config.experts, config.top_k, config.query_size(), config.keys.respawn_threshold > 0);
+  KeySums sums =
+      make_key_sums(ctx, config.experts, config.top_k, config.query_size(), config.keys.respawn_threshold > 0);
   const int steps = get("steps", 1);
   for (int i = 0; i < steps; ++i) {
     const std::string step = fmt::format("step.{}.", i);
@@ -379,8 +387,7 @@ void Case::model() {
       const std::string prefix = fmt::format("layers.{}.", layer.index);
       layer.keys.keys.copy_from(input(prefix + "keys", ctx.master));
       if (layer.keys.average) layer.keys.average.copy_from(layer.keys.keys);
-      layer.frozen.down = input(prefix + "experts.w1", ctx.compute);
-      if (config.readout != Readout::features) layer.frozen.up = input(prefix + "experts.w2", ctx.compute);
+      set_frozen_experts(prefix, config, layer);
     }
   }
   const Tensor all_tokens = file_.load("tokens");
