@@ -116,6 +116,7 @@ class Case {
     return ctx_->device.is_cpu() ? typed : typed.to(ctx_->device);
   }
   // The experts of a layer; those that learn are among the parameters.
+  // Experts that learn are parameters, and are set like all others.
   void set_library(Layer& layer, const std::string& prefix) const {
     if (layer.w1.value) return;
     layer.w1.compute = input(prefix + "experts.w1", ctx_->compute);
@@ -339,7 +340,8 @@ void Case::keys() {
   state.usage = input("usage", ctx.master);
   state.mass = input("mass", ctx.master);
   if (state.average) state.average.copy_from(state.keys);
-  KeySums sums = make_key_sums(ctx, config.experts, config.top_k, config.query_size(), config.keys.respawn_threshold > 0);
+  KeySums sums =
+      make_key_sums(ctx, config.experts, config.top_k, config.query_size(), config.keys.respawn_threshold > 0);
   const int steps = get("steps", 1);
   for (int i = 0; i < steps; ++i) {
     const std::string step = fmt::format("step.{}.", i);
