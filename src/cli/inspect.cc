@@ -1,7 +1,6 @@
 #include "study/inspect.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -25,7 +24,6 @@ std::string number(const nlohmann::json& value, int digits) {
 }
 
 void print_table(const nlohmann::json& report) {
-  const bool colour = isatty(STDOUT_FILENO) != 0;
   const std::size_t columns = table_columns();
   const auto& evaluation = report["evaluation"];
   fmt::print("{} at step {}: {} experts a layer, {} chosen by each token\n", report["run"].get<std::string>(),
@@ -35,8 +33,9 @@ void print_table(const nlohmann::json& report) {
              evaluation["data"].get<std::string>());
   const auto row = [&](const nlohmann::json& layer, const std::string& values) {
     const bool middle = layer["layer"] == report["middle_layer"];
-    fmt::print("{}{:>4}{}  {}{}\n", colour && middle ? "\033[1m" : "", layer["layer"].get<int>(), middle ? "*" : " ",
-               values, colour && middle ? "\033[0m" : "");
+    if (middle) act_on_terminal("\033[1m");
+    fmt::print("{:>4}{}  {}\n", layer["layer"].get<int>(), middle ? "*" : " ", values);
+    if (middle) act_on_terminal("\033[0m");
   };
   fmt::print("usage  Gini           entropy, bits   in effect       busiest   used in\n");
   fmt::print("layer  count   mass   count   mass    count   mass    x fair    epoch\n");

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
+#include <sstream>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "base/safetensors.h"
 #include "study/choices.h"
 #include "study/pictures.h"
@@ -55,14 +56,17 @@ std::vector<Snapshot> load_snapshots(OpenedRun& run) {
 // What the evaluation at this checkpoint wrote down of the epoch it closed; null where there is none.
 nlohmann::json experts_used_last_epoch(const OpenedRun& run) {
   nlohmann::json found;
-  std::ifstream file(run.paths.metrics());
-  for (std::string line; std::getline(file, line);) {
-    const nlohmann::json one = nlohmann::json::parse(line, nullptr, false);
-    if (one.is_discarded() || one.value("kind", "") != "eval" || one.value("step", std::int64_t{-1}) > run.step)
-      continue;
+  std::error_code ignored;
+  if (!fs::exists(run.paths.metrics(), ignored)) return found;
+  std::istringstream lines(read_file(run.paths.metrics()));
+  for (std::string line; std::getline(lines, line);) {
+    const auto one = parse_json_line(line);
+    if (!one || !one->is_object() || one->value("kind", nlohmann::json()) != "eval") continue;
+    const nlohmann::json step = one->value("step", nlohmann::json()), layers = one->value("layers", nlohmann::json());
+    if (!step.is_number_integer() || step.get<std::int64_t>() > run.step || !layers.is_array()) continue;
     found = nlohmann::json::array();
-    for (const auto& layer : one.value("layers", nlohmann::json::array()))
-      found.push_back(layer.value("experts_used_this_epoch", nlohmann::json()));
+    for (const auto& layer : layers)
+      found.push_back(layer.is_object() ? layer.value("experts_used_this_epoch", nlohmann::json()) : nlohmann::json());
   }
   return found;
 }
