@@ -220,7 +220,8 @@ void Case::layer() {
   pass.fixed_temperature = Tensor::zeros({1}, ctx.master, ctx.device);
   fill(ctx, config.train_temp, pass.fixed_temperature);
   pass.auxiliary_loss = model.auxiliary_loss();
-  const Tensor x = input("x", {rows, d}, ctx.compute), dy = input("dy", {rows, d}, ctx.compute);
+  const Tensor x = input("x", {rows, config.d_model}, ctx.compute),
+               dy = input("dy", {rows, config.d_model}, ctx.compute);
   SomeTape tape = some_forward(ctx, config, layer, pass, x, nullptr);
   Tensor dx = Tensor::zeros(x.shape(), ctx.compute, ctx.device);
   compare("queries", tape.query, tolerances_.values);
@@ -280,7 +281,6 @@ void Case::keys() {
 
 void Case::model() {
   const ModelConfig config = fixture_.checked_model_config();
-  const std::int64_t d = config.d_model, experts = config.experts, hidden = config.d_ffn;
   const Shape laid_out = fixture_.shape("tokens", 3);
   const std::int64_t steps = laid_out[0], rows = laid_out[1], length = laid_out[2];
   if (length > config.seq_len)
