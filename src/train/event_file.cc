@@ -72,7 +72,7 @@ std::string line_record(const nlohmann::json& line) {
   std::string event = event_head();
   put_tag(event, 2, Wire::varint);
   const auto step = line.find("step");
-  put_varint(event, step != line.end() && step->is_number_unsigned() ? step->get<std::uint64_t>() : 0);
+  put_varint(event, step != line.end() && step->is_number_integer() && *step >= 0 ? step->get<std::uint64_t>() : 0);
   put_bytes(event, 5, summary);
   return record(event);
 }
@@ -118,7 +118,7 @@ std::vector<std::pair<std::string, double>> event_scalars(const nlohmann::json& 
     nlohmann::json layer = (*layers)[i];
     if (!layer.is_object()) continue;
     const auto given = layer.find("layer");
-    const std::size_t number = given != layer.end() && given->is_number_unsigned() ? given->get<std::size_t>() : i;
+    const std::size_t number = given != layer.end() && given->is_number_integer() && *given >= 0 ? given->get<std::size_t>() : i;
     layer.erase("layer");
     collect(layer, "", fmt::format("{} layer {}", kind, number), out);
   }

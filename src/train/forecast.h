@@ -24,8 +24,8 @@ struct Forecast {
   bool fits() const { return memory.total() <= memory_limit; }
 };
 
-Forecast forecast_run(
-    const Recipe& recipe);  // looks at the training text; a text that cannot be read is told in `data`
+// Looks at the training text; a text that cannot be read is told in `data`.
+Forecast forecast_run(const Host& host, const Recipe& recipe);
 // bad_input with the prediction where a run needs more memory than there is.
 void check_memory(const Forecast& forecast);
 // The same for a trained model that is only opened.
