@@ -150,6 +150,7 @@ void write_file_atomic(const std::string& path, const std::function<void(const B
   // A rename would put a file in the place of the pipe or device.
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
     bad_input("cannot write {}: it is {}, not a file", path, kind_of(status));
+  // Of the process, since names of files are: two writers of one path must not meet in the temporary one.
   static std::atomic<std::uint64_t> counter{0};
   const std::string temporary = fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++);
   FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));

@@ -10,6 +10,7 @@ struct ThreadBuffer {
   std::size_t size = 0;
   ~ThreadBuffer() { std::free(data); }
 };
+// Belongs to a thread and to no model: nobody finds in it what another left.
 thread_local ThreadBuffer buffers[thread_buffer_slots];
 
 }  // namespace
