@@ -30,6 +30,8 @@ nlohmann::json to_json(const TrainState& s) {
                      {"since_best", s.since_best},
                      {"metrics_bytes", s.metrics_bytes},
                      {"data_hash", hex(s.data_hash)},
+                     {"recipe", s.recipe},
+                     {"computed_by", s.computed_by},
                      {"finished", s.finished}};
   if (std::isfinite(s.best)) out["best"] = s.best;
   if (s.best_step) out["best_step"] = *s.best_step;
@@ -51,6 +53,8 @@ TrainState train_state_from(const nlohmann::json& j, const std::string& origin) 
     s.since_best = j.at("since_best");
     s.metrics_bytes = j.at("metrics_bytes");
     s.data_hash = hash_from(j.at("data_hash").get<std::string>(), origin);
+    s.recipe = j.value("recipe", s.recipe);  // older checkpoints do not tell these two
+    s.computed_by = j.value("computed_by", "");
     s.finished = j.at("finished");
     return s;
   } catch (const nlohmann::json::exception&) {
