@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -156,6 +157,9 @@ void write_file_atomic(const std::string& path, const std::function<void(const B
   FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (file.number() < 0) failed("cannot write {}: {}", path, why());
   Unfinished unfinished{temporary};
+  // Held until the file has its name: who tidies up (base/folders.h) sees that somebody is at it. Where there are no
+  // locks, nothing is tidied.
+  ::flock(file.number(), LOCK_EX | LOCK_NB);
 
   std::vector<char> buffer;
   buffer.reserve(buffer_size);
@@ -173,9 +177,10 @@ void write_file_atomic(const std::string& path, const std::function<void(const B
   });
   write_all(file.number(), buffer.data(), buffer.size(), path);
 
-  if (::fsync(file.number()) != 0 || file.close() != 0) failed("cannot write {}: {}", path, why());
+  if (::fsync(file.number()) != 0) failed("cannot write {}: {}", path, why());
   if (::rename(temporary.c_str(), path.c_str()) != 0) failed("cannot write {}: {}", path, why());
   unfinished.path.clear();
+  if (file.close() != 0) failed("cannot write {}: {}", path, why());
   flush_folder(folder_of(path));
 }
 
@@ -206,6 +211,11 @@ void append_line(const std::string& path, std::string_view line) {
   std::string text(line);
   text.push_back('\n');
   append_bytes(path, text);
+}
+
+void flush_file(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number() < 0 || ::fsync(file.number()) != 0) failed("cannot flush {}: {}", path, why());
 }
 
 void flush_folder(const std::string& path) {

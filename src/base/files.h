@@ -51,6 +51,7 @@ struct MappedFile {
 MappedFile map_file(const std::string& path);                        // bad_input when it cannot be read
 void append_bytes(const std::string& path, std::string_view bytes);  // in one write, unbuffered
 void append_line(const std::string& path, std::string_view line);    // line + '\n', likewise
+void flush_file(const std::string& path);                            // what was appended is on disk
 void flush_folder(const std::string& path);                          // makes renames in it durable
 std::uint64_t hash_bytes(const void* data, std::size_t size, std::uint64_t seed = 0);  // xxHash64
 std::uint64_t checksum_of(const void* data, std::size_t size);  // XXH3, which costs little beside reading the bytes

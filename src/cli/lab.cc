@@ -209,6 +209,7 @@ void run(Options options) {
     display.prepare(what, done, total);
   };
   hooks.train.stop_signal = [] { return received_signal(); };
+  hooks.train.saving = set_saving;
   const std::vector<QueueEntry> entries = run_queue(plan, hooks);
 
   const auto count = [&](Outcome outcome) {

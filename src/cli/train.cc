@@ -14,6 +14,7 @@ namespace {
 
 struct Options {
   std::string recipe, out, resume, device, precision;
+  std::optional<std::int64_t> from_step;
   int threads = -1;
   std::vector<std::string> overrides;
   bool json = false;
@@ -73,6 +74,7 @@ class Display {
 
 void run(const Options& options) {
   if (options.recipe.empty() == options.resume.empty()) bad_input("say either a recipe to train or --resume RUN");
+  if (options.from_step && options.resume.empty()) bad_input("--from-step goes with --resume RUN");
   std::vector<std::string> changes = options.overrides;
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
   if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
@@ -90,6 +92,7 @@ void run(const Options& options) {
     preparation.show(what, done, total);
   };
   hooks.stop_signal = [] { return received_signal(); };
+  hooks.saving = set_saving;
 
   std::string folder = options.resume;
   TrainResult result;
@@ -97,7 +100,7 @@ void run(const Options& options) {
     if (!options.resume.empty()) {
       if (!options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
       while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-      result = resume_run(folder, changes, hooks);
+      result = resume_run(folder, {changes, options.from_step}, hooks);
       if (result.was_finished)
         say_line("{} was finished already, at step {}; for a longer run train its recipe into another --out", folder,
                  result.steps);
@@ -141,6 +144,10 @@ void add_train(CLI::App& app) {
   command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
   command->add_option("--out", options->out, "run folder to make (default: runs/NAME)");
   command->add_option("--resume", options->resume, "run folder to go on with");
+  command
+      ->add_option("--from-step", options->from_step,
+                   "with --resume: the checkpoint to go on from (default: the last one); later ones are set aside")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")

@@ -124,7 +124,7 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
       if (hooks.train.prepare) hooks.train.prepare(what, done, total);
     };
     entry.result =
-        resumed ? resume_run(run.folder, run.resume_changes, train) : start_run(run.recipe, run.folder, train);
+        resumed ? resume_run(run.folder, {run.resume_changes, {}}, train) : start_run(run.recipe, run.folder, train);
     entry.outcome = entry.result.stopped_by != 0 ? Outcome::stopped : resumed ? Outcome::resumed : Outcome::trained;
   } catch (const StoppedWhilePreparing& stopped) {
     entry.outcome = Outcome::stopped;

@@ -24,6 +24,21 @@ struct Onednn {
   std::string description;
 };
 
+// "oneDNN 2.6.3, instruction set 0xe7 (libdnnl.so.2)": what a product's bits depend on.
+std::string describe_onednn(void* handle, const char* name) {
+  struct Version {  // as dnnl_version_t begins
+    int major, minor, patch;
+  };
+  std::string text = "oneDNN";
+  if (const auto version = reinterpret_cast<const Version* (*)()>(dlsym(handle, "dnnl_version"))) {
+    const Version* number = version();
+    text += fmt::format(" {}.{}.{}", number->major, number->minor, number->patch);
+  }
+  if (const auto isa = reinterpret_cast<unsigned (*)()>(dlsym(handle, "dnnl_get_effective_cpu_isa")))
+    text += fmt::format(", instruction set {:#x}", isa());
+  return text + " (" + name + ")";
+}
+
 // oneDNN is opened at run time so that a program built here also runs where it is not installed: by the first who needs
 // it, for the whole process, since a library cannot be opened twice. What is found does not change any more.
 const Onednn& onednn() {
@@ -38,7 +53,7 @@ const Onednn& onednn() {
       if (result.sgemm != nullptr) {
         result.get_threads = reinterpret_cast<int (*)()>(dlsym(handle, "omp_get_max_threads"));
         result.set_threads = reinterpret_cast<void (*)(int)>(dlsym(handle, "omp_set_num_threads"));
-        result.description = std::string("oneDNN (") + name + ")";
+        result.description = describe_onednn(handle, name);
         return result;
       }
     }

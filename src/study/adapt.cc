@@ -121,6 +121,7 @@ class Streamer {
 
  private:
   void close_window() {
+    if (!std::isfinite(current_.nll)) throw LossNotFinite(current_.nll);
     if (learner_) learner_->update();
     windows_.push_back(current_);
     done_ += current_.tokens;

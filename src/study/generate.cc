@@ -157,6 +157,12 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
     for (std::size_t row = 0; row < active.size(); ++row) {
       Generated& one = out[active[row]];
       double* row_logits = logits.data() + row * static_cast<std::size_t>(vocab);
+      for (int i = 0; i < vocab; ++i) {
+        if (!std::isfinite(row_logits[i]))
+          failed(
+              "the model's scores are no finite numbers any more: its checkpoint is of no use; look for an earlier "
+              "one with --checkpoint STEP");
+      }
       row_logits[pad] = -INFINITY;  // padding is no text
       if (!options.stop_at_eos) row_logits[eos] = -INFINITY;
       // The n-th token of a prompt always uses the same random number, whatever else is generated beside it.

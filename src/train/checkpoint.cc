@@ -5,7 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
+#include "base/safetensors.h"
 
 namespace some::train {
 namespace fs = std::filesystem;
@@ -25,14 +28,21 @@ std::optional<std::int64_t> step_of(const std::string& name, const std::string& 
 
 std::vector<CheckpointName> list_steps(const std::string& folder, const std::string& ending) {
   std::vector<CheckpointName> out;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (const auto step = step_of(entry.path().filename().string(), ending))
-      out.push_back({*step, entry.path().string()});
+  if (!there_is(folder)) return out;
+  for (const std::string& name : list_folder(folder)) {
+    if (const auto step = step_of(name, ending)) out.push_back({*step, folder + "/" + name});
   }
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
   return out;
 }
+
+std::optional<std::int64_t> marked_step(const fs::path& path) {
+  if (!there_is(path.string())) return std::nullopt;
+  const std::string text = read_file(path.string());
+  return step_of("step-" + text.substr(0, text.find('\n')), "");
+}
+
+std::string checkpoint_folder(const std::string& run_folder) { return (fs::path(run_folder) / "checkpoints").string(); }
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
@@ -76,20 +86,20 @@ JsonObject read_state(const SafetensorsFile& optimizer) {
 }
 
 std::vector<CheckpointName> list_checkpoints(const std::string& run_folder) {
-  return list_steps((fs::path(run_folder) / "checkpoints").string(), "");
+  return list_steps(checkpoint_folder(run_folder), "");
 }
 
 CheckpointName find_checkpoint(const std::string& run_folder, const std::string& which) {
-  if (!fs::is_directory(run_folder)) bad_input("there is no run folder {}", run_folder);
+  if (!there_is_folder(run_folder)) bad_input("there is no run folder {}", run_folder);
   const auto all = list_checkpoints(run_folder);
   if (all.empty())
     bad_input("{} holds no checkpoint yet: train it first with 'some train --resume {}'", run_folder, run_folder);
   if (which == "latest") return all.back();
   std::int64_t wanted = -1;
   if (which == "best") {
-    wanted = best_step(run_folder);
-    if (wanted < 0)
-      bad_input("{}: no evaluation has marked a best checkpoint yet; use --checkpoint latest", run_folder);
+    const auto best = best_step(run_folder);
+    if (!best) bad_input("{}: no evaluation has marked a best checkpoint yet; use --checkpoint latest", run_folder);
+    wanted = *best;
   } else if (const auto step = step_of(which.rfind("step-", 0) == 0 ? which : "step-" + which, "")) {
     wanted = *step;
   } else {
@@ -103,13 +113,14 @@ CheckpointName find_checkpoint(const std::string& run_folder, const std::string&
   bad_input("{} has no checkpoint of step {}; there are: {}", run_folder, wanted, steps);
 }
 
-void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& model, const nlohmann::json& state) {
-  const fs::path parent = fs::path(run_folder) / "checkpoints";
-  fs::create_directories(parent);
+void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& model, const nlohmann::json& state,
+                     const std::string& metrics) {
+  const fs::path parent = checkpoint_folder(run_folder);
+  make_folder(parent.string());
   const fs::path final_name = parent / fmt::format("step-{}", step);
   const fs::path temporary = parent / fmt::format("step-{}.writing", step);
-  fs::remove_all(temporary);
-  fs::create_directories(temporary);
+  remove_tree(temporary.string());
+  make_folder(temporary.string());
 
   ParameterStore& store = model.parameters();
   NamedTensors tensors, moments;
@@ -130,15 +141,28 @@ void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& mo
                      {"key_steps", key_steps.dump()}});
   write_safetensors((temporary / "optimizer.safetensors").string(), moments,
                     {{"format", format_version}, {"step", std::to_string(step)}, {"state", state.dump()}});
-  flush_folder(temporary.string());
-  // A checkpoint of the same step (the run was resumed from an earlier one) is replaced: moved aside first, since a
-  // folder with content cannot be renamed over.
+  if (!metrics.empty()) write_file_atomic((temporary / "metrics.jsonl").string(), metrics);
+  // A checkpoint of the same step is replaced: moved aside first, since a folder with content cannot be renamed over.
   const fs::path old = parent / fmt::format("step-{}.old", step);
-  fs::remove_all(old);
-  if (fs::exists(final_name)) fs::rename(final_name, old);
-  fs::rename(temporary, final_name);
+  const bool replaces = there_is(final_name.string());
+  if (replaces) {
+    remove_tree(old.string());
+    move_path(final_name.string(), old.string());
+  }
+  move_path(temporary.string(), final_name.string());
   flush_folder(parent.string());
-  fs::remove_all(old);
+  if (replaces) remove_tree(old.string());
+}
+
+nlohmann::json read_checkpoint_state(const CheckpointName& checkpoint) {
+  const SafetensorsFile file = SafetensorsFile::open(checkpoint.folder + "/optimizer.safetensors");
+  return read_state(file).json();
+}
+
+std::optional<std::string> read_checkpoint_metrics(const CheckpointName& checkpoint) {
+  const std::string path = checkpoint.folder + "/metrics.jsonl";
+  if (!there_is(path)) return std::nullopt;
+  return read_file(path);
 }
 
 nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, bool with_optimizer) {
@@ -184,24 +208,63 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
   return read_state(optimizer).json();
 }
 
-void remove_checkpoint(const CheckpointName& checkpoint) { fs::remove_all(checkpoint.folder); }
+void remove_checkpoint(const CheckpointName& checkpoint) { remove_folder(checkpoint.folder); }
+
+std::string set_checkpoint_aside(const CheckpointName& checkpoint) {
+  std::string name = checkpoint.folder + ".aside";
+  for (int i = 2; there_is(name); ++i) name = fmt::format("{}.aside-{}", checkpoint.folder, i);
+  move_path(checkpoint.folder, name);
+  flush_folder(fs::path(name).parent_path().string());
+  return name;
+}
+
+void tidy_checkpoints(const std::string& run_folder) {
+  const std::string folder = checkpoint_folder(run_folder);
+  if (!there_is(folder)) return;
+  for (const std::string& name : list_folder(folder)) {
+    const std::string path = folder + "/" + name;
+    if (step_of(name, ".writing") || step_of(name, ".removing")) {
+      remove_tree(path);
+    } else if (const auto step = step_of(name, ".old")) {
+      // It was being replaced. Where its replacement did not come in time, it is the checkpoint of that step still.
+      const std::string own_name = fmt::format("{}/step-{}", folder, *step);
+      if (there_is(own_name))
+        remove_tree(path);
+      else
+        move_path(path, own_name);
+    }
+  }
+}
 
 void mark_best(const std::string& run_folder, std::int64_t step) {
   write_file_atomic((fs::path(run_folder) / "best").string(), std::to_string(step) + "\n");
 }
 
-std::int64_t best_step(const std::string& run_folder) {
-  const fs::path path = fs::path(run_folder) / "best";
-  if (!fs::exists(path)) return -1;
-  const std::string text = read_file(path.string());
-  const auto step = step_of("step-" + text.substr(0, text.find('\n')), "");
-  return step ? *step : -1;
+void mark_latest(const std::string& run_folder, std::int64_t step) {
+  write_file_atomic((fs::path(run_folder) / "latest").string(), std::to_string(step) + "\n");
+}
+
+std::optional<std::int64_t> marked_latest(const std::string& run_folder) {
+  return marked_step(fs::path(run_folder) / "latest");
+}
+
+std::optional<std::int64_t> best_step(const std::string& run_folder) {
+  if (const auto all = list_checkpoints(run_folder); !all.empty()) {
+    try {
+      const nlohmann::json state = read_checkpoint_state(all.back());
+      if (state.contains("best_step") && state["best_step"].is_number_integer() && state["best_step"] >= 0)
+        return state["best_step"].get<std::int64_t>();
+    } catch (const Error&) {
+      // Damaged: the marker may still be right.
+    }
+  }
+  return marked_step(fs::path(run_folder) / "best");
 }
 
 void save_key_positions(const std::string& run_folder, std::int64_t step, Model& model) {
   if (model.config().ffn != Ffn::some) return;
   const fs::path folder = fs::path(run_folder) / "keys";
-  fs::create_directories(folder);
+  make_folder(folder.string());
   NamedTensors tensors;
   for (auto& [name, tensor] : key_tensors(model)) {
     if (name.ends_with(".keys") || name.ends_with(".usage")) tensors.emplace_back(name, tensor);

@@ -65,6 +65,13 @@ double Evaluation::headline(const EvaluateOptions& options) const {
   return padded_loss.value_or(loss);
 }
 
+LossNotFinite::LossNotFinite(double loss)
+    : Error(Fault::failure,
+            fmt::format("the loss is {}: this model computes no finite numbers any more, its checkpoint is of no use; "
+                        "look for an earlier one with --checkpoint STEP",
+                        loss)),
+      loss_(loss) {}
+
 Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& options) {
   Context& ctx = model.context();
   const ModelConfig& config = model.config();
@@ -122,6 +129,9 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   out.bits_per_byte = out.bytes > 0 ? real_sum / static_cast<double>(out.bytes) / std::log(2.0) : 0.0;
   if (options.count_pads) out.padded_loss = all_sum / static_cast<double>(all_count);
   out.batch_mean_loss = batch_means / static_cast<double>(batches);
+  for (const double loss : {out.loss, out.padded_loss.value_or(0), out.batch_mean_loss}) {
+    if (!std::isfinite(loss)) throw LossNotFinite(loss);
+  }
   if (config.ffn == Ffn::some) {
     for (std::size_t l = 0; l < model.layers().size(); ++l) {
       ChoiceMeasures choices;

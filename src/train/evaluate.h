@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/error.h"
 #include "base/rooms.h"
 #include "data/token_data.h"
 #include "model/model.h"
@@ -37,6 +38,17 @@ struct Evaluation {
   double headline(const EvaluateOptions& options) const;
 };
 
+// A loss that is not a finite number: what was evaluated is of no use.
+class LossNotFinite : public Error {
+ public:
+  explicit LossNotFinite(double loss);
+  double loss() const { return loss_; }
+
+ private:
+  double loss_;
+};
+
+// LossNotFinite rather than a result that is none.
 Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& options);
 
 }  // namespace some::train

@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
+#include "base/log.h"
 #include "train/json.h"
 
 namespace some::train {
@@ -30,13 +32,59 @@ nlohmann::json to_json(const EvaluationReport& report) {
   return out;
 }
 
-MetricsFile::MetricsFile(const RunPaths& paths, std::int64_t bytes) : path_(paths.metrics()), bytes_(bytes) {
-  if (fs::exists(path_)) {
-    if (static_cast<std::int64_t>(fs::file_size(path_)) < bytes)
-      bad_input("{} is shorter than it was at the checkpoint; it was changed by hand", path_);
-    fs::resize_file(path_, static_cast<std::uintmax_t>(bytes));
+namespace {
+
+void cut_file(const std::string& path, std::int64_t bytes) {
+  std::error_code error;
+  fs::resize_file(path, static_cast<std::uintmax_t>(bytes), error);
+  if (error) failed("cannot cut {} to {} bytes: {}", path, bytes, error.message());
+}
+
+// Makes the file what it was at the checkpoint, as far as that is known; returns its length.
+std::int64_t restore(const Log& log, const std::string& path, std::int64_t bytes,
+                     const std::optional<std::string>& kept) {
+  const bool there = there_is(path);
+  const std::string now = there ? read_file(path) : "";
+  if (kept && static_cast<std::int64_t>(kept->size()) == bytes) {
+    if (now.starts_with(*kept)) {
+      if (there) cut_file(path, bytes);
+      return bytes;
+    }
+    const bool only_shorter = kept->starts_with(now);
+    if (!only_shorter) write_file_atomic(path + ".replaced", now);
+    log.warning("{} was {}: it is put back as it was at the checkpoint{}", path,
+                !there         ? "gone"
+                : only_shorter ? "shorter than at the checkpoint"
+                               : "not what it was at the checkpoint",
+                only_shorter ? "" : fmt::format("; what stood there is kept in {}.replaced", path));
+    write_file_atomic(path, *kept);
+    return bytes;
   }
+  if (static_cast<std::int64_t>(now.size()) >= bytes) {
+    if (there) cut_file(path, bytes);
+    return bytes;
+  }
+  // A checkpoint of an older program keeps no copy: whole lines stay, the others are lost.
+  const auto whole = static_cast<std::int64_t>(now.rfind('\n') + 1);
+  log.warning("{} is {}: {} of its bytes are lost, the run goes on with the lines that are left", path,
+              there ? "shorter than at the checkpoint" : "gone", bytes - whole);
+  if (there) cut_file(path, whole);
+  return whole;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const Log& log, const RunPaths& paths, std::int64_t bytes,
+                         const std::optional<std::string>& kept)
+    : path_(paths.metrics()), bytes_(restore(log, path_, bytes, kept)) {
   events_.emplace(paths.events(), path_);
+}
+
+std::string MetricsFile::flushed() {
+  if (bytes_ == 0) return "";
+  flush_file(path_);
+  flush_folder(fs::path(path_).parent_path().string());
+  return read_file(path_);
 }
 
 void MetricsFile::write(const TrainLine& line) { write_json(to_json(line)); }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "base/rooms.h"
 #include "train/evaluate.h"
 #include "train/event_file.h"
@@ -46,12 +47,15 @@ nlohmann::json to_json(const EvaluationReport& report);
 
 class MetricsFile {
  public:
-  // Goes on behind the first `bytes` bytes; what stands after them is cut off, since it will be written again.
-  MetricsFile(const RunPaths& paths, std::int64_t bytes);
+  // Goes on behind the first `bytes` bytes; what stands after them is cut off, since it will be written again. `kept`:
+  // those bytes as the checkpoint has them. A file that is shorter, gone or otherwise not the same is mended from it.
+  MetricsFile(const Log& log, const RunPaths& paths, std::int64_t bytes, const std::optional<std::string>& kept);
   void write(const TrainLine& line);
   void write(const EpochLine& line);
   void write(const EvaluationReport& report);
   std::int64_t bytes() const { return bytes_; }
+  // All of it, after it was brought to the disk.
+  std::string flushed();
 
  private:
   void write_json(const nlohmann::json& line);

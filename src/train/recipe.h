@@ -80,6 +80,8 @@ Recipe parse_recipe(const std::string& text, const std::string& origin, const st
 Recipe override_recipe(const Recipe& recipe, const std::string& origin, const std::vector<std::string>& overrides);
 // The resolved recipe as TOML, every key with a comment (meaning, range, default).
 std::string write_recipe(const Recipe& recipe);
+// Every setting but the title as it stands in the file: "some.top_k" -> "4".
+std::map<std::string, std::string> recipe_settings(const Recipe& recipe);
 // Only the settings that differ between two recipes: "some.top_k = 8 (4)".
 std::vector<std::string> recipe_differences(const Recipe& recipe, const Recipe& base);
 

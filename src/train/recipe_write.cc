@@ -56,6 +56,14 @@ std::string write_recipe(const Recipe& recipe) {
   return text;
 }
 
+std::map<std::string, std::string> recipe_settings(const Recipe& recipe) {
+  std::map<std::string, std::string> settings;
+  for (const RecipeKey& key : recipe_keys()) {
+    if (key.full_name() != "title") settings[key.full_name()] = key.write(key.get(recipe));
+  }
+  return settings;
+}
+
 std::vector<std::string> recipe_differences(const Recipe& recipe, const Recipe& base) {
   std::vector<std::string> differences;
   for (const RecipeKey& key : recipe_keys()) {

@@ -4,9 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/device.h"
+#include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/safetensors.h"
+#include "base/folders.h"
+#include "ops/gemm_cpu.h"
 #include "train/checkpoint.h"
 #include "train/forecast.h"
 
@@ -18,7 +22,7 @@ namespace {
 // whether the run had come to its end.
 bool ended_by_its_timing(const std::string& folder) {
   const std::string path = RunPaths{folder}.timing();
-  if (!fs::exists(path)) return false;
+  if (!there_is(path)) return false;
   bool ended = false;
   std::istringstream lines(read_file(path));
   for (std::string line; std::getline(lines, line);) {
@@ -45,11 +49,15 @@ std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& ho
   return make_context(device, resolved_precision(device.kind, train.precision), host);
 }
 
+std::string computed_by(const Context& ctx) {
+  return ctx.device.is_cuda() ? some::cuda::device_name(ctx.device) + ", cuBLASLt" : ops::cpu::gemm_description();
+}
+
 Recipe read_run_recipe(const std::string& folder) {
   const RunPaths paths{folder};
-  if (!fs::is_directory(folder))
+  if (!there_is_folder(folder))
     bad_input("there is no run folder {}; 'some train RECIPE --out {}' makes one", folder, folder);
-  if (!fs::exists(paths.config())) bad_input("{} is not a run folder: it has no config.toml", folder);
+  if (!there_is(paths.config())) bad_input("{} is not a run folder: it has no config.toml", folder);
   return load_recipe(paths.config(), {});
 }
 

@@ -47,6 +47,9 @@ bool run_is_finished(const std::string& folder);
 
 // The context a recipe asks for: "auto" precision is bf16 on a GPU and fp32 on a CPU.
 std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host);
+// What computes there: the library of matrix products with its version and instruction set, or the GPU. Another one may
+// change the last bits of a result.
+std::string computed_by(const Context& ctx);
 std::string resolved_precision(DeviceKind device, const std::string& precision);
 
 }  // namespace some::train

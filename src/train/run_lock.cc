@@ -8,34 +8,19 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <vector>
+
+#include "base/folders.h"
 
 namespace some::train {
 namespace fs = std::filesystem;
-namespace {
-
-void remove_half_written(const std::string& folder) {
-  std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.is_regular_file() && entry.path().filename().string().find(".tmp-") != std::string::npos)
-      leftovers.push_back(entry.path());
-  }
-  std::error_code ignored;  // a file that stays is no reason not to train
-  for (const fs::path& one : leftovers) fs::remove(one, ignored);
-}
-
-}  // namespace
-
 RunTaken::RunTaken(const std::string& folder)
     : Error(Fault::input,
             fmt::format("another process is training {}: wait for it, or choose another folder", folder)) {}
 
 RunLock::RunLock(const std::string& folder) {
-  std::error_code error;
-  for (fs::path path = folder; !path.empty() && !fs::exists(path, error); path = path.parent_path())
+  for (fs::path path = folder; !path.empty() && !there_is(path.string()); path = path.parent_path())
     made_.push_back(path.string());
-  fs::create_directories(folder, error);
-  if (error) failed("cannot make the folder {}: {}", folder, error.message());
+  make_folder(folder);
   file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file_ < 0) failed("cannot open {}: {}", folder, std::strerror(errno));
   if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
@@ -45,7 +30,6 @@ RunLock::RunLock(const std::string& folder) {
     file_ = -1;
     if (taken) throw RunTaken(folder);
   }
-  remove_half_written(folder);
 }
 
 RunLock::~RunLock() {

@@ -16,8 +16,8 @@ class RunTaken : public Error {
 };
 
 // Makes the folder and holds it while a run is trained, so that no other process resumes or restarts what this one is
-// at. The system lets go of it when the process ends, however it ends. Files that a killed process left half written
-// are removed: nobody else writes here now. Folders made here in which nothing was written are taken away again.
+// at. The system lets go of it when the process ends, however it ends. Folders made here in which nothing was written
+// are taken away again.
 class RunLock {
  public:
   explicit RunLock(const std::string& folder);  // RunTaken when another process holds it

@@ -30,6 +30,8 @@ nlohmann::json to_json(const TrainState& s) {
                      {"since_best", s.since_best},
                      {"metrics_bytes", s.metrics_bytes},
                      {"data_hash", hex(s.data_hash)},
+                     {"recipe", s.recipe},
+                     {"computed_by", s.computed_by},
                      {"finished", s.finished}};
   if (std::isfinite(s.best)) out["best"] = s.best;
   if (s.best_step) out["best_step"] = *s.best_step;
@@ -53,6 +55,9 @@ TrainState train_state_from(const nlohmann::json& json, const std::string& origi
   s.since_best = count("since_best");
   s.metrics_bytes = count("metrics_bytes");
   s.data_hash = hash_from(j);
+  // Older checkpoints do not tell these two.
+  if (json.contains("recipe")) s.recipe = json.at("recipe");
+  s.computed_by = j.get<std::string>("computed_by", "");
   s.finished = j.need<bool>("finished");
   return s;
 }

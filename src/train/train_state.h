@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ struct TrainState {
   std::int64_t since_best = 0;     // evaluations without improvement
   std::int64_t metrics_bytes = 0;  // length of metrics.jsonl
   std::uint64_t data_hash = 0;
+  std::map<std::string, std::string> recipe;  // the settings of config.toml (recipe_settings)
+  std::string computed_by;                    // the library of matrix products and its instruction set
   bool finished = false;
 };
 

@@ -2,18 +2,49 @@
 
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/device.h"
 #include "base/files.h"
 #include "model/operations.h"
+#include "ops/optimizer.h"
 #include "train/checkpoint.h"
 #include "train/matrix_rate.h"
 #include "train/schedule.h"
 
 namespace some::train {
-namespace fs = std::filesystem;
+namespace {
+
+bool all_finite(Model& model) {
+  Context& ctx = model.context();
+  Tensor norm = Tensor::zeros({1}, ctx.master, ctx.device);
+  gradient_norm(ctx, model.parameters().value, norm);
+  if (!std::isfinite(read_vector(norm)[0])) return false;
+  for (const Layer& layer : model.layers()) {
+    if (!layer.keys.keys) continue;
+    for (const double number : read_vector(layer.keys.keys)) {
+      if (!std::isfinite(number)) return false;
+    }
+  }
+  return true;
+}
+
+class Saving {
+ public:
+  explicit Saving(const TrainHooks& hooks) : hooks_(hooks) {
+    if (hooks_.saving) hooks_.saving(true);
+  }
+  ~Saving() {
+    if (hooks_.saving) hooks_.saving(false);
+  }
+  Saving(const Saving&) = delete;
+  Saving& operator=(const Saving&) = delete;
+
+ private:
+  const TrainHooks& hooks_;
+};
+
+}  // namespace
 
 Trainer::Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::unique_ptr<RunLock> lock, Course course,
                  TrainHooks hooks)
@@ -28,6 +59,7 @@ Trainer::Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::u
     for (Layer& layer : model_->layers()) start_keys_.push_back(layer.keys.keys.to(Device::cpu).clone());
   }
   losses_ = Tensor::zeros({flush_steps(), 2}, ctx_->master, ctx_->device);
+  state_.computed_by = computed_by(*ctx_);
   if (ctx_->device.is_cuda()) matrix_rate_ = measure_matrix_rate(*ctx_);  // a tenth of a second
 }
 
@@ -99,15 +131,8 @@ void Trainer::flush() {
     last_loss_ = values[2 * i];
     last_norm_ = values[2 * i + 1];
     const std::int64_t step = pending_[i].step + 1;
-    if (!std::isfinite(last_loss_) || !std::isfinite(last_norm_)) {
-      const auto checkpoints = list_checkpoints(paths_.folder);
-      failed(
-          "the loss became {} (gradient norm {}) at step {}: the run is stopped. {} To go on, lower train.lr, add "
-          "train.warmup_steps, or set model.norm = \"pre\".",
-          last_loss_, last_norm_, step,
-          checkpoints.empty() ? std::string("No checkpoint was written yet.")
-                              : fmt::format("The last good checkpoint is {}.", checkpoints.back().folder));
-    }
+    if (!std::isfinite(last_loss_) || !std::isfinite(last_norm_))
+      stop_not_finite(fmt::format("the loss became {} (gradient norm {}) at step {}", last_loss_, last_norm_, step));
     state_.epoch_loss += last_loss_;
     state_.epoch_steps += 1;
     state_.line_loss += last_loss_;
@@ -128,7 +153,11 @@ const EvaluationReport& Trainer::evaluate() {
   report.step = state_.step;
   report.epoch = course_.epochs_at(state_.step);
   report.options = course_.evaluation;
-  report.evaluation = train::evaluate(*model_, course_.valid, report.options);
+  try {
+    report.evaluation = train::evaluate(*model_, course_.valid, report.options);
+  } catch (const LossNotFinite& error) {
+    stop_not_finite(fmt::format("the validation loss became {} at step {}", error.loss(), state_.step));
+  }
   report.layers = layer_measures(*model_, report.evaluation.layers, start_keys_);
   report.middle_layer = recipe().model.layers / 2;
   metrics_->write(report);
@@ -149,19 +178,55 @@ const EvaluationReport& Trainer::evaluate() {
 void Trainer::save() {
   flush();
   if (saved_at_ == state_.step) return;
-  saved_at_ = state_.step;
+  if (!all_finite(*model_))
+    stop_not_finite(fmt::format("the parameters are no finite numbers any more after step {}", state_.step));
+  const Saving saving(hooks_);
+  // What a checkpoint refers to is on disk before it: these lines, and the key positions, which are flushed as they are
+  // written.
+  const std::string metrics = metrics_->flushed();
   state_.metrics_bytes = metrics_->bytes();
-  save_checkpoint(paths_.folder, state_.step, *model_, to_json(state_));
+  save_checkpoint(paths_.folder, state_.step, *model_, to_json(state_), metrics);
+  saved_at_ = state_.step;
+  mark_latest(paths_.folder, state_.step);
   if (state_.best_step == state_.step) mark_best(paths_.folder, state_.step);
-  auto all = list_checkpoints(paths_.folder);
-  const std::int64_t best = best_step(paths_.folder);
+  remove_surplus();
+}
+
+// What the state calls the best is kept, whatever the marker says: it may be older than a kill.
+void Trainer::remove_surplus() {
+  const auto all = list_checkpoints(paths_.folder);
   std::int64_t surplus = static_cast<std::int64_t>(all.size()) - recipe().train.keep_checkpoints;
   for (const CheckpointName& one : all) {
     if (surplus <= 0) break;
-    if (one.step == best || one.step == state_.step) continue;
+    if (one.step == state_.best_step || one.step == state_.step) continue;
     remove_checkpoint(one);
     --surplus;
   }
+}
+
+std::optional<CheckpointName> Trainer::last_good_checkpoint() {
+  auto all = list_checkpoints(paths_.folder);
+  EvaluateOptions some_stories = course_.evaluation;
+  some_stories.stories = some_stories.rows;
+  for (; !all.empty(); all.pop_back()) {
+    try {
+      load_checkpoint(all.back(), *model_, false);
+      train::evaluate(*model_, course_.valid, some_stories);
+      return all.back();
+    } catch (const Error&) {
+    }
+  }
+  return std::nullopt;
+}
+
+// A checkpoint is called good only after it was seen to be: one that was written before the loss was looked at again
+// may hold what broke it.
+void Trainer::stop_not_finite(const std::string& what) {
+  const auto good = last_good_checkpoint();
+  failed("{}: the run is stopped. {} To go on, lower train.lr, add train.warmup_steps, or set model.norm = \"pre\".",
+         what,
+         good ? fmt::format("The last good checkpoint is {}.", good->folder)
+              : std::string("There is no good checkpoint yet."));
 }
 
 // The end of an epoch: its mean training loss, then the choices counted afresh.
@@ -242,16 +307,13 @@ TrainResult Trainer::run() {
 }
 
 void Trainer::write_timing(std::int64_t first_step, double seconds) {
-  const nlohmann::json line{{"from_step", first_step},
-                            {"to_step", state_.step},
-                            {"finished", state_.finished},
-                            {"seconds", seconds},
-                            {"real_tokens", rate_.tokens()},
-                            {"slots", rate_.slots()},
-                            {"operations", rate_.operations()},
-                            {"device", name_of(ctx_->device)},
-                            {"arena_bytes", ctx_->arena->peak_bytes()}};
+  const nlohmann::json line{{"from_step", first_step},           {"to_step", state_.step},
+                            {"finished", state_.finished},       {"seconds", seconds},
+                            {"real_tokens", rate_.tokens()},     {"slots", rate_.slots()},
+                            {"operations", rate_.operations()},  {"device", name_of(ctx_->device)},
+                            {"computed_by", state_.computed_by}, {"arena_bytes", ctx_->arena->peak_bytes()}};
   append_line(paths_.timing(), line.dump());
+  flush_file(paths_.timing());
 }
 
 }  // namespace some::train

@@ -34,7 +34,8 @@ struct TrainHooks {
   std::function<void(const TrainProgress&)> step;  // after each step whose loss was read back
   std::function<void(const EvaluationReport&)> evaluated;
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> prepare;
-  std::function<int()> stop_signal;  // 0: go on; otherwise the number of a signal: finish the step, save, return
+  std::function<int()> stop_signal;         // 0: go on; otherwise the number of a signal: finish the step, save, return
+  std::function<void(bool begins)> saving;  // a checkpoint is being written, or was
 };
 
 struct TrainResult {
@@ -43,6 +44,11 @@ struct TrainResult {
   bool stopped_early = false;
   bool was_finished = false;                   // already before this call
   std::optional<Evaluation> final_evaluation;  // the last one of this call
+};
+
+struct ResumeOptions {
+  std::vector<std::string> changes;       // what may differ: train.device, train.threads, train.precision
+  std::optional<std::int64_t> from_step;  // the checkpoint to go on from; nothing: the last one
 };
 
 // A run in training. It holds the run folder for itself as long as it lives.
@@ -55,10 +61,9 @@ class Trainer {
   // A new run. Makes the folder (bad_input when it already holds a run); nothing is written when the recipe or the data
   // are wrong.
   static std::unique_ptr<Trainer> start(const Recipe& recipe, const std::string& folder, TrainHooks hooks = {});
-  // Goes on from the last checkpoint, or from the beginning when there is none yet (bad_input when the run had ended
-  // and they were removed). `changes` may name what may differ on resuming: train.device, train.threads,
-  // train.precision.
-  static std::unique_ptr<Trainer> resume(const std::string& folder, const std::vector<std::string>& changes,
+  // Goes on from the last checkpoint, or from the beginning where none was ever written. Nothing of the run is lost
+  // because something could not be read: a checkpoint that is gone or damaged is an error that names what there is.
+  static std::unique_ptr<Trainer> resume(const std::string& folder, const ResumeOptions& options,
                                          TrainHooks hooks = {});
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -88,12 +93,16 @@ class Trainer {
           TrainHooks hooks);
   void begin();
   void load(const CheckpointName& checkpoint);
+  void compare_with_checkpoint(const TrainState& then) const;
+  [[noreturn]] void stop_not_finite(const std::string& what);
+  std::optional<CheckpointName> last_good_checkpoint();
 
   // On a GPU losses are read back once in a while, so that the host never waits inside a step.
   std::int64_t flush_steps() const;
   void flush();
   TrainLine train_line(std::int64_t step, double lr);
   void close_epoch();
+  void remove_surplus();
   void show_progress();
   void write_timing(std::int64_t first_step, double seconds);
 
@@ -122,6 +131,6 @@ class Trainer {
 };
 
 TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks);
-TrainResult resume_run(const std::string& folder, const std::vector<std::string>& changes, const TrainHooks& hooks);
+TrainResult resume_run(const std::string& folder, const ResumeOptions& options, const TrainHooks& hooks);
 
 }  // namespace some::train

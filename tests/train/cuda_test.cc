@@ -209,9 +209,9 @@ TEST(TrainerOnGpu, ARunGoesOnOnTheOtherDevice) {
     };
     start_run(on("cpu"), folder / "cpu", {});
     EXPECT_EQ(start_run(on("cpu"), folder / "to-cuda", stop_after(13)).steps, 13);
-    resume_run(folder / "to-cuda", {"train.device=\"cuda\""}, {});
+    resume_run(folder / "to-cuda", {{"train.device=\"cuda\""}, {}}, {});
     EXPECT_EQ(start_run(on("cuda"), folder / "to-cpu", stop_after(13)).steps, 13);
-    resume_run(folder / "to-cpu", {"train.device=\"cpu\""}, {});
+    resume_run(folder / "to-cpu", {{"train.device=\"cpu\""}, {}}, {});
     const std::vector<Line> expected = lines_of(folder / "cpu");
     for (const char* run : {"to-cuda", "to-cpu"}) {
       SCOPED_TRACE(fmt::format("{} {}", run, pads));

@@ -6,6 +6,9 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "base/safetensors.h"
@@ -91,7 +94,7 @@ TEST(Trainer, AStoppedAndResumedRunEndsBitIdentical) {
     EXPECT_EQ(first.stopped_by, SIGTERM);
     EXPECT_EQ(first.steps, stop);
     EXPECT_FALSE(run_is_finished(run));
-    resume_run(run, {fmt::format("train.threads={}", 1 + stop % 3)}, {});
+    resume_run(run, {{fmt::format("train.threads={}", 1 + stop % 3)}, {}}, {});
     EXPECT_TRUE(run_is_finished(run));
     expect_same_run(folder / "whole", run);
   }
@@ -196,7 +199,7 @@ TEST(Trainer, RefusesAFolderThatHoldsARunAndOtherDataOnResuming) {
   hooks.stop_signal = [] { return SIGINT; };
   start_run(recipe(), folder / "run", hooks);
   EXPECT_THROW(start_run(recipe(), folder / "run", {}), Error);
-  EXPECT_THROW(resume_run(folder / "run", {"train.lr=1"}, {}), Error);
+  EXPECT_THROW(resume_run(folder / "run", {{"train.lr=1"}, {}}, {}), Error);
   std::string config = read_file(folder / "run/config.toml");
   const auto at = config.find("train_stories = 40");
   ASSERT_NE(at, std::string::npos);
@@ -247,6 +250,125 @@ TEST(Trainer, AFinishedRunWithoutCheckpointsIsNotTrainedAgain) {
   EXPECT_TRUE(run_is_finished(folder / "run"));
   EXPECT_THROW(resume_run(folder / "run", {}, {}), Error);
   EXPECT_EQ(read_file(folder / "run/metrics.jsonl"), metrics);
+}
+
+TrainHooks stop_after(int steps) {
+  TrainHooks hooks;
+  const auto made = std::make_shared<int>(0);
+  hooks.step = [made](const TrainProgress&) { ++*made; };
+  hooks.stop_signal = [made, steps] { return *made >= steps ? SIGTERM : 0; };
+  return hooks;
+}
+
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Trainer, CheckpointsThatCannotBeSeenAreAnErrorAndNothingIsTouched) {
+  namespace fs = std::filesystem;
+  TemporaryFolder folder;
+  const std::string run = folder / "run", checkpoints = run + "/checkpoints";
+  start_run(recipe(), run, stop_after(5));
+  const std::string metrics = read_file(run + "/metrics.jsonl");
+  fs::rename(checkpoints, folder / "elsewhere");
+  // Not mounted: a link that leads nowhere, and an empty folder where there was a disk.
+  fs::create_symlink(folder / "nowhere", checkpoints);
+  EXPECT_NE(message_of([&] { resume_run(run, {}, {}); }).find("nowhere"), std::string::npos);
+  fs::remove(checkpoints);
+  fs::create_directory(checkpoints);
+  EXPECT_NE(message_of([&] { resume_run(run, {}, {}); }).find("step 5"), std::string::npos);
+  EXPECT_EQ(read_file(run + "/metrics.jsonl"), metrics);
+  fs::remove(checkpoints);
+  fs::rename(folder / "elsewhere", checkpoints);
+  resume_run(run, {}, {});
+  start_run(recipe(), folder / "whole", {});
+  expect_same_run(folder / "whole", run);
+}
+
+TEST(Trainer, LostMetricsArePutBack) {
+  TemporaryFolder folder;
+  start_run(recipe(), folder / "whole", {});
+  for (const char* damage : {"gone", "short", "zeros"}) {
+    const std::string run = folder / damage, metrics = run + "/metrics.jsonl";
+    start_run(recipe(), run, stop_after(6));
+    const std::size_t size = read_file(metrics).size();
+    if (damage == std::string("gone")) std::filesystem::remove(metrics);
+    if (damage == std::string("short")) std::filesystem::resize_file(metrics, size / 2);
+    if (damage == std::string("zeros")) write_file_atomic(metrics, std::string(size, '\0'));
+    resume_run(run, {}, {});
+    expect_same_run(folder / "whole", run);
+    EXPECT_EQ(std::filesystem::exists(metrics + ".replaced"), damage == std::string("zeros"));
+  }
+}
+
+TEST(Trainer, TheBestIsMarkedAgainAndKept) {
+  TemporaryFolder folder;
+  const std::string run = folder / "run";
+  start_run(recipe({"train.keep_checkpoints=1"}), run, stop_after(6));
+  const auto best = best_step(run);
+  ASSERT_TRUE(best);
+  write_file_atomic(run + "/best", "1\n");  // as a kill between the checkpoint and its mark leaves it
+  EXPECT_EQ(best_step(run), best);
+  resume_run(run, {}, {});
+  EXPECT_EQ(read_file(run + "/best"), std::to_string(*best_step(run)) + "\n");
+  EXPECT_EQ(find_checkpoint(run, "best").step, *best_step(run));
+}
+
+TEST(Trainer, ADamagedCheckpointIsNamedAndTheOneBeforeItIsOffered) {
+  TemporaryFolder folder;
+  const std::string run = folder / "run";
+  start_run(recipe(), folder / "whole", {});
+  start_run(recipe(), run, stop_after(7));
+  const auto all = list_checkpoints(run);
+  ASSERT_GE(all.size(), 2U);
+  const std::string damaged = all.back().folder + "/model.safetensors";
+  std::filesystem::resize_file(damaged, std::filesystem::file_size(damaged) / 2);
+  const std::int64_t before = all[all.size() - 2].step;
+  const std::string message = message_of([&] { resume_run(run, {}, {}); });
+  EXPECT_NE(message.find(damaged), std::string::npos) << message;
+  EXPECT_NE(message.find(fmt::format("--from-step {}", before)), std::string::npos) << message;
+  resume_run(run, {{}, before}, {});
+  EXPECT_TRUE(std::filesystem::exists(all.back().folder + ".aside"));
+  expect_same_run(folder / "whole", run);
+}
+
+TEST(Trainer, WhatWasChangedByHandIsTold) {
+  TemporaryFolder folder;
+  const std::string run = folder / "run";
+  start_run(recipe(), run, stop_after(4));
+  std::string config = read_file(run + "/config.toml");
+  const auto at = config.find("\nlr = 0.0006");
+  ASSERT_NE(at, std::string::npos);
+  config.replace(at, 12, "\nlr = 0.0005");
+  write_file_atomic(run + "/config.toml", config);
+  std::string told;
+  TrainHooks hooks;
+  hooks.log = Log([&](LogLevel, const std::string& message) { told += message + "\n"; });
+  resume_run(run, {}, hooks);
+  EXPECT_NE(told.find("train.lr = 0.0005 (it was 0.0006)"), std::string::npos) << told;
+}
+
+TEST(Trainer, LitterOfAKillIsRemoved) {
+  namespace fs = std::filesystem;
+  TemporaryFolder folder;
+  const std::string run = folder / "run";
+  start_run(recipe(), run, stop_after(5));
+  const auto all = list_checkpoints(run);
+  fs::create_directories(run + "/checkpoints/step-9.writing");
+  fs::create_directories(run + "/checkpoints/step-2.removing");
+  fs::rename(all.front().folder, all.front().folder + ".old");  // its replacement never came
+  std::ofstream(run + "/keys/step-9.safetensors.tmp-77-1") << "half";
+  std::ofstream(folder / "cache/tokens.bin.tmp-77-2") << "half";
+  const auto trainer = Trainer::resume(run, {});
+  for (const char* name : {"run/checkpoints/step-9.writing", "run/checkpoints/step-2.removing",
+                           "run/keys/step-9.safetensors.tmp-77-1", "cache/tokens.bin.tmp-77-2"})
+    EXPECT_FALSE(fs::exists(folder / name)) << name;
+  EXPECT_TRUE(fs::exists(all.front().folder));
 }
 
 TEST(Checkpoint, AnotherLibraryOrShapeIsRefused) {

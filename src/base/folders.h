@@ -1,0 +1,30 @@
+// Folders: whether something is there, what is in a folder, making and tidying one. What cannot be looked at is never
+// taken for what is not there: a share that does not answer or a link whose target is gone is an error, not an empty
+// folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace some {
+
+// Whether there is something at `path`. Fails (Fault::failure) when that cannot be told: permissions, an input/output
+// error, too many open files, a link that leads nowhere.
+bool there_is(const std::string& path);
+bool there_is_folder(const std::string& path);
+// The names in a folder, sorted, without "." and "..". Fails when the folder is not there or cannot be read to its end.
+std::vector<std::string> list_folder(const std::string& path);
+// Makes the folder, and those above it that are missing; they are there after a power cut too.
+void make_folder(const std::string& path);
+void remove_tree(const std::string& path);  // and all that is in it; nothing happens where there is nothing
+void move_path(const std::string& from, const std::string& to);
+// Removes a folder and all that is in it, in one go as far as others can see: it is renamed to NAME.removing first, so
+// that a kill leaves no folder with half of its files under its own name.
+void remove_folder(const std::string& path);
+
+// Removes what write_file_atomic left under a temporary name when its process was killed. Files that a living process
+// is writing stay. `owned`: nobody else writes into this folder now.
+enum class Owned { no, yes };
+void remove_half_written_files(const std::string& folder, Owned owned);
+
+}  // namespace some
