@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/escape.h"
 
 namespace some {
 namespace {
@@ -33,6 +34,7 @@ class FileDescriptor {
   FileDescriptor& operator=(const FileDescriptor&) = delete;
   int number() const { return number_; }
   int close() { return ::close(std::exchange(number_, -1)); }
+  int release() { return std::exchange(number_, -1); }
 
  private:
   int number_;
@@ -46,6 +48,10 @@ void write_all(int file, const char* data, std::size_t size, const std::string& 
     data += written;
     size -= static_cast<std::size_t>(written);
   }
+}
+
+const char* kind_of(const struct stat& status) {
+  return S_ISFIFO(status.st_mode) ? "a pipe" : S_ISSOCK(status.st_mode) ? "a socket" : "a device";
 }
 
 std::string folder_of(const std::string& path) {
@@ -63,22 +69,73 @@ struct Unfinished {
 
 }  // namespace
 
-std::string read_file(const std::string& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.number() < 0) bad_input("cannot read {}: {}", path, why());
+InputFile::InputFile(const std::string& path) : path_(path) {
   struct stat status {};
-  if (::fstat(file.number(), &status) != 0) bad_input("cannot read {}: {}", path, why());
-  if (S_ISDIR(status.st_mode)) bad_input("cannot read {}: it is a folder, not a file", path);
-  std::string contents(static_cast<std::size_t>(std::max<off_t>(status.st_size, 0)), '\0');
+  const auto check = [&](int result) {
+    if (result != 0) bad_input("cannot read {}: {}", path, why());
+    if (S_ISREG(status.st_mode)) return;
+    if (S_ISDIR(status.st_mode)) bad_input("cannot read {}: it is a folder, not a file", path);
+    bad_input("cannot read {}: it is {}, not a file; write what it gives into a file first", path, kind_of(status));
+  };
+  check(::stat(path.c_str(), &status));  // looked at first, since to open a device may already do something
+  // Without O_NONBLOCK the opening of a pipe, should one have come in between, waits for somebody to write into it.
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.number() < 0) bad_input("cannot read {}: {}", path, why());
+  check(::fstat(file.number(), &status));
+  size_ = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
+  descriptor_ = file.release();
+}
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
+
+InputFile& InputFile::operator=(InputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+std::size_t InputFile::read(void* to, std::size_t size) {
+  for (;;) {
+    const ssize_t got = ::read(descriptor_, to, size);
+    if (got >= 0) return static_cast<std::size_t>(got);
+    if (errno != EINTR) bad_input("cannot read {}: {}", path_, why());
+  }
+}
+
+void InputFile::read_at(std::uint64_t position, void* to, std::size_t size) const {
+  char* bytes = static_cast<char*>(to);
+  while (size > 0) {
+    const ssize_t got = ::pread(descriptor_, bytes, size, static_cast<off_t>(position));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) bad_input("cannot read {}: {}", path_, why());
+    if (got == 0) bad_input("cannot read {}: it became shorter while it was read", path_);
+    bytes += got;
+    position += static_cast<std::uint64_t>(got);
+    size -= static_cast<std::size_t>(got);
+  }
+}
+
+std::string read_file(const std::string& path, std::size_t most) {
+  InputFile file(path);
+  const auto too_large = [&](std::uint64_t size) {
+    bad_input("cannot read {}: it has {} bytes or more, and at most {} are read here", path, size, most);
+  };
+  if (file.size() > most) too_large(file.size());
+  std::string contents(static_cast<std::size_t>(file.size()), '\0');
   std::size_t filled = 0;
-  // Pipes and /proc files have no size of their own: read until there is nothing more.
+  // Files of /proc have no size of their own, and others may grow: read until there is nothing more.
   for (;;) {
     if (filled == contents.size()) contents.resize(contents.size() + (filled == 0 ? 4096 : 1 + filled / 4));
-    const ssize_t got = ::read(file.number(), contents.data() + filled, contents.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) bad_input("cannot read {}: {}", path, why());
+    const std::size_t got = file.read(contents.data() + filled, contents.size() - filled);
     if (got == 0) break;
-    filled += static_cast<std::size_t>(got);
+    filled += got;
+    if (filled > most) too_large(filled);
   }
   contents.resize(filled);
   return contents;
@@ -89,6 +146,10 @@ void write_file_atomic(const std::string& path, std::string_view contents) {
 }
 
 void write_file_atomic(const std::string& path, const std::function<void(const ByteSink&)>& produce) {
+  struct stat status {};
+  // A rename would put a file in the place of the pipe or device.
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+    bad_input("cannot write {}: it is {}, not a file", path, kind_of(status));
   static std::atomic<std::uint64_t> counter{0};
   const std::string temporary = fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++);
   FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
@@ -117,15 +178,16 @@ void write_file_atomic(const std::string& path, const std::function<void(const B
   flush_folder(folder_of(path));
 }
 
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.size() <= 200 && name.front() != '.' && name.find('/') == std::string_view::npos &&
+         escaped(name) == name;
+}
+
 MappedFile map_file(const std::string& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.number() < 0) bad_input("cannot read {}: {}", path, why());
-  struct stat status {};
-  if (::fstat(file.number(), &status) != 0) bad_input("cannot read {}: {}", path, why());
-  if (!S_ISREG(status.st_mode)) bad_input("cannot read {}: it is not a file", path);
-  const std::size_t size = static_cast<std::size_t>(status.st_size);
+  const InputFile file(path);
+  const auto size = static_cast<std::size_t>(file.size());
   if (size == 0) return {nullptr, "", 0};  // nothing cannot be mapped
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
   if (data == MAP_FAILED) failed("cannot map {}: {}", path, why());
   return {std::shared_ptr<const void>(data, [size](const void* memory) { ::munmap(const_cast<void*>(memory), size); }),
           static_cast<const char*>(data), size};
@@ -153,6 +215,8 @@ void flush_folder(const std::string& path) {
 }
 
 std::uint64_t hash_bytes(const void* data, std::size_t size, std::uint64_t seed) { return XXH64(data, size, seed); }
+
+std::uint64_t checksum_of(const void* data, std::size_t size) { return XXH3_64bits(data, size); }
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 

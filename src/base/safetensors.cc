@@ -7,7 +7,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/escape.h"
 #include "base/files.h"
+#include "base/json.h"
 
 namespace some {
 namespace {
@@ -17,6 +19,11 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 constexpr std::size_t length_field = 8;
 constexpr std::uint64_t longest_header = 100'000'000;  // the format's own limit
 const char* const metadata_key = "__metadata__";
+const char* const header_checksum_key = "checksum";
+const char* const tensor_checksums_key = "checksums";
+constexpr std::string_view before_checksum = R"({"__metadata__":{"checksum":")";
+constexpr std::size_t checksum_digits = 16;
+constexpr std::size_t most_axes = 16;
 
 const std::pair<const char*, DType> type_names[] = {
     {"F64", DType::f64}, {"F32", DType::f32}, {"BF16", DType::bf16}, {"I64", DType::i64}, {"I32", DType::i32}};
@@ -32,8 +39,11 @@ template <typename... Args>
   bad_input("{} is not a sound safetensors file: {}", path, fmt::format(format, std::forward<Args>(args)...));
 }
 
+// A file of a stranger may name its tensors as it likes.
+std::string shown(const std::string& name) { return escaped(shortened(name, 80)); }
+
 std::size_t read_size(const nlohmann::json& value, const std::string& path, const std::string& name) {
-  if (!value.is_number_unsigned()) damaged(path, "{}: {} is not a size", name, value.dump());
+  if (!value.is_number_unsigned()) damaged(path, "{}: {} is not a size", name, describe(value));
   return value.get<std::size_t>();
 }
 
@@ -46,43 +56,39 @@ nlohmann::json parse_header(const std::string& path, std::string_view text) {
       twice = value.get<std::string>();
     return true;
   };
-  nlohmann::json header;
-  try {
-    header = nlohmann::json::parse(text, watch);
-  } catch (const nlohmann::json::exception& error) {
-    damaged(path, "its header is not JSON ({})", error.what());
-  }
+  nlohmann::json header = parse_json(text, path + " is not a sound safetensors file: its header", watch);
   if (!header.is_object()) damaged(path, "its header is not a JSON object");
-  if (!twice.empty()) damaged(path, "the name {} stands in its header twice", twice);
+  if (!twice.empty()) damaged(path, "the name {} stands in its header twice", shown(twice));
   return header;
 }
 
 }  // namespace
 
 SafetensorsFile SafetensorsFile::open(const std::string& path) {
-  const MappedFile mapped = map_file(path);
-  if (mapped.size < length_field) damaged(path, "it has {} bytes, too few for a header", mapped.size);
   SafetensorsFile file;
   file.path_ = path;
-  file.mapping_ = mapped.owner;
-
-  const char* bytes = mapped.data;
+  file.file_ = std::make_shared<const InputFile>(path);
+  const std::uint64_t size = file.file_->size();
+  if (size < length_field) damaged(path, "it has {} bytes, too few for a header", size);
   std::uint64_t header_size = 0;
-  std::memcpy(&header_size, bytes, length_field);
+  file.file_->read_at(0, &header_size, length_field);
   if (header_size > longest_header)
     damaged(path, "its header would be {} bytes long, more than the {} allowed", header_size, longest_header);
-  if (header_size > mapped.size - length_field)
-    damaged(path, "its header would be {} bytes long, the file has {}", header_size, mapped.size);
-  const nlohmann::json header = parse_header(path, {bytes + length_field, header_size});
-  file.data_ = bytes + length_field + header_size;
-  const std::size_t data_size = mapped.size - length_field - header_size;
+  if (header_size > size - length_field)
+    damaged(path, "its header would be {} bytes long, the file has {}", header_size, size);
+  std::string text(header_size, '\0');
+  file.file_->read_at(length_field, text.data(), text.size());
+  const nlohmann::json header = parse_header(path, text);
+  file.data_ = length_field + header_size;
+  const std::size_t data_size = size - length_field - header_size;
 
-  for (const auto& [name, value] : header.items()) {
+  for (const auto& [full_name, value] : header.items()) {
+    const std::string name = shown(full_name);
     if (!value.is_object()) damaged(path, "{} is not described by a JSON object", name);
-    if (name == metadata_key) {
-      for (const auto& [key, text] : value.items()) {
-        if (!text.is_string()) damaged(path, "metadata {} is not a string", key);
-        file.metadata_[key] = text.get<std::string>();
+    if (full_name == metadata_key) {
+      for (const auto& [key, string] : value.items()) {
+        if (!string.is_string()) damaged(path, "metadata {} is not a string", shown(key));
+        file.metadata_[key] = string.get<std::string>();
       }
       continue;
     }
@@ -92,20 +98,23 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
     const auto type = std::find_if(std::begin(type_names), std::end(type_names),
                                    [&](const auto& known) { return value["dtype"] == known.first; });
     if (type == std::end(type_names))
-      damaged(path, "{} has the element type {}; known are F64, F32, BF16, I64 and I32", name, value["dtype"].dump());
+      damaged(path, "{} has the element type {}; known are F64, F32, BF16, I64 and I32", name,
+              describe(value["dtype"]));
     entry.type = type->second;
 
     if (!value["shape"].is_array()) damaged(path, "the shape of {} is not a list", name);
+    if (value["shape"].size() > most_axes)
+      damaged(path, "{} has {} axes, more than the {} that are read here", name, value["shape"].size(), most_axes);
     std::vector<std::int64_t> dims;
     std::size_t needed = size_of(entry.type);
     bool too_large = false;
     for (const nlohmann::json& dim : value["shape"]) {
-      const std::size_t size = read_size(dim, path, name);
+      const std::size_t length = read_size(dim, path, name);
       too_large =
-          too_large || size > static_cast<std::size_t>(INT64_MAX) || __builtin_mul_overflow(needed, size, &needed);
-      dims.push_back(static_cast<std::int64_t>(size));
+          too_large || length > static_cast<std::size_t>(INT64_MAX) || __builtin_mul_overflow(needed, length, &needed);
+      dims.push_back(static_cast<std::int64_t>(length));
     }
-    if (too_large) damaged(path, "{} is too large: {}", name, value["shape"].dump());
+    if (too_large) damaged(path, "{} is too large for any file", name);
     entry.shape = Shape(std::move(dims));
 
     const nlohmann::json& offsets = value["data_offsets"];
@@ -117,7 +126,7 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
               data_size);
     if (entry.end - entry.begin != needed)
       damaged(path, "{} needs {} bytes and has {}", name, needed, entry.end - entry.begin);
-    file.entries_.emplace(name, std::move(entry));
+    file.entries_.emplace(full_name, std::move(entry));
   }
 
   // The tensors must cover the data exactly, so that nothing is hidden in the file and nothing is shared.
@@ -131,7 +140,44 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
     covered = end;
   }
   if (covered != data_size) damaged(path, "bytes {} to {} of its data belong to no tensor", covered, data_size);
+  file.read_checksums(text);
   return file;
+}
+
+void SafetensorsFile::read_checksums(std::string_view header) {
+  const auto own = metadata_.find(header_checksum_key), list = metadata_.find(tensor_checksums_key);
+  if (own == metadata_.end() && list == metadata_.end()) return;
+  // One without the other is no older file but a damaged one.
+  if (own == metadata_.end() || list == metadata_.end() || own->second.size() != checksum_digits ||
+      header.substr(0, before_checksum.size()) != before_checksum)
+    damaged(path_,
+            "its checksums are not as they were written; bring it back from a copy, or, if another program "
+            "changed it, leave `checksum` and `checksums` out of its metadata");
+  std::string zeroed(header);
+  zeroed.replace(before_checksum.size(), checksum_digits, checksum_digits, '0');
+  const std::string found = hex(checksum_of(zeroed.data(), zeroed.size()));
+  if (found != own->second)
+    damaged(path_, "its header has the checksum {} where {} was written: bring it back from a copy", found,
+            own->second);
+  if (list->second.size() != entries_.size() * checksum_digits)
+    damaged(path_, "it has {} tensors and checksums for {}", entries_.size(), list->second.size() / checksum_digits);
+  std::vector<Entry*> order;
+  for (auto& [name, entry] : entries_) order.push_back(&entry);
+  // Tensors without bytes may stand in any order: all have the checksum of nothing.
+  std::sort(order.begin(), order.end(),
+            [](const Entry* a, const Entry* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
+  for (std::size_t i = 0; i < order.size(); ++i)
+    order[i]->checksum = list->second.substr(i * checksum_digits, checksum_digits);
+  has_checksums_ = true;
+  metadata_.erase(own);
+  metadata_.erase(list);
+}
+
+const std::string& SafetensorsFile::need_metadata(const std::string& key) const {
+  const auto found = metadata_.find(key);
+  if (found == metadata_.end())
+    bad_input("{}: its metadata has no `{}`: it is not one of this program's files, or not of this kind", path_, key);
+  return found->second;
 }
 
 std::vector<std::string> SafetensorsFile::names() const {
@@ -157,7 +203,14 @@ DType SafetensorsFile::dtype(const std::string& name) const { return entry_of(en
 Tensor SafetensorsFile::load(const std::string& name) const {
   const auto& entry = entry_of(entries_, name, path_);
   Tensor tensor = Tensor::empty(entry.shape, entry.type, Device::cpu);
-  std::memcpy(tensor.raw(), data_ + entry.begin, entry.end - entry.begin);
+  file_->read_at(data_ + entry.begin, tensor.raw(), entry.end - entry.begin);
+  if (has_checksums_) {
+    const std::string found = hex(checksum_of(tensor.raw(), entry.end - entry.begin));
+    if (found != entry.checksum)
+      bad_input(
+          "{}: the tensor {} is damaged: its checksum is {} where {} was written; bring the file back from a copy",
+          path_, name, found, entry.checksum);
+  }
   return tensor;
 }
 
@@ -170,12 +223,28 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
     return size_of(left->second.dtype()) > size_of(right->second.dtype());
   });
 
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header[metadata_key] = metadata;
-  std::size_t position = 0;
+  // The header comes first and holds the checksums: what lies on a GPU is fetched before anything is written.
+  std::vector<Tensor> here;
+  std::string checksums;
   for (const auto* named : order) {
     const auto& [name, tensor] = *named;
     if (!tensor) failed("cannot write {}: the tensor {} is empty", path, name);
+    here.push_back(tensor.device() == Device::cpu ? tensor : tensor.to(Device::cpu));
+    checksums += hex(checksum_of(here.back().raw(), here.back().bytes()));
+  }
+
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  auto& strings = header[metadata_key];
+  strings[header_checksum_key] = std::string(checksum_digits, '0');
+  strings[tensor_checksums_key] = checksums;
+  for (const auto& [key, text] : metadata) {
+    if (key == header_checksum_key || key == tensor_checksums_key)
+      failed("cannot write {}: the metadata {} is the file's own", path, key);
+    strings[key] = text;
+  }
+  std::size_t position = 0;
+  for (const auto* named : order) {
+    const auto& [name, tensor] = *named;
     if (name == metadata_key || header.contains(name)) failed("cannot write {}: two things are named {}", path, name);
     header[name] = {{"dtype", format_name(tensor.dtype())},
                     {"shape", tensor.shape().dims()},
@@ -185,20 +254,18 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
   std::string text;
   try {
     text = header.dump();
-  } catch (const nlohmann::json::exception& error) {
-    failed("cannot write {}: a name or metadata is not UTF-8 ({})", path, error.what());
+  } catch (const nlohmann::json::exception&) {
+    failed("cannot write {}: a name or metadata is not UTF-8", path);
   }
   text.append((length_field - text.size() % length_field) % length_field, ' ');
+  if (!text.starts_with(before_checksum)) failed("cannot write {}: its checksum is out of place", path);
+  text.replace(before_checksum.size(), checksum_digits, hex(checksum_of(text.data(), text.size())));
   const std::uint64_t header_size = text.size();
 
   write_file_atomic(path, [&](const ByteSink& sink) {
     sink(&header_size, length_field);
     sink(text.data(), text.size());
-    for (const auto* named : order) {
-      const Tensor& tensor = named->second;
-      const Tensor here = tensor.device() == Device::cpu ? tensor : tensor.to(Device::cpu);
-      sink(here.raw(), here.bytes());
-    }
+    for (const Tensor& tensor : here) sink(tensor.raw(), tensor.bytes());
   });
 }
 

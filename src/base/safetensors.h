@@ -1,26 +1,39 @@
 // The safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes. Written here because there
 // is no C++ package for it; readable by everyone's tools. All sizes, offsets and overlaps are checked on reading.
+//
+// Files written here carry checksums (XXH3, 64 bits) among the metadata, where other readers pass over them:
+// `checksum` is that of the header with this number's own digits as zeros, and stands at its very beginning;
+// `checksums` has one for each tensor, in the order of their bytes. So a flipped bit anywhere is found, and in a tensor
+// is put down to that tensor.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/files.h"
 #include "base/tensor.h"
 
 namespace some {
 
 class SafetensorsFile {
  public:
-  // Maps the file; throws bad_input naming the file and the damage when anything about it is wrong.
+  // Reads the header; throws bad_input naming the file and the damage when anything about it is wrong.
   static SafetensorsFile open(const std::string& path);
 
+  // Files of other programs and of older versions have none.
+  bool has_checksums() const { return has_checksums_; }
+  // Without the checksums.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const std::string& need_metadata(const std::string& key) const;  // bad_input when there is none
   bool has(const std::string& name) const { return entries_.count(name) != 0; }
   std::vector<std::string> names() const;
   Shape shape(const std::string& name) const;
   DType dtype(const std::string& name) const;
-  // A copy in CPU memory, as stored (F64, F32, BF16, I64, I32); throws bad_input when the name is absent.
+  // A copy in CPU memory, as stored (F64, F32, BF16, I64, I32); throws bad_input when the name is absent or the bytes
+  // are not those that were written.
   Tensor load(const std::string& name) const;
   const std::string& path() const { return path_; }
 
@@ -29,10 +42,13 @@ class SafetensorsFile {
     DType type;
     Shape shape;
     std::size_t begin, end;
+    std::string checksum;  // empty: none
   };
+  void read_checksums(std::string_view header);
   std::string path_;
-  std::shared_ptr<const void> mapping_;
-  const char* data_ = nullptr;
+  std::shared_ptr<const InputFile> file_;
+  std::uint64_t data_ = 0;  // where the tensors begin
+  bool has_checksums_ = false;
   std::map<std::string, std::string> metadata_;
   std::map<std::string, Entry> entries_;
 };

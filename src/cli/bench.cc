@@ -67,11 +67,16 @@ void add_bench(CLI::App& app) {
       command->add_subcommand("train", "training steps of a recipe, as a share of the machine's own matrix rate");
   train->add_option("RECIPE", options->recipe, "recipe file")->required();
   train->add_option("OVERRIDES", options->overrides, "key=value");
-  train->add_option("--steps", options->bench.steps, "timed steps")->capture_default_str();
-  train->add_option("--warmup", options->bench.warmup, "steps before them")->capture_default_str();
+  train->add_option("--steps", options->bench.steps, "timed steps")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  train->add_option("--warmup", options->bench.warmup, "steps before them")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
   train->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   train->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  train->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use");
+  train->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
+      ->check(CLI::Range(0, most_threads));
   train->add_flag("--json", options->json, "print the result as one JSON object");
   train->callback([options] { run_train(*options); });
 }

@@ -53,17 +53,24 @@ std::size_t display_width(
 // Broken between words into lines of at most `columns`, each ending with a new line and beginning with `indent`.
 std::string wrapped(const std::string& text, std::size_t columns, const std::string& indent = "");
 
-// To standard error. What cannot be written there (a closed terminal, a full disk) is dropped: a run of days must not
-// end because nobody reads along.
+// From here on, where standard output is a terminal, whatever would act on it (control characters in titles, names,
+// stories) is written out; files and pipes get every byte as it is. What the program itself wants the terminal to obey
+// goes through act_on_terminal.
+void escape_terminal_output();
+void act_on_terminal(const char* sequence);
+
+// To standard error, with everything written out that would act on a terminal. What cannot be written there (a closed
+// terminal, a full disk) is dropped: a run of days must not end because nobody reads along.
 void say_text(const std::string& text);
+// The same in place of a line that is being redrawn, where there is one; `text` becomes one line.
+void say_one_line(const std::string& text);
 template <typename... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
   say_text(fmt::format(format, std::forward<Args>(args)...));
 }
-// Like say, in place of a line that is being redrawn, where there is one.
 template <typename... Args>
 void say_line(fmt::format_string<Args...> format, Args&&... args) {
-  say_text((is_terminal() ? "\r\033[K" : "") + fmt::format(format, std::forward<Args>(args)...) + "\n");
+  say_one_line(fmt::format(format, std::forward<Args>(args)...));
 }
 Log terminal_log();  // where the library's messages go: lines on standard error
 // Redraws the line that shows progress; cut to the terminal's width, since a wrapped line cannot be redrawn.
@@ -84,12 +91,18 @@ struct ProgressPart {
 };
 std::string progress_line(double done, std::vector<ProgressPart> parts, int columns);
 
+constexpr int most_threads = 4096;
+
 struct ModelFlags {  // shared by the commands that open a run
   std::string run, checkpoint = "latest", device = "auto", precision;
   int threads = 0;
 };
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 OpenedRun open_run(const ModelFlags& flags);
+
+// Every option that takes a number refuses what is none, is negative where it cannot be, or does not fit 64 bits: the
+// library of the command line takes -1 for the largest number, cuts off what is too large and reads 010 as eight.
+void check_numbers(CLI::App& app);
 
 std::string human_count(double value);    // 701.50 M
 std::string human_bytes(double value);    // 2.6 GiB

@@ -6,11 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <thread>
 
+#include "base/escape.h"
 #include "cli/commands.h"
 #include "train/run.h"
 
@@ -75,9 +79,52 @@ std::string wrapped(const std::string& text, std::size_t columns, const std::str
   return out + indent + line + "\n";
 }
 
-void say_text(const std::string& text) {
+namespace {
+
+void write_to_standard_error(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
+}
+
+bool write_to_standard_output(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+StreamEscape terminal_text;  // may hold back the beginning of a character
+
+ssize_t write_escaped(void*, const char* data, std::size_t size) {
+  // 0 is how a stream is told that writing failed.
+  return write_to_standard_output(terminal_text.add({data, size})) ? static_cast<ssize_t>(size) : 0;
+}
+
+}  // namespace
+
+void escape_terminal_output() {
+  if (isatty(STDOUT_FILENO) == 0) return;
+  cookie_io_functions_t functions{};
+  functions.write = write_escaped;
+  std::FILE* const escaped_output = fopencookie(nullptr, "w", functions);
+  if (escaped_output == nullptr) return;
+  std::setvbuf(escaped_output, nullptr, _IOLBF, BUFSIZ);
+  stdout = escaped_output;
+}
+
+void act_on_terminal(const char* sequence) {
+  if (isatty(STDOUT_FILENO) == 0) return;
+  std::fflush(stdout);
+  write_to_standard_output(sequence);
+}
+
+void say_text(const std::string& text) { write_to_standard_error(escaped(text, Lines::kept)); }
+
+void say_one_line(const std::string& text) {
+  write_to_standard_error((is_terminal() ? "\r\033[K" : "") + escaped(text) + "\n");
 }
 
 Log terminal_log() {
@@ -86,14 +133,15 @@ Log terminal_log() {
   });
 }
 
-void redraw(const std::string& text) {
+void redraw(const std::string& what) {
   const auto room = static_cast<std::size_t>(std::max(1, terminal_columns() - 1));
+  const std::string text = escaped(what);
   std::size_t end = 0;
   for (std::size_t columns = 0; end < text.size(); ++end) {
     const bool begins = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
     if (begins && ++columns > room) break;
   }
-  say_text("\r\033[K" + text.substr(0, end));
+  write_to_standard_error("\r\033[K" + text.substr(0, end));
 }
 
 void Preparation::show(const std::string& what, std::int64_t done, std::int64_t total) {
@@ -129,12 +177,65 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("--checkpoint", flags.checkpoint, "latest, best, or a step number")->capture_default_str();
   command.add_option("--device", flags.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--precision", flags.precision, "fp32, bf16 (GPU) or f64 (CPU); default: as trained");
-  command.add_option("--threads", flags.threads, "CPU threads; 0: as many as it may use")->capture_default_str();
+  command.add_option("--threads", flags.threads, "CPU threads; 0: as many as it may use")
+      ->check(CLI::Range(0, most_threads))
+      ->capture_default_str();
 }
 
 OpenedRun open_run(const ModelFlags& flags) {
   return train::open_run(flags.run,
                          {flags.checkpoint, flags.device, flags.precision, make_host(flags.threads, terminal_log())});
+}
+
+namespace {
+
+// Empty where `text` is a whole number that fits; it is then left without zeros at its beginning.
+std::string integer_fault(std::string& text, bool negative_too) {
+  const bool negative = text.starts_with('-');
+  const std::string digits = text.substr(negative ? 1 : 0);
+  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos)
+    return fmt::format("wants a whole number, not '{}'", text);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (error != std::errc() || end != digits.data() + digits.size() || (negative && value > 0 && !negative_too) ||
+      (negative_too && value > largest))
+    return fmt::format("{} is out of range; wants a whole number of at {} {}", shortened(text, 40),
+                       negative && !negative_too ? "least" : "most",
+                       negative && !negative_too ? 0
+                       : negative_too            ? largest
+                                                 : ~std::uint64_t{0});
+  text = fmt::format("{}{}", negative && value > 0 ? "-" : "", value);
+  return "";
+}
+
+std::string number_fault(std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return text.empty() || *end != '\0' || !std::isfinite(value) ? fmt::format("wants a number, not '{}'", text) : "";
+}
+
+}  // namespace
+
+void check_numbers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    std::string type = option->get_type_name();
+    type.resize(std::min(type.find(':'), type.size()));  // behind it stands what checks there are already
+    if (type == "INT" || type == "UINT") {
+      const bool negative_too = type == "INT";
+      option->transform([negative_too](std::string text) -> std::string {
+        if (const std::string fault = integer_fault(text, negative_too); !fault.empty())
+          throw CLI::ValidationError(fault);
+        return text;
+      });
+    } else if (type == "FLOAT") {
+      option->transform([](std::string text) -> std::string {
+        if (const std::string fault = number_fault(text); !fault.empty()) throw CLI::ValidationError(fault);
+        return text;
+      });
+    }
+  }
+  for (CLI::App* command : app.get_subcommands(std::function<bool(CLI::App*)>())) check_numbers(*command);
 }
 
 std::string human_count(double value) {

@@ -21,6 +21,12 @@ struct Options {
 void stories(const Options& options) {
   if (options.count < 1) bad_input("--count {}: say at least 1", options.count);
   if (options.first < 0) bad_input("--first {}: stories are counted from 0", options.first);
+  if (options.count > most_stories || options.first > most_stories - options.count)
+    bad_input("--count {} from --first {}: there are {} stories", options.count, options.first, most_stories);
+  constexpr std::int64_t most_in_one_object = 1'000'000;
+  if (options.json && options.out.empty() && options.count > most_in_one_object)
+    bad_input("--count {}: one JSON object holds at most {} stories; write them to a file with -o", options.count,
+              most_in_one_object);
   if (options.json && options.out.empty()) {
     nlohmann::json list = nlohmann::json::array();
     for (std::int64_t i = 0; i < options.count; ++i)

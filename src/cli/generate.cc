@@ -29,6 +29,10 @@ struct Options {
 void run(Options options) {
   OpenedRun run = open_run(options.model);
   if (options.samples < 1) bad_input("--samples {}: say at least 1", options.samples);
+  constexpr std::size_t most_texts = 65536;
+  if (options.prompts.size() * static_cast<std::size_t>(options.samples) > most_texts)
+    bad_input("--samples {} for each of {} prompts: say at most {} texts in all", options.samples,
+              options.prompts.size(), most_texts);
   if (options.prompts.empty()) bad_input("say at least one --prompt \"...\" to begin from");
   std::vector<std::string> prompts;
   for (const std::string& prompt : options.prompts)

@@ -1,7 +1,6 @@
 #include "study/inspect.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -23,7 +22,6 @@ struct Options {
 std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
 
 void print_table(const InspectReport& report) {
-  const bool colour = isatty(STDOUT_FILENO) != 0;
   const std::size_t columns = table_columns();
   fmt::print("{} at step {}: {} experts a layer, {} chosen by each token\n", report.run, report.step, report.experts,
              report.top_k);
@@ -31,8 +29,9 @@ void print_table(const InspectReport& report) {
              report.evaluation.bits_per_byte, report.evaluation.stories, report.data);
   const auto row = [&](const InspectedLayer& layer, const std::string& values) {
     const bool middle = layer.measures.layer == report.middle_layer;
-    fmt::print("{}{:>4}{}  {}{}\n", colour && middle ? "\033[1m" : "", layer.measures.layer, middle ? "*" : " ", values,
-               colour && middle ? "\033[0m" : "");
+    if (middle) act_on_terminal("\033[1m");
+    fmt::print("{:>4}{}  {}\n", layer.measures.layer, middle ? "*" : " ", values);
+    if (middle) act_on_terminal("\033[0m");
   };
   fmt::print("usage  Gini           entropy, bits   in effect       busiest   used in\n");
   fmt::print("layer  count   mass   count   mass    count   mass    x fair    epoch\n");

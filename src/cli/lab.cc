@@ -328,6 +328,7 @@ void add_lab(CLI::App& app) {
   run_command->add_option("NAMES", options->words, "series, runs or all, and KEY=VALUE overrides")->required();
   common(run_command);
   run_command->add_option("--seeds", options->lab.seeds, "runs of each recipe, with its seed and the following ones")
+      ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   run_command->add_option("--scale", options->lab.scale, "shrink data and model, e.g. 0.05 for a laptop")
       ->capture_default_str();
@@ -338,7 +339,8 @@ void add_lab(CLI::App& app) {
                           "stop, and end the learning-rate schedule, after so many steps");
   run_command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   run_command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  run_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use");
+  run_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
+      ->check(CLI::Range(0, most_threads));
   run_command->callback([options] { run(*options); });
 
   CLI::App* report_command =
@@ -350,8 +352,9 @@ void add_lab(CLI::App& app) {
       ->allow_extra_args(false);
   report_command->add_flag("--no-samples", options->no_samples,
                            "do not open the models to write sample text and traces");
-  report_command->add_option("--device", options->device, "where samples are computed: auto, cpu, cuda or cuda:N");
-  report_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use");
+  report_command->add_option("--device", options->device, "where samples are computed: auto, cpu or cuda");
+  report_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
+      ->check(CLI::Range(0, most_threads));
   report_command->callback([options] { report(*options); });
 }
 

@@ -3,9 +3,13 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <functional>
+#include <new>
+#include <stdexcept>
 #include <string>
 
 #include "base/error.h"
@@ -33,12 +37,56 @@ bool output_written() {
   return false;
 }
 
+// The words of the command line that led to a mistake, for whoever wants to see what is possible there.
+std::string command_of(const CLI::App& app) {
+  std::string words = "some";
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    words += " " + at->get_name();
+  }
+  return words;
+}
+
+int wrong_use(const CLI::App& app, const CLI::ParseError& error) {
+  std::string what = error.what();
+  while (!what.empty() && (what.back() == '\n' || what.back() == '.')) what.pop_back();
+  if (error.get_name() == "ConversionError") what += ", which is out of range or not of that kind";
+  say_line("some: {}; '{} --help' says what there is", what, command_of(app));
+  return 2;
+}
+
+// What a file system refused: mostly something about the path that the user can set right.
+int file_fault(const std::filesystem::filesystem_error& error) {
+  say_line("some: {}: {}", error.path1().string(), error.code().message());
+  for (const std::errc reason :
+       {std::errc::permission_denied, std::errc::filename_too_long, std::errc::too_many_symbolic_link_levels,
+        std::errc::not_a_directory, std::errc::no_such_file_or_directory, std::errc::file_exists}) {
+    if (error.code() == reason) return 2;
+  }
+  return 1;
+}
+
+// An exception where none can be handed on (a thread's end, a destructor): told like any other, not by a signal.
+[[noreturn]] void last_words() {
+  const char* what = "some: stopped by an error that could not be told\n";
+  try {
+    std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    what = "some: out of memory; 'some info RECIPE' says how much a run needs\n";
+  } catch (...) {
+  }
+  if (write(STDERR_FILENO, what, std::strlen(what)) < 0) std::_Exit(1);
+  std::_Exit(1);
+}
+
 }  // namespace
 }  // namespace some::cli
 
 int main(int argc, char** argv) {
   using namespace some;
+  std::set_terminate(cli::last_words);
   cli::keep_standard_descriptors();
+  cli::escape_terminal_output();
   CLI::App app{"some: train, run, inspect and explain self-organizing mixture-of-experts language models"};
   app.name("some");
   app.set_version_flag("--version", program_version());
@@ -57,6 +105,7 @@ int main(int argc, char** argv) {
   cli::add_tokenizer(app);
   cli::add_data(app);
   cli::add_lab(app);
+  cli::check_numbers(app);
   try {
     if (argc > 1 && argv[1][0] != '-') {
       std::string names;
@@ -70,7 +119,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // Help ends well; every wrong use of the command line is code 2.
-    if (app.exit(error) != 0) return 2;
+    if (error.get_exit_code() != 0) return cli::wrong_use(app, error);
+    app.exit(error);
     return cli::output_written() ? 0 : 1;
   } catch (const Error& error) {
     cli::say_line("some: {}", error.what());
@@ -78,8 +128,13 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     cli::say_line("some: out of memory; 'some info RECIPE' says how much a run needs");
     return 1;
+  } catch (const std::length_error&) {
+    cli::say_line("some: out of memory: more was asked for than any machine has");
+    return 1;
+  } catch (const std::filesystem::filesystem_error& error) {
+    return cli::file_fault(error);
   } catch (const std::exception& error) {
-    cli::say_line("some: {}", error.what());
+    cli::say_line("some: a fault of this program, not of what it was given: {}", error.what());
     return 1;
   }
   if (!cli::output_written()) return 1;

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 
 #include "base/error.h"
+#include "base/escape.h"
 #include "base/files.h"
 #include "cli/commands.h"
 #include "text/bpe_train.h"
@@ -33,7 +35,8 @@ struct CodeOptions {
 
 // A run folder stands for the tokenizer in it.
 Tokenizer load_tokenizer(const std::string& path) {
-  return Tokenizer::load(std::filesystem::is_directory(path) ? path + "/tokenizer.json" : path);
+  std::error_code ignored;
+  return Tokenizer::load(std::filesystem::is_directory(path, ignored) ? path + "/tokenizer.json" : path);
 }
 
 std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
@@ -85,11 +88,9 @@ void decode(const CodeOptions& options) {
   if (ids.empty()) {
     std::string word;
     for (std::istringstream words(standard_input()); words >> word;) {
-      try {
-        ids.push_back(std::stoi(word));
-      } catch (const std::exception&) {
-        bad_input("'{}' is not a token id: give whole numbers with spaces between them", word);
-      }
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), ids.emplace_back());
+      if (error != std::errc() || end != word.data() + word.size())
+        bad_input("'{}' is not a token id: give whole numbers with spaces between them", shortened(word, 40));
     }
   }
   const std::string text = tokenizer.decode(ids);
@@ -110,7 +111,9 @@ void add_tokenizer(CLI::App& app) {
     sub->add_option("FILES", options->corpus.paths, "text, JSON lines, or folders of them")->required();
     sub->add_option("--kind", options->kind, "bytelevel (lossless) or whitespace (as the published runs)")
         ->capture_default_str();
-    sub->add_option("--vocab", options->vocab, "size of the vocabulary")->capture_default_str();
+    sub->add_option("--vocab", options->vocab, "size of the vocabulary")
+        ->check(CLI::Range(1, 1048576))
+        ->capture_default_str();
     sub->add_option("--min-frequency", options->min_frequency, "pairs seen less often are not merged")
         ->capture_default_str();
     sub->add_option("--separator", options->corpus.separator, "line between stories")->capture_default_str();

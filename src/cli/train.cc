@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "cli/commands.h"
 #include "train/run.h"
 #include "train/trainer.h"
@@ -102,6 +103,8 @@ void run(const Options& options) {
                  result.steps);
     } else {
       const Recipe recipe = load_recipe(options.recipe, changes);
+      if (options.out.empty() && !is_plain_name(recipe.name))
+        bad_input("{}: a run cannot be named after this file; say where it goes with --out", options.recipe);
       folder = options.out.empty() ? "runs/" + recipe.name : options.out;
       while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
       result = start_run(recipe, folder, hooks);
@@ -140,7 +143,8 @@ void add_train(CLI::App& app) {
   command->add_option("--resume", options->resume, "run folder to go on with");
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use");
+  command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
+      ->check(CLI::Range(0, most_threads));
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] {
     // With --resume the first word may already be an override.

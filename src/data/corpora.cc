@@ -61,6 +61,7 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
   std::vector<std::vector<TokenId>> ids;
   std::vector<std::vector<std::uint32_t>> lengths;
   std::int64_t done = 0, skipped = 0;
+  std::size_t longest = 0;
   std::uint64_t text_hash = 0;
   for (bool more = true; more;) {
     std::size_t count = 0;
@@ -86,6 +87,7 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
       if (ids[slot].empty()) {
         skipped += 1;
       } else {
+        longest = std::max(longest, ids[slot].size());
         writer.add(ids[slot], lengths[slot], static_cast<std::int64_t>(texts[slot].size()));
       }
     }
@@ -95,7 +97,22 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
   if (text_hash != set.text_hash()) failed("{} changed while it was being read: start again", set.source.name());
   if (skipped > 0) host.log.info("{}: {} stories have no tokens and are left out", set.source.name(), skipped);
   if (writer.stories() == 0) bad_input("{}: none of its stories has any tokens", set.source.name());
+  if (longest < 2)
+    bad_input(
+        "{}: none of its stories has two tokens, so there is nothing to predict; name the line between stories "
+        "with data.separator, or end them with data.eos = true",
+        set.source.name());
 }
+
+// A folder that nothing came into goes again: a text that is refused leaves nothing behind.
+struct FolderMade {
+  explicit FolderMade(const std::string& name) : folder(std::filesystem::exists(name, ignored) ? "" : name) {}
+  ~FolderMade() {
+    if (!folder.empty()) std::filesystem::remove(folder, ignored);  // does nothing where there is something in it
+  }
+  std::error_code ignored;
+  std::string folder;
+};
 
 TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool eos,
                     const std::string& cache_folder, const std::string& what, const DataProgress& progress) {
@@ -104,12 +121,13 @@ TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& toke
   if (cache_folder.empty()) return tokens_in_memory(key, produce);
 
   std::error_code error;
+  const FolderMade made(cache_folder);
   std::filesystem::create_directories(cache_folder, error);
   if (error) failed("the cache folder {} cannot be made: {}", cache_folder, error.message());
   const std::string path = fmt::format("{}/tokens-{}.bin", cache_folder, hex(hash_bytes(&key, sizeof key)));
   std::string problem;
   TokenData data;
-  if (std::filesystem::exists(path)) {
+  if (std::filesystem::exists(path, error)) {
     data.impl = open_token_image(map_file(path), key, &problem);
     if (data.impl) return data;
     host.log.info("the token cache {} is made anew: {}", path, problem);

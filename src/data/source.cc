@@ -59,6 +59,9 @@ StorySource::StorySource(std::string name, const DataConfig& config, std::int64_
   if (name_.empty()) bad_input("data.train is empty: give a file, a folder or \"builtin:stories\"");
   if (limit < 0) bad_input("{}: {} stories were asked for; 0 means all of them", name_, limit);
   if (!is_builtin(name_)) return;
+  if (first > most_stories || limit > most_stories - first)
+    bad_input("{}: stories {} to {} were asked for; there are {}", name_, first,
+              static_cast<double>(first) + static_cast<double>(limit), most_stories);
   domain_ = name_.substr(builtin_prefix.size());
   const std::vector<std::string> domains = story_domains();
   if (std::find(domains.begin(), domains.end(), domain_) == domains.end())

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "train/evaluate.h"
 #include "train/run.h"
 #include "train/schedule.h"
@@ -16,71 +16,93 @@ namespace some::lab {
 namespace fs = std::filesystem;
 namespace {
 
+// A line that does not say what it should (it was cut off, or a number in it was not finite) is left out, not the run.
 template <typename Use>
 void each_line(const std::string& path, const Log& log, const Use& use) {
-  if (!fs::exists(path)) return;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
   std::istringstream lines(read_file(path));
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     try {
-      use(nlohmann::json::parse(line));
-    } catch (const nlohmann::json::exception& error) {
-      log.warning("{}:{}: left out of the report: {}", path, number, error.what());
+      const std::string origin = fmt::format("{}:{}", path, number);
+      use(JsonObject(parse_json(line, origin), origin));
+    } catch (const Error& error) {
+      log.warning("left out of the report: {}", error.what());
     }
   }
 }
 
-LayerPoint layer_point(const nlohmann::json& line) {
+LayerPoint layer_point(const JsonObject& line) {
   LayerPoint point;
   // A layer whose keys never learn counts no usage (study D2): what the validation stories chose stands in for it.
-  const bool counted = line.at("count").at("experts_used").get<double>() > 0 || !line.contains("validation");
-  const nlohmann::json& count = line.at(counted ? "count" : "validation");
-  const nlohmann::json& mass = line.at(counted ? "mass" : "validation_mass");
-  point.gini = count.at("gini");
-  point.entropy = count.at("entropy");
-  point.effective = count.at("effective_experts");
-  point.gini_mass = mass.at("gini");
-  point.entropy_mass = mass.at("entropy");
-  point.used = line.at("experts_used_this_epoch");
-  point.ever_used = count.at("experts_used");
-  point.gate_entropy = line.value("gate_entropy", 0.0);
-  if (line.contains("key_moved")) {
-    point.moved_mean = line["key_moved"].at("mean");
-    point.moved_most = line["key_moved"].at("max");
+  const bool counted = line.object("count").need<double>("experts_used") > 0 || !line.has("validation");
+  const JsonObject count = line.object(counted ? "count" : "validation");
+  const JsonObject mass = line.object(counted ? "mass" : "validation_mass");
+  point.gini = count.need<double>("gini");
+  point.entropy = count.need<double>("entropy");
+  point.effective = count.need<double>("effective_experts");
+  point.gini_mass = mass.need<double>("gini");
+  point.entropy_mass = mass.need<double>("entropy");
+  point.used = line.need<double>("experts_used_this_epoch");
+  point.ever_used = count.need<double>("experts_used");
+  point.gate_entropy = line.get<double>("gate_entropy", 0.0);
+  if (line.has("key_moved")) {
+    point.moved_mean = line.object("key_moved").need<double>("mean");
+    point.moved_most = line.object("key_moved").need<double>("max");
   }
-  point.births = line.value("births", 0.0);
-  point.deaths = line.value("deaths", 0.0);
+  point.births = line.get<double>("births", 0.0);
+  point.deaths = line.get<double>("deaths", 0.0);
   return point;
 }
 
-TrainPoint train_point(const nlohmann::json& line) {
-  TrainPoint point{line.at("step"), line.at("epoch"), line.at("loss"), line.at("lr"), {}, {}};
-  for (const auto& layer : line.value("layers", nlohmann::json::array())) {
+// Only layers of experts are measured, and each of them is.
+std::size_t measured_layers(const Recipe& recipe) {
+  return recipe.model.ffn == Ffn::some ? static_cast<std::size_t>(recipe.model.layers) : 0;
+}
+
+void check_layers(const JsonObject& line, std::size_t found, const Recipe& recipe) {
+  if (found == measured_layers(recipe)) return;
+  line.wrong("layers",
+             fmt::format("a list of {} layers, as many as the run's config.toml says", measured_layers(recipe)));
+}
+
+TrainPoint train_point(const JsonObject& line, const Recipe& recipe) {
+  TrainPoint point{line.need<std::int64_t>("step"),
+                   line.need<double>("epoch"),
+                   line.need<double>("loss"),
+                   line.need<double>("lr"),
+                   {},
+                   {}};
+  if (!line.has("layers")) return point;
+  for (const JsonObject& layer : line.objects("layers")) {
     // Nothing is counted for a layer whose keys never learn: nothing to draw between its evaluations.
-    const bool counted = layer.value("experts_used", 1.0) > 0;
-    point.gini.push_back(counted ? layer.at("gini").get<double>() : NAN);
-    point.entropy.push_back(counted ? layer.at("entropy").get<double>() : NAN);
+    const bool counted = layer.get<double>("experts_used", 1.0) > 0;
+    point.gini.push_back(counted ? layer.need<double>("gini") : NAN);
+    point.entropy.push_back(counted ? layer.need<double>("entropy") : NAN);
   }
+  check_layers(line, point.gini.size(), recipe);
   return point;
 }
 
-EvalPoint eval_point(const nlohmann::json& line, const Recipe& recipe) {
+EvalPoint eval_point(const JsonObject& line, const Recipe& recipe) {
   EvalPoint point;
-  point.step = line.at("step");
-  point.epoch = line.at("epoch");
-  point.loss = line.at("loss");
-  point.perplexity = line.at("perplexity");
-  point.bits_per_byte = line.at("bits_per_byte");
+  point.step = line.need<std::int64_t>("step");
+  point.epoch = line.need<double>("epoch");
+  point.loss = line.need<double>("loss");
+  point.perplexity = line.need<double>("perplexity");
+  point.bits_per_byte = line.need<double>("bits_per_byte");
   point.headline = point.loss;
-  if (line.contains("padded_loss")) {
-    point.padded_loss = line["padded_loss"].get<double>();
+  if (line.has("padded_loss")) {
+    point.padded_loss = line.need<double>("padded_loss");
     point.headline = *point.padded_loss;
     // Every row predicts all its positions but the last.
-    const double predicted = line.at("stories").get<double>() * (recipe.model.seq_len - 1);
-    point.real_share = line.at("tokens").get<double>() / predicted;
+    const double predicted = line.need<double>("stories") * (recipe.model.seq_len - 1);
+    point.real_share = line.need<double>("tokens") / predicted;
   }
-  if (line.contains("batch_mean_loss")) point.headline = line["batch_mean_loss"];
-  for (const auto& layer : line.at("layers")) point.layers.push_back(layer_point(layer));
+  if (line.has("batch_mean_loss")) point.headline = line.need<double>("batch_mean_loss");
+  for (const JsonObject& layer : line.objects("layers")) point.layers.push_back(layer_point(layer));
+  check_layers(line, point.layers.size(), recipe);
   return point;
 }
 
@@ -152,27 +174,32 @@ RunHistory read_history(const FoundRun& run, const Log& log) {
   history.middle = static_cast<std::size_t>(history.recipe.model.layers / 2);
   const RunPaths paths{run.folder};
   ModelConfig model = history.recipe.model;
-  if (fs::exists(paths.tokenizer())) model.vocab = Tokenizer::load(paths.tokenizer()).vocab_size();
+  if (std::error_code ignored; fs::exists(paths.tokenizer(), ignored))
+    model.vocab = Tokenizer::load(paths.tokenizer()).vocab_size();
   history.parameters = count_parameters(model);
-  each_line(paths.metrics(), log, [&](const nlohmann::json& line) {
-    const std::string kind = line.at("kind");
+  each_line(paths.metrics(), log, [&](const JsonObject& line) {
+    const auto kind = line.need<std::string>("kind");
     if (kind == "train") {
-      history.train.push_back(train_point(line));
+      history.train.push_back(train_point(line, history.recipe));
     } else if (kind == "eval") {
       history.evaluations.push_back(eval_point(line, history.recipe));
-    } else if (kind == "epoch" && !history.evaluations.empty() && history.evaluations.back().step == line.at("step")) {
-      history.evaluations.back().train_loss = line.at("train_loss").get<double>();
+    } else if (kind == "epoch" && !history.evaluations.empty() &&
+               history.evaluations.back().step == line.need<std::int64_t>("step")) {
+      history.evaluations.back().train_loss = line.need<double>("train_loss");
     }
   });
   RunTiming& timing = history.timing;
-  each_line(paths.timing(), log, [&](const nlohmann::json& line) {
-    timing.seconds += line.at("seconds").get<double>();
-    timing.tokens += line.at("real_tokens").get<double>();
-    timing.slots += line.at("slots").get<double>();
-    timing.operations += line.at("operations").get<double>();
-    timing.steps += line.at("to_step").get<std::int64_t>() - line.at("from_step").get<std::int64_t>();
-    timing.device = line.at("device");
-    timing.memory = std::max(timing.memory, line.value("arena_bytes", 0.0));
+  each_line(paths.timing(), log, [&](const JsonObject& line) {
+    RunTiming more = timing;  // a line counts whole or not at all
+    more.seconds += line.need<double>("seconds");
+    more.tokens += line.need<double>("real_tokens");
+    more.slots += line.need<double>("slots");
+    more.operations += line.need<double>("operations");
+    constexpr std::int64_t most = std::int64_t{1} << 53;
+    more.steps += line.need<std::int64_t>("to_step", 0, most) - line.need<std::int64_t>("from_step", 0, most);
+    more.device = line.need<std::string>("device");
+    more.memory = std::max(more.memory, line.get<double>("arena_bytes", 0.0));
+    timing = more;
   });
   return history;
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "lab/scale.h"
 #include "train/run.h"
 #include "train/run_lock.h"
@@ -81,15 +82,18 @@ std::optional<FoundRun> find_run(const std::string& folder, const Log& log) {
   run.identity = identity_of_name(run.name);
   if (fs::exists(identity_file(run.folder))) {
     try {
-      const auto stored = nlohmann::json::parse(read_file(identity_file(run.folder)));
-      run.identity.recipe = stored.at("recipe").get<std::string>();
-      run.identity.scale = stored.at("scale").get<double>();
-      run.identity.seed = stored.at("seed").get<int>();
-      run.identity.builtin = stored.at("builtin").get<bool>();
-      run.failure = stored.value("failure", "");
+      const std::string path = identity_file(run.folder);
+      const JsonObject stored(parse_json(read_file(path), path), path);
+      LabIdentity identity;
+      identity.recipe = stored.need<std::string>("recipe");
+      identity.scale = stored.need<double>("scale");
+      identity.seed = stored.need<int>("seed");
+      identity.builtin = stored.need<bool>("builtin");
+      run.failure = stored.get<std::string>("failure", "");
+      run.identity = identity;
       run.stored = true;
-    } catch (const nlohmann::json::exception& error) {
-      log.warning("{}: {}; the folder's name is used instead", identity_file(run.folder), error.what());
+    } catch (const Error& error) {
+      log.warning("{}; the folder's name is used instead", error.what());
     }
   }
   try {

@@ -1,11 +1,13 @@
 #include "lab/samples.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/device.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
+#include "base/log.h"
 #include "study/choices.h"
 #include "study/generate.h"
 #include "train/checkpoint.h"
@@ -37,15 +39,32 @@ json to_json(const RunSamples& samples) {
   return out;
 }
 
-RunSamples from_json(const json& stored) {
+std::string checksum_of(json stored) {
+  stored.erase("checksum");
+  const std::string text = stored.dump(-1, ' ', false, json::error_handler_t::replace);
+  return hex(some::checksum_of(text.data(), text.size()));
+}
+
+// What samples.json holds, if it was made for this version and this step.
+std::optional<RunSamples> read_samples(const std::string& path, std::optional<std::int64_t> step, const Log& log) {
+  const JsonObject stored(parse_json(read_file(path), path), path);
+  if (stored.get<int>("version", 0) != version) return std::nullopt;
+  if (!stored.has("checksum"))
+    log.warning("{} was written by an older version and has no checksum: damage in it would not be noticed", path);
+  else if (checksum_of(stored.json()) != stored.need<std::string>("checksum"))
+    bad_input("{}: is damaged: its checksum is not the one that was written", path);
   RunSamples samples;
-  samples.step = stored.at("step");
-  samples.layer = stored.at("layer");
-  for (const json& one : stored.at("samples"))
-    samples.samples.push_back({one.at("prompt"), one.at("how"), one.at("text")});
-  for (const json& one : stored.at("trace")) {
-    samples.trace.push_back(
-        {one.at("token"), one.at("experts").get<std::vector<int>>(), one.at("gates").get<std::vector<double>>()});
+  samples.step = stored.need<std::int64_t>("step");
+  if (step && samples.step != *step) return std::nullopt;
+  samples.layer = stored.need<int>("layer");
+  for (const JsonObject& one : stored.objects("samples"))
+    samples.samples.push_back(
+        {one.need<std::string>("prompt"), one.need<std::string>("how"), one.need<std::string>("text")});
+  for (const JsonObject& one : stored.objects("trace")) {
+    samples.trace.push_back({one.need<std::string>("token"), one.need<std::vector<int>>("experts"),
+                             one.need<std::vector<double>>("gates")});
+    if (samples.trace.back().experts.size() != samples.trace.back().gates.size())
+      one.wrong("gates", "as many numbers as `experts`");
   }
   return samples;
 }
@@ -101,11 +120,13 @@ RunSamples sample_run(const RunHistory& run, const std::string& device, const Ho
     return samples;
   }
   const std::string kept = (fs::path(run.found.folder) / "samples.json").string();
-  if (fs::exists(kept)) {
-    const json stored = json::parse(read_file(kept), nullptr, false);
-    if (stored.is_object() && stored.value("version", 0) == version &&
-        (checkpoints.empty() || stored.value("step", std::int64_t{-1}) == checkpoints.back().step))
-      return from_json(stored);
+  if (std::error_code ignored; fs::exists(kept, ignored)) {
+    const auto step = checkpoints.empty() ? std::nullopt : std::optional(checkpoints.back().step);
+    try {
+      if (auto found = read_samples(kept, step, host.log)) return *found;
+    } catch (const Error& error) {
+      host.log.warning("{}; the samples are {}", error.what(), checkpoints.empty() ? "left out" : "written anew");
+    }
   }
   if (checkpoints.empty()) {
     samples.skipped = "none, since no checkpoint is in the run's folder";
@@ -120,7 +141,9 @@ RunSamples sample_run(const RunHistory& run, const std::string& device, const Ho
   }
   try {
     samples = write_samples(run, device, host);
-    write_file_atomic(kept, to_json(samples).dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+    json stored = to_json(samples);
+    stored["checksum"] = checksum_of(stored);
+    write_file_atomic(kept, stored.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   } catch (const Error& error) {
     samples.skipped = std::string("none: ") + error.what();
   }

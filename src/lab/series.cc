@@ -25,12 +25,21 @@ std::string text_of(const TomlNode& node, const std::string& key, const std::str
   return node.text;
 }
 
+// Run folders are named after these.
+std::string name_of(const TomlNode& node, const std::string& key, const std::string& place) {
+  const std::string name = text_of(node, key, place);
+  if (!is_plain_name(name))
+    bad_input("{}: {}: wants a plain name, without a slash or a dot at its beginning, not {}", place, key,
+              node.describe());
+  return name;
+}
+
 Series read_series(const TomlNode& node, const std::string& origin) {
   Series series;
   for (const auto& [key, value] : node.entries) {
     const std::string place = fmt::format("{}:{}", origin, value.line);
     if (key == "name") {
-      series.name = text_of(value, key, place);
+      series.name = name_of(value, key, place);
     } else if (key == "title") {
       series.title = text_of(value, key, place);
     } else if (key == "about") {
@@ -39,7 +48,7 @@ Series read_series(const TomlNode& node, const std::string& origin) {
       if (value.kind != TomlNode::Kind::array || value.items.empty())
         bad_input("{}: recipes: wants a list of names of recipes", place);
       for (const TomlNode& item : value.items) {
-        const std::string name = text_of(item, key, fmt::format("{}:{}", origin, item.line));
+        const std::string name = name_of(item, key, fmt::format("{}:{}", origin, item.line));
         if (contains(series.recipes, name))
           bad_input("{}:{}: recipes: \"{}\" stands twice in the series", origin, item.line, name);
         series.recipes.push_back(name);

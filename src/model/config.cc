@@ -31,7 +31,19 @@ void check_config(const ModelConfig& config) {
     bad_input("model.dense_mult = {}: makes a hidden layer of {}; model.dense_mult * model.d_model must be at least 1",
               config.dense_mult, config.dense_hidden());
   }
+  // More numbers than 64 bits can count the bytes of are no model. In floating point, where nothing overflows.
+  const double d = config.d_model;
+  const double outside = 2.0 * config.vocab * d + config.layers * (4 * d * d + 2 * config.dense_hidden() * d);
+  constexpr double most_numbers = 1e16;
+  if (outside > most_numbers)
+    bad_input("model.d_model = {}: makes a model of {:.1e} parameters", config.d_model, outside);
   if (config.ffn != Ffn::some) return;
+  const double library = 2.0 * config.layers * config.experts * d * config.d_ffn;
+  if (library > most_numbers)
+    bad_input(
+        "some.experts = {}: makes a library of {:.1e} numbers with model.layers = {}, model.d_model = {} and "
+        "some.d_ffn = {}",
+        config.experts, library, config.layers, config.d_model, config.d_ffn);
 
   at_least_one("some.experts", config.experts);
   at_least_one("some.d_ffn", config.d_ffn);

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/memory.h"
 #include "base/random.h"
 #include "study/learner.h"
 #include "train/evaluate.h"
@@ -139,6 +140,12 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
     }
     rows.wanted.push_back(static_cast<std::int32_t>(rows.tokens.size()) - 1);
   }
+  const ModelConfig& config = model.config();
+  const double cache = static_cast<double>(prompts.size()) * static_cast<double>(capacity) * 2 * config.d_model *
+                       config.layers * static_cast<double>(size_of(model.context().compute));
+  if (model.context().device.is_cpu() && cache > memory_limit())
+    bad_input("{} texts at once need {:.1f} GiB of memory for what was read, and there are {:.1f}: ask for fewer",
+              prompts.size(), cache / (1 << 30), memory_limit() / (1 << 30));
   Reader reader(model, options, prompts.size());
   std::vector<std::size_t> active(prompts.size());
   std::iota(active.begin(), active.end(), std::size_t{0});

@@ -1,9 +1,12 @@
 #include "study/inspect.h"
 
 #include <algorithm>
-#include <fstream>
+#include <filesystem>
 #include <numeric>
+#include <sstream>
 
+#include "base/files.h"
+#include "base/json.h"
 #include "base/safetensors.h"
 #include "study/choices.h"
 #include "train/checkpoint.h"
@@ -40,15 +43,19 @@ Start first_positions(const OpenedRun& run) {
 // What the evaluation at this checkpoint wrote down of the epoch it closed, by layer; empty where there is none.
 std::vector<std::optional<std::int64_t>> experts_used_last_epoch(const OpenedRun& run) {
   std::vector<std::optional<std::int64_t>> found;
-  std::ifstream file(run.paths.metrics());
-  for (std::string line; std::getline(file, line);) {
-    const nlohmann::json one = nlohmann::json::parse(line, nullptr, false);
-    if (one.is_discarded() || one.value("kind", "") != "eval" || one.value("step", std::int64_t{-1}) > run.step)
-      continue;
+  std::error_code ignored;
+  if (!std::filesystem::exists(run.paths.metrics(), ignored)) return found;
+  std::istringstream lines(read_file(run.paths.metrics()));
+  for (std::string line; std::getline(lines, line);) {
+    const auto one = parse_json_line(line);
+    if (!one || !one->is_object() || one->value("kind", nlohmann::json()) != "eval") continue;
+    const nlohmann::json step = one->value("step", nlohmann::json()), layers = one->value("layers", nlohmann::json());
+    if (!step.is_number_integer() || step.get<std::int64_t>() > run.step || !layers.is_array()) continue;
     found.clear();
-    for (const auto& layer : one.value("layers", nlohmann::json::array())) {
-      const nlohmann::json used = layer.value("experts_used_this_epoch", nlohmann::json());
-      found.push_back(used.is_number() ? std::optional(used.get<std::int64_t>()) : std::nullopt);
+    for (const auto& layer : layers) {
+      const nlohmann::json used =
+          layer.is_object() ? layer.value("experts_used_this_epoch", nlohmann::json()) : nlohmann::json();
+      found.push_back(used.is_number_integer() ? std::optional(used.get<std::int64_t>()) : std::nullopt);
     }
   }
   return found;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/error.h"
 #include "base/safetensors.h"
 #include "base/tensor.h"
 #include "base/threads.h"
@@ -87,6 +88,9 @@ std::vector<KeyPositions> read_key_positions(const std::string& folder, int laye
     const std::string prefix = fmt::format("layers.{}.", layer);
     if (!file.has(prefix + "keys")) continue;
     const Shape shape = file.shape(prefix + "keys");
+    if (shape.rank() != 2 || file.shape(prefix + "usage") != Shape{shape[0]})
+      bad_input("{}: {}keys has shape {} and {}usage {}; wants [experts, width] and [experts]", file.path(), prefix,
+                shape.text(), prefix, file.shape(prefix + "usage").text());
     out.push_back({one.step,
                    {shape[0], shape[1], read_vector(file.load(prefix + "keys"))},
                    read_vector(file.load(prefix + "usage"))});

@@ -5,20 +5,19 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/safetensors.h"
+#include "base/escape.h"
 #include "keys/measures.h"
 #include "model/model.h"
 #include "ops/elementwise.h"
+#include "study/fixture.h"
 #include "train/evaluate.h"
 #include "train/schedule.h"
 #include "train/step.h"
 
 namespace some::study {
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 bool VerifyReport::passed() const {
   return std::all_of(comparisons.begin(), comparisons.end(), [](const Comparison& c) { return c.passed(); });
@@ -34,17 +33,20 @@ const Comparison* VerifyReport::worst() const {
 std::vector<std::string> find_fixtures(const std::vector<std::string>& paths) {
   std::vector<std::string> out;
   for (const std::string& path : paths) {
-    if (fs::is_directory(path)) {
-      const std::size_t before = out.size();
-      for (const auto& entry : fs::directory_iterator(path)) {
-        if (entry.path().extension() == ".safetensors") out.push_back(entry.path().string());
-      }
-      if (out.size() == before) bad_input("the folder {} holds no .safetensors file", path);
-    } else if (fs::exists(path)) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (!fs::exists(status)) bad_input("there is no file or folder {} ({})", path, error.message());
+    if (!fs::is_directory(status)) {
       out.push_back(path);
-    } else {
-      bad_input("there is no file or folder {}", path);
+      continue;
     }
+    const std::size_t before = out.size();
+    fs::directory_iterator entry(path, error);
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+      if (entry->path().extension() == ".safetensors") out.push_back(entry->path().string());
+    }
+    if (error) bad_input("the folder {} cannot be read: {}", path, error.message());
+    if (out.size() == before) bad_input("the folder {} holds no .safetensors file", path);
   }
   std::sort(out.begin(), out.end());
   return out;
@@ -74,21 +76,11 @@ Tolerances tolerances(const VerifyOptions& options) {
   return out;
 }
 
-constexpr std::array<std::string_view, 4> anneal_shapes = {"none", "linear", "cosine",
-                                                           "exponential"};  // as in AnnealShape
-
 class Case {
  public:
-  Case(const std::string& path, const VerifyOptions& options)
-      : file_(SafetensorsFile::open(path)), tolerances_(tolerances(options)) {
+  Case(const std::string& path, const VerifyOptions& options) : fixture_(path), tolerances_(tolerances(options)) {
     report_.file = path;
-    const auto kind = file_.metadata().find("kind"), config = file_.metadata().find("config");
-    if (kind == file_.metadata().end() || config == file_.metadata().end()) {
-      bad_input("{} is not a fixture: its header needs `kind` and `config`", path);
-    }
-    report_.kind = kind->second;
-    config_ = Json::parse(config->second, nullptr, false);
-    if (!config_.is_object()) bad_input("{}: `config` in the header is not a JSON object", path);
+    report_.kind = fixture_.kind();
     ctx_ = make_context(options.device, options.precision);
   }
 
@@ -100,7 +92,7 @@ class Case {
     else if (report_.kind == "model")
       model();
     else
-      bad_input("{}: unknown kind '{}' (layer, keys or model)", report_.file, report_.kind);
+      bad_input("{}: unknown kind '{}' (layer, keys or model)", report_.file, shortened(report_.kind, 40));
     if (!tolerances_.losses_only) check_all_were_compared();
     return std::move(report_);
   }
@@ -108,20 +100,21 @@ class Case {
  private:
   template <typename T>
   T get(const char* key, T fallback) const {
-    return config_.contains(key) ? config_.at(key).get<T>() : fallback;
+    return fixture_.config().get<T>(key, fallback);
   }
-  Tensor input(const std::string& name, DType type) const {
-    const Tensor host = file_.load(name);
-    const Tensor typed = host.dtype() == type ? host : host.to(type);
-    return ctx_->device.is_cpu() ? typed : typed.to(ctx_->device);
+  Tensor on_device(const Tensor& host) const { return ctx_->device.is_cpu() ? host : host.to(ctx_->device); }
+  Tensor input(const std::string& name, const Shape& shape, DType type) const {
+    const Tensor stored = fixture_.numbers(name, shape);
+    return on_device(stored.dtype() == type ? stored : stored.to(type));
   }
   // The experts of a layer; those that learn are among the parameters.
-  void set_library(Layer& layer, const std::string& prefix) const {
+  void set_library(const ModelConfig& config, Layer& layer, const std::string& prefix) const {
     if (layer.w1.value) return;
-    layer.w1.compute = input(prefix + "experts.w1", ctx_->compute);
-    if (file_.has(prefix + "experts.w2")) layer.w2.compute = input(prefix + "experts.w2", ctx_->compute);
+    const std::int64_t d = config.d_model, experts = config.experts, hidden = config.d_ffn;
+    layer.w1.compute = input(prefix + "experts.w1", {experts, hidden, d}, ctx_->compute);
+    if (config.readout != Readout::features)
+      layer.w2.compute = input(prefix + "experts.w2", {experts, d, hidden}, ctx_->compute);
   }
-  ModelConfig model_config() const;
   TrainConfig train_config() const;
   void compare(const std::string& name, const std::vector<double>& got, double tolerance,
                const std::vector<bool>* rows = nullptr);
@@ -134,105 +127,18 @@ class Case {
   void keys();
   void model();
 
-  SafetensorsFile file_;
+  Fixture fixture_;
   Tolerances tolerances_;
-  Json config_;
   std::shared_ptr<Context> ctx_;
   VerifyReport report_;
 };
-
-ModelConfig Case::model_config() const {
-  ModelConfig c;
-  c.seed = get<std::uint64_t>("seed", 0);
-  c.library_seed = get<std::uint64_t>("library_seed", 0);
-  c.vocab = get("vocab", 8);
-  c.d_model = get("d_model", 8);
-  c.layers = get("layers", 1);
-  c.heads = get("heads", 1);
-  c.seq_len = get("seq_len", 8);
-  c.experts = get("experts", 1);
-  c.d_ffn = get("d_ffn", 8);
-  c.top_k = get("top_k", 1);
-  c.causal = get("causal", true);
-  const auto choose = [&](const char* key, const char* fallback, std::initializer_list<const char*> names) {
-    const std::string value = get<std::string>(key, fallback);
-    int i = 0;
-    for (const char* name : names) {
-      if (value == name) return i;
-      ++i;
-    }
-    bad_input("{}: config key {} has the unknown value '{}'", report_.file, key, value);
-  };
-  c.norm = static_cast<Norm>(choose("norm", "post", {"post", "pre"}));
-  c.position = static_cast<Position>(choose("position", "sinusoidal", {"sinusoidal", "rope"}));
-  c.ffn = static_cast<Ffn>(choose("ffn", "some", {"some", "dense", "none"}));
-  c.router = static_cast<Router>(choose("router", "mlp", {"linear", "mlp"}));
-  c.readout = static_cast<Readout>(choose("readout", "none", {"none", "linear", "features"}));
-  c.routing = static_cast<RoutingKind>(choose("routing", "keys", {"keys", "random"}));
-  c.training = static_cast<ExpertTraining>(choose("training", "frozen", {"frozen", "lora", "full"}));
-  c.lora_rank = get("lora_rank", c.lora_rank);
-  c.router_mult = get("router_mult", 2.0);
-  c.query_dim = get("query_dim", 0);
-  c.readin = get("readin", false);
-  c.dense_mult = get("dense_mult", 4.0);
-  c.ground = get("ground", 0.0);
-  if (config_.contains("temperature") && config_.at("temperature").is_string()) {
-    c.temperature = static_cast<Temperature>(choose("temperature", "fixed", {"fixed", "learned"}));
-    c.train_temp = c.eval_temp = get("train_temp", 1.0);
-  } else {
-    c.train_temp = c.eval_temp = get("temperature", 1.0);
-  }
-  KeySettings& k = c.keys;
-  k.alpha = get("alpha", k.alpha);
-  k.beta = get("beta", k.beta) * get("beta_scale", 1.0);
-  k.delta = get("delta", k.delta);
-  k.use_alpha = get("use_alpha", true);
-  k.use_beta = get("use_beta", true);
-  k.use_delta = get("use_delta", true);
-  k.alpha_floor = get("alpha_floor", 0.0);
-  k.clip_delta = get("clip_delta", 0.0);
-  k.theta_percentile = get("theta_percentile", k.theta_percentile);
-  k.theta = get("theta", -1.0);
-  k.decay_warmup = get("decay_warmup", k.decay_warmup);
-  k.ema_decay = get("ema_decay", k.ema_decay);
-  k.key_ema = get("key_ema", 0.0);
-  k.usage = static_cast<Usage>(choose("usage", "ema", {"ema", "cumulative", "flux"}));
-  const char* constraint = config_.contains("constraint") ? "constraint" : "key_constraint";
-  k.constraint =
-      static_cast<Constraint>(choose(constraint, "normalize", {"normalize", "normalize_used", "clamp", "free"}));
-  k.constraint_order =
-      static_cast<ConstraintOrder>(choose("constraint_order", "before_decay", {"before_decay", "last"}));
-  k.beta_inertia = static_cast<BetaInertia>(choose("beta_inertia", "min", {"min", "max"}));
-  k.frozen_layers = get("frozen_layers", std::vector<int>());
-  k.beta_layer_scale = get("beta_layer_scale", std::vector<double>());
-  k.update_every = get("update_every", k.update_every);
-  k.update_fraction = get("update_fraction", k.update_fraction);
-  k.respawn_threshold = get("respawn_threshold", k.respawn_threshold);
-  if (const Json anneal = get("beta_anneal", Json::object()); !anneal.empty()) {
-    const std::string shape = anneal.value("shape", "none");
-    const auto& shapes = anneal_shapes;
-    const auto found = std::find(shapes.begin(), shapes.end(), shape);
-    if (found == shapes.end()) bad_input("{}: beta_anneal has the unknown shape '{}'", report_.file, shape);
-    k.beta_anneal = {static_cast<AnnealShape>(found - shapes.begin()), anneal.value("start", 1.0),
-                     anneal.value("end", 1.0)};
-  }
-  c.topk_warmup = get("topk_warmup", 0.0);
-  c.balance_loss = get("balance_loss", 0.0);
-  if (const auto band = get("entropy_band", std::vector<double>()); !band.empty()) {
-    if (band.size() != 2) bad_input("{}: entropy_band has {} numbers where 2 are needed", report_.file, band.size());
-    c.entropy_low = band[0];
-    c.entropy_high = band[1];
-    c.entropy_coefficient = get("entropy_coefficient", c.entropy_coefficient);
-  }
-  return c;
-}
 
 TrainConfig Case::train_config() const {
   TrainConfig train;
   train.lr = get("lr", train.lr);
   train.schedule = get<std::string>("schedule", "cosine") == "cosine" ? Schedule::cosine : Schedule::constant;
   const auto betas = get("adam_betas", std::vector<double>{train.beta1, train.beta2});
-  if (betas.size() != 2) bad_input("{}: adam_betas has {} numbers where 2 are needed", report_.file, betas.size());
+  if (betas.size() != 2) fixture_.config().wrong("adam_betas", "2 numbers");
   train.beta1 = betas[0];
   train.beta2 = betas[1];
   train.eps = get("adam_eps", train.eps);
@@ -243,70 +149,69 @@ TrainConfig Case::train_config() const {
 
 void Case::compare(const std::string& name, const std::vector<double>& got, double tolerance,
                    const std::vector<bool>* rows) {
-  const Tensor expected_tensor = file_.load("expect." + name);
-  const std::vector<double> expected = read_vector(expected_tensor);
+  const std::vector<double> expected = fixture_.expected(name, got.size());
   Comparison out{name, 0, tolerance};
-  if (expected.size() != got.size()) {
-    out.error = INFINITY;
-  } else {
-    const std::size_t width = rows ? expected.size() / rows->size() : 0;
-    double largest = 0;
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      if (rows && !(*rows)[i / width]) continue;
-      largest = std::max(largest, std::abs(expected[i]));
-      const double difference = std::abs(expected[i] - got[i]);
-      out.error = std::isnan(difference) ? INFINITY : std::max(out.error, difference);
-    }
-    if (largest > 0) out.error /= largest;
+  const std::size_t width = rows ? expected.size() / rows->size() : 0;
+  double largest = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (rows && !(*rows)[i / width]) continue;
+    largest = std::max(largest, std::abs(expected[i]));
+    const double difference = std::abs(expected[i] - got[i]);
+    out.error = std::isnan(difference) ? INFINITY : std::max(out.error, difference);
   }
+  if (largest > 0) out.error /= largest;
   report_.comparisons.push_back(out);
 }
 
 void Case::compare_indices(const std::string& name, const Tensor& got, const std::vector<bool>* rows) {
-  const std::vector<double> expected = read_vector(file_.load("expect." + name)), actual = read_vector(got);
+  const std::vector<double> actual = read_vector(got), expected = fixture_.expected(name, actual.size());
   Comparison out{name, 0, 0.5};
-  if (expected.size() != actual.size()) {
-    out.error = INFINITY;
-  } else {
-    const std::size_t width = rows ? expected.size() / rows->size() : 1;
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      if (rows && !(*rows)[i / width]) continue;
-      out.error += expected[i] != actual[i];
-    }
+  const std::size_t width = rows ? expected.size() / rows->size() : 1;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (rows && !(*rows)[i / width]) continue;
+    out.error += expected[i] != actual[i];
   }
   if (tolerances_.indices) report_.comparisons.push_back(out);
 }
 
 // A result that nobody looks at, because of a misspelt name perhaps, would pass for tested.
 void Case::check_all_were_compared() const {
-  for (const std::string& name : file_.names()) {
+  for (const std::string& name : fixture_.names()) {
     if (name.rfind("expect.", 0) != 0) continue;
     const bool compared =
         std::any_of(report_.comparisons.begin(), report_.comparisons.end(),
                     [&](const Comparison& one) { return one.name == name.substr(std::strlen("expect.")); });
-    if (!compared) bad_input("{}: {} is nothing that this case of kind {} gives", report_.file, name, report_.kind);
+    if (!compared)
+      bad_input("{}: {} is nothing that this case of kind {} gives", report_.file, shortened(name, 80), report_.kind);
   }
 }
 
 void Case::layer() {
-  const ModelConfig config = model_config();
+  ModelConfig config = fixture_.checked_model_config();
+  if (config.ffn != Ffn::some) fixture_.config().wrong("ffn", "\"some\": a layer of experts");
+  if (config.routing == RoutingKind::random)
+    fixture_.config().wrong("routing", "\"keys\": a random choice needs token ids, which only kind model has");
+  config.layers = 1;
+  config.vocab = config.seq_len = 2;  // a layer knows neither
+  config.keys.frozen_layers.clear();
+  config.keys.beta_layer_scale.clear();
+  const std::int64_t rows = fixture_.shape("x", 2)[0];
+  fixture_.check_proportion(config, rows);
   Context& ctx = *ctx_;
-  Model model(
-      ctx_,
-      [&] {
-        ModelConfig one = config;
-        one.layers = 1;
-        return one;
-      }(),
-      true, false);
+  Model model(ctx_, config, true, false);
   Layer& layer = model.layers()[0];
-  layer.keys.keys = input("keys", ctx.master);
-  set_library(layer, "");
+  layer.keys.keys = input("keys", layer.keys.keys.shape(), ctx.master);
+  set_library(config, layer, "");
+  // Every parameter of the layer but those of attention and norms, which are not part of the case.
   std::vector<std::string> names;
-  for (const std::string& name : file_.names()) {
-    if (model.parameters().has("layers.0." + name)) names.push_back(name);
+  const std::string prefix = "layers.0.";
+  for (const auto& entry : model.parameters().entries()) {
+    if (!entry.name.starts_with(prefix)) continue;
+    const std::string name = entry.name.substr(prefix.size());
+    if (name.starts_with("attn.") || name.starts_with("norm")) continue;
+    model.parameters().set(ctx, entry.name, fixture_.numbers(name, entry.shape));
+    names.push_back(name);
   }
-  for (const std::string& name : names) model.parameters().set(ctx, "layers.0." + name, file_.load(name));
   model.parameters().refresh_compute(ctx);
   model.clear_gradients();
   Pass pass;
@@ -315,9 +220,8 @@ void Case::layer() {
   pass.fixed_temperature = Tensor::zeros({1}, ctx.master, ctx.device);
   fill(ctx, config.train_temp, pass.fixed_temperature);
   pass.auxiliary_loss = model.auxiliary_loss();
-  if (config.routing == RoutingKind::random)
-    bad_input("{}: routing = \"random\" needs token ids, which only a case of kind model has", report_.file);
-  const Tensor x = input("x", ctx.compute), dy = input("dy", ctx.compute);
+  const Tensor x = input("x", {rows, config.d_model}, ctx.compute),
+               dy = input("dy", {rows, config.d_model}, ctx.compute);
   SomeTape tape = some_forward(ctx, config, layer, pass, x, nullptr);
   Tensor dx = Tensor::zeros(x.shape(), ctx.compute, ctx.device);
   compare("queries", tape.query, tolerances_.values);
@@ -332,23 +236,27 @@ void Case::layer() {
 }
 
 void Case::keys() {
-  ModelConfig config = model_config();
+  const ModelConfig config = fixture_.model_config();
+  const auto steps = fixture_.config().get<int>("steps", 1, 1, 1 << 20);
+  const std::int64_t k = config.top_k, experts = config.experts, width = config.query_size();
+  fixture_.check_proportion(config, fixture_.shape("step.0.queries", 2)[0]);
   Context& ctx = *ctx_;
   KeyState state = make_key_state(ctx, config.experts, config.query_size(), 0, 0, config.keys);
-  state.keys = input("keys", ctx.master);
-  state.usage = input("usage", ctx.master);
-  state.mass = input("mass", ctx.master);
+  state.keys = input("keys", {experts, width}, ctx.master);
+  state.usage = input("usage", {experts}, ctx.master);
+  state.mass = input("mass", {experts}, ctx.master);
   if (state.average) state.average.copy_from(state.keys);
-  KeySums sums = make_key_sums(ctx, config.experts, config.top_k, config.query_size(), config.keys.respawn_threshold > 0);
-  const int steps = get("steps", 1);
+  KeySums sums =
+      make_key_sums(ctx, config.experts, config.top_k, config.query_size(), config.keys.respawn_threshold > 0);
   for (int i = 0; i < steps; ++i) {
     const std::string step = fmt::format("step.{}.", i);
+    const std::int64_t rows = fixture_.shape(step + "queries", 2)[0];
     Routing routing;
-    routing.indices = input(step + "indices", DType::i32);
-    routing.gates = input(step + "gates", ctx.master);
+    routing.indices = on_device(fixture_.ids(step + "indices", {rows, k}, 0, experts - 1));
+    routing.gates = input(step + "gates", {rows, k}, ctx.master);
     clear_key_sums(ctx, sums);
     const SumOptions drawn{config.keys.update_fraction, random_stream(config.seed, fmt::format("keys.0.{}", i)), 0};
-    add_key_sums(ctx, input(step + "queries", ctx.master), routing, nullptr, drawn, sums);
+    add_key_sums(ctx, input(step + "queries", {rows, width}, ctx.master), routing, nullptr, drawn, sums);
     UpdateOptions options;
     options.stream = random_stream(config.seed, fmt::format("phoenix.0.{}", i));
     options.beta = config.keys.beta * config.keys.beta_anneal.at(scheduled_progress(i, steps));
@@ -357,42 +265,45 @@ void Case::keys() {
     compare(fmt::format("{}.usage", i), state.usage, tolerances_.values);
     compare(fmt::format("{}.mass", i), state.mass, tolerances_.values);
     const std::string average = fmt::format("{}.average", i);
-    if (state.average && file_.has("expect." + average)) compare(average, state.average, tolerances_.values);
+    if (state.average && fixture_.has("expect." + average)) compare(average, state.average, tolerances_.values);
   }
   const auto measure = [&](const char* name, double got) {
-    const auto found = file_.metadata().find(name);
-    if (found == file_.metadata().end()) return;
-    const double expected = std::stod(found->second);
+    const auto expected = fixture_.expected_measure(name);
+    if (!expected) return;
     // Both measures are numbers of about 1. Gini is a difference of usages, so that near 0 an error relative to itself
     // would be one of rounding.
     report_.comparisons.push_back(
-        {name, std::abs(got - expected) / std::max(1.0, std::abs(expected)), tolerances_.values});
+        {name, std::abs(got - *expected) / std::max(1.0, std::abs(*expected)), tolerances_.values});
   };
   measure("gini", gini(read_vector(state.usage)));
   measure("entropy", entropy_bits(read_vector(state.usage)));
 }
 
 void Case::model() {
-  const ModelConfig config = model_config();
+  const ModelConfig config = fixture_.checked_model_config();
+  const Shape laid_out = fixture_.shape("tokens", 3);
+  const std::int64_t steps = laid_out[0], rows = laid_out[1], length = laid_out[2];
+  if (length > config.seq_len)
+    bad_input("{}: tokens has rows of {}, more than seq_len = {} in its config", report_.file, length, config.seq_len);
+  const Tensor all_tokens = fixture_.ids("tokens", laid_out, 0, config.vocab - 1);
+  fixture_.check_proportion(config, rows * length);
   Context& ctx = *ctx_;
   Model model(ctx_, config, true, false);
   for (const auto& entry : model.parameters().entries())
-    model.parameters().set(ctx, entry.name, file_.load(entry.name));
+    model.parameters().set(ctx, entry.name, fixture_.numbers(entry.name, entry.shape));
   model.parameters().refresh_compute(ctx);
   if (config.ffn == Ffn::some) {
     for (Layer& layer : model.layers()) {
       const std::string prefix = fmt::format("layers.{}.", layer.index);
-      layer.keys.keys.copy_from(input(prefix + "keys", ctx.master));
+      layer.keys.keys.copy_from(input(prefix + "keys", layer.keys.keys.shape(), ctx.master));
       if (layer.keys.average) layer.keys.average.copy_from(layer.keys.keys);
-      set_library(layer, prefix);
+      set_library(config, layer, prefix);
     }
   }
-  const Tensor all_tokens = file_.load("tokens");
-  const std::int64_t steps = all_tokens.dim(0), rows = all_tokens.dim(1), length = all_tokens.dim(2);
   const bool count_pads = get("count_pads", true);
   const int pad = get("pad_id", 1), eos = get("eos_id", 2);
   // The step and the schedules are those of training.
-  const std::int64_t total = get<std::int64_t>("steps", steps);
+  const auto total = fixture_.config().get<std::int64_t>("steps", steps, 1, 1 << 20);
   const TrainConfig train = train_config();
   TrainStep trained(model, train, count_pads);
   std::vector<double> losses, norms;
@@ -403,11 +314,7 @@ void Case::model() {
     std::vector<std::int64_t> place;  // padded position of each packed token
     batch.offsets.push_back(0);
     for (std::int64_t r = 0; r < rows; ++r) {
-      const auto id = [&](std::int64_t p) {
-        const auto at = static_cast<std::size_t>((step * rows + r) * length + p);
-        return static_cast<std::int32_t>(all_tokens.dtype() == DType::i64 ? all_tokens.data<std::int64_t>()[at]
-                                                                          : all_tokens.data<std::int32_t>()[at]);
-      };
+      const auto id = [&](std::int64_t p) { return all_tokens.data<std::int32_t>()[(step * rows + r) * length + p]; };
       for (std::int64_t p = 0; p < length; ++p) {
         const bool real = id(p) != pad;
         compared.push_back(count_pads || (real && id(p) != eos));
@@ -424,6 +331,7 @@ void Case::model() {
       batch.longest =
           std::max<std::int64_t>(batch.longest, batch.offsets.back() - batch.offsets[batch.offsets.size() - 2]);
     }
+    if (batch.predicted == 0) bad_input("{}: tokens has nothing to predict in step {}", report_.file, step);
     // Spreads rows of packed results over the padded positions.
     const auto spread = [&](const Tensor& packed) {
       const std::vector<double> values = read_vector(packed);
@@ -440,7 +348,7 @@ void Case::model() {
       EvalPass pass;
       pass.observe = [&](int layer, const SomeTape& tape) {
         const std::string name = fmt::format("layers.{}.indices", layer);
-        if (!file_.has("expect." + name)) return;
+        if (!fixture_.has("expect." + name)) return;
         const std::vector<double> spread_out = spread(tape.routing.indices);
         Tensor indices = Tensor::empty({static_cast<std::int64_t>(spread_out.size())}, DType::f64);
         std::copy(spread_out.begin(), spread_out.end(), indices.data<double>());
@@ -448,7 +356,7 @@ void Case::model() {
         if (tolerances_.indices) return;
         // In bf16 a near tie may fall the other way. What follows a different choice is another function, so from that
         // position on the row's logits are not compared; how many choices differ is reported.
-        const std::vector<double> expected = read_vector(file_.load("expect." + name));
+        const std::vector<double> expected = fixture_.expected(name, spread_out.size());
         for (std::int64_t r = 0; r < rows; ++r) {
           bool same = true;
           for (std::int64_t p = 0; p < length; ++p) {
@@ -476,7 +384,8 @@ void Case::model() {
     const ParameterStore& p = model.parameters();
     if (step == 0 && !tolerances_.losses_only) {
       for (const auto& entry : p.entries()) {
-        if (file_.has("expect.d." + entry.name)) compare("d." + entry.name, p.view(p.grad, entry), tolerances_.values);
+        if (fixture_.has("expect.d." + entry.name))
+          compare("d." + entry.name, p.view(p.grad, entry), tolerances_.values);
       }
     }
   }

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -14,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "text/pretokenize.h"
 #include "text/utf8.h"
 
@@ -25,13 +23,7 @@ namespace fs = std::filesystem;
 // The lines of one file, read in blocks, checked to be UTF-8.
 class LineReader {
  public:
-  explicit LineReader(std::string path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "rb")) {
-    if (file_ == nullptr) bad_input("{}: cannot be opened ({}); expected a text file", path_, std::strerror(errno));
-    buffer_.resize(1u << 18);
-  }
-  ~LineReader() { std::fclose(file_); }
-  LineReader(const LineReader&) = delete;
-  LineReader& operator=(const LineReader&) = delete;
+  explicit LineReader(std::string path) : path_(std::move(path)), file_(path_) { buffer_.resize(1u << 18); }
 
   // Puts the next line behind what `to` holds, without its line end ("\n" or "\r\n"); false at the end of the file.
   bool append_line(std::string& to) {
@@ -67,13 +59,12 @@ class LineReader {
  private:
   bool fill() {
     at_ = 0;
-    filled_ = std::fread(buffer_.data(), 1, buffer_.size(), file_);
-    if (filled_ == 0 && std::ferror(file_) != 0) failed("{}: reading failed ({})", path_, std::strerror(errno));
+    filled_ = file_.read(buffer_.data(), buffer_.size());
     return filled_ > 0;
   }
 
   std::string path_;
-  std::FILE* file_;
+  InputFile file_;
   std::string buffer_;
   std::size_t at_ = 0, filled_ = 0;
   std::uint64_t offset_ = 0, line_ = 0;
@@ -184,12 +175,7 @@ struct CorpusReader::Impl {
       line.clear();
       if (!reader->append_line(line)) return false;
     } while (is_blank(line));
-    nlohmann::json object;
-    try {
-      object = nlohmann::json::parse(line);
-    } catch (const nlohmann::json::exception& error) {
-      bad_input("{}: line {} is not JSON ({})", reader->path(), reader->line(), error.what());
-    }
+    nlohmann::json object = parse_json(line, fmt::format("{}:{}", reader->path(), reader->line()));
     const auto found = object.is_object() ? object.find(options.field) : object.end();
     if (found == object.end() || !found->is_string()) {
       bad_input("{}: line {} has no string named \"{}\"; expected an object like {{\"{}\": \"a story\"}} on every line",

@@ -17,6 +17,9 @@ struct StoryOptions {
   std::string domain = "stories";  // one of story_domains()
 };
 
+// As many pieces as any domain has: some hundred gigabytes. Nobody asks for more on purpose.
+constexpr std::int64_t most_stories = 100'000'000;
+
 // The known domains; the first is the default, the last, "mixed", draws each piece from one of the others.
 std::vector<std::string> story_domains();
 

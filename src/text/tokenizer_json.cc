@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_impl.h"
 
@@ -17,13 +18,7 @@ using OrderedJson = nlohmann::ordered_json;  // for writing: its objects keep th
 
 constexpr const char* hugging_face = "tokenizer.json of Hugging Face's library";
 
-// Values in messages are cut short: a damaged file may hold anything.
-std::string shown(const Json& value) {
-  if (value.is_structured()) return value.is_object() ? "an object" : "an array";
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
-}
+std::string shown(const Json& value) { return describe(value); }
 
 std::string shown_token(std::string_view token) { return shown(Json(std::string(token))); }
 
@@ -32,12 +27,7 @@ class Reader {
   explicit Reader(std::string_view origin) : origin_(origin) {}
 
   TokenizerParts read(std::string_view text) {
-    Json root;
-    try {
-      root = Json::parse(text.begin(), text.end());
-    } catch (const Json::exception& error) {
-      bad_input("{}: not valid JSON ({}); expected a {}", origin_, error.what(), hugging_face);
-    }
+    const Json root = parse_json(text, std::string(origin_));
     if (!root.is_object()) bad_input("{}: expected a {}, found {}", origin_, hugging_face, shown(root));
     only_known(root, "",
                {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
@@ -320,11 +310,7 @@ class Reader {
 }  // namespace
 
 Tokenizer Tokenizer::from_json(std::string_view text, std::string_view origin) {
-  try {
-    return Tokenizer(std::make_shared<const Impl>(Reader(origin).read(text)));
-  } catch (const Json::exception& error) {
-    bad_input("{}: not a {} ({})", origin, hugging_face, error.what());
-  }
+  return Tokenizer(std::make_shared<const Impl>(Reader(origin).read(text)));
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {

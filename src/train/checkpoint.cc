@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "base/files.h"
-#include "base/safetensors.h"
 
 namespace some::train {
 namespace fs = std::filesystem;
@@ -61,7 +60,20 @@ void load_into(const SafetensorsFile& file, const std::string& name, Tensor& tar
   target.copy_from(stored.dtype() == target.dtype() ? stored : stored.to(target.dtype()));
 }
 
+std::vector<std::int64_t> key_steps_of(const SafetensorsFile& file, std::size_t layers) {
+  const std::string origin = file.path() + ": `key_steps` of its metadata";
+  const JsonObject list({{"key_steps", parse_json(file.need_metadata("key_steps"), origin)}}, file.path());
+  const auto steps = list.need<std::vector<std::int64_t>>("key_steps");
+  if (steps.size() != layers) bad_input("{} has {} numbers for {} layers", origin, steps.size(), layers);
+  return steps;
+}
+
 }  // namespace
+
+JsonObject read_state(const SafetensorsFile& optimizer) {
+  const std::string origin = optimizer.path() + ": `state` of its metadata";
+  return {parse_json(optimizer.need_metadata("state"), origin), origin};
+}
 
 std::vector<CheckpointName> list_checkpoints(const std::string& run_folder) {
   return list_steps((fs::path(run_folder) / "checkpoints").string(), "");
@@ -136,7 +148,11 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
   if (format == file.metadata().end() || format->second != format_version) {
     bad_input("{} is not a checkpoint of this program (format '{}' expected)", file.path(), format_version);
   }
-  if (const std::string stored = file.metadata().at("library_hash"); stored != hex(model.library_hash())) {
+  if (!file.has_checksums()) {
+    model.context().log.warning(
+        "{} was written by an older version and has no checksums: damage in it would not be noticed", file.path());
+  }
+  if (const std::string& stored = file.need_metadata("library_hash"); stored != hex(model.library_hash())) {
     bad_input(
         "{}: the expert library rebuilt from the recipe has hash {} but the checkpoint was trained with {}; [some] "
         "init, library_seed or a size was changed",
@@ -148,9 +164,8 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
     load_into(file, entry.name, target);
   }
   for (auto& [name, tensor] : key_tensors(model)) load_into(file, name, tensor);
-  const auto key_steps = nlohmann::json::parse(file.metadata().at("key_steps"));
-  for (Layer& layer : model.layers())
-    layer.keys.steps = key_steps.at(static_cast<std::size_t>(layer.index)).get<std::int64_t>();
+  const auto key_steps = key_steps_of(file, model.layers().size());
+  for (Layer& layer : model.layers()) layer.keys.steps = key_steps[static_cast<std::size_t>(layer.index)];
   store.refresh_compute(model.context());
   if (!with_optimizer) return nullptr;
 
@@ -166,7 +181,7 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
     load_into(optimizer, "first." + entry.name, first);
     load_into(optimizer, "second." + entry.name, second);
   }
-  return nlohmann::json::parse(optimizer.metadata().at("state"));
+  return read_state(optimizer).json();
 }
 
 void remove_checkpoint(const CheckpointName& checkpoint) { fs::remove_all(checkpoint.folder); }

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/rooms.h"
+#include "base/safetensors.h"
 #include "model/model.h"
 
 namespace some::train {
@@ -25,6 +27,8 @@ CheckpointName find_checkpoint(const std::string& run_folder, const std::string&
 void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& model, const nlohmann::json& state);
 // Fills a model made from the same configuration. With `with_optimizer` also the moments, and returns the state.
 nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, bool with_optimizer);
+// The state kept in an optimizer file, for those who only want to know how far a run is.
+JsonObject read_state(const SafetensorsFile& optimizer);
 void remove_checkpoint(const CheckpointName& checkpoint);
 
 // The marker of the best checkpoint so far: a small file in the run folder.

@@ -1,7 +1,7 @@
 #include "train/course.h"
 
 #include "base/error.h"
-#include "data/outlook.h"
+#include "train/forecast.h"
 #include "train/run.h"
 
 namespace some::train {
@@ -19,8 +19,9 @@ void check_enough_stories(std::int64_t stories, const TrainConfig& train) {
 
 void check_recipe(const Host& host, const Recipe& recipe) {
   check_config(recipe.model);
-  const DataOutlook outlook = look_at_data(host, recipe.data, recipe.model.seq_len);
-  if (outlook.train_stories > 0) check_enough_stories(outlook.train_stories, recipe.train);
+  const Forecast forecast = forecast_run(host, recipe);
+  check_memory(forecast);
+  if (forecast.data.train_stories > 0) check_enough_stories(forecast.data.train_stories, recipe.train);
 }
 
 Course prepare_course(const Host& host, const Recipe& recipe, const std::string& tokenizer, const std::string& cache,

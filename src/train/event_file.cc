@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/files.h"
+#include "base/json.h"
 
 namespace some::train {
 namespace {
@@ -70,7 +71,8 @@ std::string line_record(const nlohmann::json& line) {
   }
   std::string event = event_head();
   put_tag(event, 2, Wire::varint);
-  put_varint(event, line.value("step", std::uint64_t{0}));
+  const auto step = line.find("step");
+  put_varint(event, step != line.end() && step->is_number_integer() && *step >= 0 ? step->get<std::uint64_t>() : 0);
   put_bytes(event, 5, summary);
   return record(event);
 }
@@ -103,7 +105,8 @@ std::uint32_t crc32c(std::string_view bytes) {
 
 std::vector<std::pair<std::string, double>> event_scalars(const nlohmann::json& line) {
   std::vector<std::pair<std::string, double>> out;
-  const std::string kind = line.value("kind", "run");
+  const auto kind_given = line.find("kind");
+  const std::string kind = kind_given != line.end() && kind_given->is_string() ? kind_given->get<std::string>() : "run";
   for (const auto& [key, value] : line.items()) {
     if (value.is_number() && key != "step" && key != "middle_layer") {
       out.emplace_back(kind + "/" + key, value.get<double>());
@@ -113,7 +116,9 @@ std::vector<std::pair<std::string, double>> event_scalars(const nlohmann::json& 
   if (layers == line.end() || !layers->is_array()) return out;
   for (std::size_t i = 0; i < layers->size(); ++i) {
     nlohmann::json layer = (*layers)[i];
-    const auto number = layer.value("layer", i);
+    if (!layer.is_object()) continue;
+    const auto given = layer.find("layer");
+    const std::size_t number = given != layer.end() && given->is_number_integer() && *given >= 0 ? given->get<std::size_t>() : i;
     layer.erase("layer");
     collect(layer, "", fmt::format("{} layer {}", kind, number), out);
   }
@@ -127,9 +132,9 @@ EventFile::EventFile(std::string path, const std::string& metrics_path) : path_(
   if (std::filesystem::exists(metrics_path)) {
     std::istringstream lines(read_file(metrics_path));
     for (std::string line; std::getline(lines, line);) {
-      const nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
+      const auto parsed = parse_json_line(line);
       // A line that was spoiled by hand is no reason for a run not to go on.
-      if (parsed.is_object()) contents += line_record(parsed);
+      if (parsed && parsed->is_object()) contents += line_record(*parsed);
     }
   }
   write_file_atomic(path_, contents);

@@ -107,7 +107,7 @@ void add_model(Builder& builder) {
   builder.integer("d_model", FIELD(model.d_model), 1, 65536, "Width of the model; even, and a multiple of heads.");
   builder.integer("layers", FIELD(model.layers), 1, 4096, "Transformer blocks.");
   builder.integer("heads", FIELD(model.heads), 1, 65536, "Attention heads.");
-  builder.integer("seq_len", FIELD(model.seq_len), 1, 1048576, "Longest sequence, in tokens; longer stories are cut.");
+  builder.integer("seq_len", FIELD(model.seq_len), 2, 1048576, "Longest sequence, in tokens; longer stories are cut.");
   builder.choice("norm", FIELD(model.norm), {"post", "pre"},
                  "Layer norm after the residual sum (post, as published) or on the way into each block (pre).");
   builder.choice("position", FIELD(model.position), {"sinusoidal", "rope"},

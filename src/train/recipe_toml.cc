@@ -3,13 +3,70 @@
 #include <algorithm>
 
 #define TOML_ENABLE_FORMATTERS 0
+#define TOML_MAX_NESTED_VALUES 64
 #include <toml++/toml.h>
 
 #include "base/error.h"
+#include "base/escape.h"
 
 namespace some::train {
 
 namespace {
+
+constexpr int deepest_toml = 32;
+
+// The line on which the text first nests too deep, in brackets or in a dotted name; 0: nowhere. The library and this
+// file read by recursion. What stands behind a fault may be counted wrongly; the parser stops at the fault.
+int first_too_deep(std::string_view text) {
+  int line = 1, depth = 0, dots = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    switch (c) {
+      case '\n':
+        ++line;
+        dots = 0;
+        break;
+      case '#': i = std::min(text.find('\n', i), text.size()) - 1; break;
+      case '"':
+      case '\'': {
+        // Three quotes open a text that may run over lines; one ends at the end of its line at the latest.
+        const std::string_view three = c == '"' ? R"(""")" : "'''";
+        const bool over_lines = text.substr(i, 3) == three;
+        const std::string_view end = over_lines ? three : three.substr(0, 1);
+        for (i += end.size(); i < text.size() && text.substr(i, end.size()) != end; ++i) {
+          if (text[i] == '\n' && !over_lines) break;
+          if (text[i] == '\n') ++line;
+          if (text[i] == '\\' && c == '"') ++i;
+        }
+        if (i < text.size() && text[i] == '\n' && !over_lines) {
+          --i;
+        } else {
+          i += end.size() - 1;
+          // A text in three quotes may itself end with one or two.
+          for (int more = 0; over_lines && more < 2 && i + 1 < text.size() && text[i + 1] == c; ++more) ++i;
+        }
+        break;
+      }
+      case '[':
+      case '{':
+        dots = 0;
+        if (++depth > deepest_toml) return line;
+        break;
+      case ']':
+      case '}':
+        dots = 0;
+        --depth;
+        break;
+      case '=':
+      case ',': dots = 0; break;
+      case '.':
+        if (++dots > deepest_toml) return line;
+        break;
+      default: break;
+    }
+  }
+  return 0;
+}
 
 TomlNode convert(const toml::node& from) {
   TomlNode to;
@@ -69,13 +126,15 @@ std::string TomlNode::describe() const {
 }
 
 TomlNode parse_toml(const std::string& text, const std::string& origin) {
+  if (const int line = first_too_deep(text); line > 0)
+    bad_input("{}:{}: not TOML that is read here: it nests deeper than {} levels", origin, line, deepest_toml);
   try {
     return convert(toml::parse(text, origin));
   } catch (const toml::parse_error& error) {
-    // The library's sentence may run over lines; one line is what the user gets.
-    std::string reason(error.description());
+    // The library's sentence may run over lines and repeat what it read, whatever that is.
+    std::string reason = shortened(error.description(), 200);
     std::replace(reason.begin(), reason.end(), '\n', ' ');
-    bad_input("{}:{}: not TOML: {}", origin, error.source().begin.line, reason);
+    bad_input("{}:{}: not TOML: {}", origin, error.source().begin.line, escaped(reason));
   }
 }
 

@@ -5,8 +5,10 @@
 #include <sstream>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "base/safetensors.h"
 #include "train/checkpoint.h"
+#include "train/forecast.h"
 
 namespace some::train {
 namespace fs = std::filesystem;
@@ -20,8 +22,8 @@ bool ended_by_its_timing(const std::string& folder) {
   bool ended = false;
   std::istringstream lines(read_file(path));
   for (std::string line; std::getline(lines, line);) {
-    const nlohmann::json sitting = nlohmann::json::parse(line, nullptr, false);
-    if (sitting.is_object()) ended = sitting.value("finished", false);
+    const auto sitting = parse_json_line(line);
+    if (sitting && sitting->is_object()) ended = sitting->value("finished", nlohmann::json()) == true;
   }
   return ended;
 }
@@ -55,7 +57,7 @@ bool run_is_finished(const std::string& folder) {
   const auto checkpoints = list_checkpoints(folder);
   if (checkpoints.empty()) return ended_by_its_timing(folder);
   const SafetensorsFile file = SafetensorsFile::open(checkpoints.back().folder + "/optimizer.safetensors");
-  return nlohmann::json::parse(file.metadata().at("state")).at("finished").get<bool>();
+  return read_state(file).need<bool>("finished");
 }
 
 OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
@@ -70,6 +72,7 @@ OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
     train.precision = "fp32";
   run.ctx = recipe_context(train, options.host);
   run.recipe.model.vocab = run.tokenizer.vocab_size();
+  check_memory(run.recipe.model, *run.ctx);
   run.model = std::make_unique<Model>(run.ctx, run.recipe.model, false);
   load_checkpoint(checkpoint, *run.model, false);
   run.step = checkpoint.step;

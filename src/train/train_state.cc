@@ -2,19 +2,19 @@
 
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 
 namespace some::train {
 namespace {
 
-std::uint64_t hash_from(const std::string& digits, const std::string& origin) {
+std::uint64_t hash_from(const JsonObject& j) {
+  const auto digits = j.need<std::string>("data_hash");
   std::uint64_t value = 0;
   const char* end = digits.data() + digits.size();
   const auto read = std::from_chars(digits.data(), end, value, 16);
-  if (read.ec != std::errc() || read.ptr != end) bad_input("{}: data_hash '{}' is no hash", origin, digits);
+  if (read.ec != std::errc() || read.ptr != end) j.wrong("data_hash", "a hash of 16 hexadecimal digits");
   return value;
 }
 
@@ -36,26 +36,25 @@ nlohmann::json to_json(const TrainState& s) {
   return out;
 }
 
-TrainState train_state_from(const nlohmann::json& j, const std::string& origin) {
-  try {
-    TrainState s;
-    s.step = j.at("step");
-    s.epoch_loss = j.at("epoch_loss");
-    s.epoch_steps = j.at("epoch_steps");
-    // Checkpoints written before this was kept were made after the end of an epoch was dealt with.
-    s.epoch_closed_at = j.value("epoch_closed_at", s.step);
-    s.line_loss = j.at("line_loss");
-    s.line_steps = j.at("line_steps");
-    if (j.contains("best")) s.best = j.at("best");
-    if (const std::int64_t step = j.value("best_step", std::int64_t{-1}); step >= 0) s.best_step = step;
-    s.since_best = j.at("since_best");
-    s.metrics_bytes = j.at("metrics_bytes");
-    s.data_hash = hash_from(j.at("data_hash").get<std::string>(), origin);
-    s.finished = j.at("finished");
-    return s;
-  } catch (const nlohmann::json::exception&) {
-    bad_input("{}: the trainer's state in its header is not whole: the file is damaged", origin);
-  }
+TrainState train_state_from(const nlohmann::json& json, const std::string& origin) {
+  const JsonObject j(json, origin);
+  constexpr std::int64_t most = std::int64_t{1} << 53;
+  const auto count = [&](const char* key) { return j.need<std::int64_t>(key, 0, most); };
+  TrainState s;
+  s.step = count("step");
+  s.epoch_loss = j.need<double>("epoch_loss");
+  s.epoch_steps = count("epoch_steps");
+  // Checkpoints written before this was kept were made after the end of an epoch was dealt with.
+  s.epoch_closed_at = j.get<std::int64_t>("epoch_closed_at", s.step, 0, most);
+  s.line_loss = j.need<double>("line_loss");
+  s.line_steps = count("line_steps");
+  if (j.has("best")) s.best = j.need<double>("best");
+  if (const auto step = j.get<std::int64_t>("best_step", -1, -1, most); step >= 0) s.best_step = step;
+  s.since_best = count("since_best");
+  s.metrics_bytes = count("metrics_bytes");
+  s.data_hash = hash_from(j);
+  s.finished = j.need<bool>("finished");
+  return s;
 }
 
 }  // namespace some::train

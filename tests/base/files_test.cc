@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <stdexcept>
 
@@ -23,6 +24,38 @@ TEST(Files, WritesAndReadsBack) {
 }
 
 TEST(Files, ReadsWhatHasNoSize) { EXPECT_NE(read_file("/proc/self/status").find("Name:"), std::string::npos); }
+
+TEST(Files, PipesAndDevicesAreNoFiles) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const auto refused = [](const std::string& word, auto&& call) {
+    try {
+      call();
+      FAIL() << word;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::input);
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  };
+  refused("a pipe", [&] { read_file(pipe); });
+  refused("a pipe", [&] { map_file(pipe); });
+  refused("a device", [&] { read_file("/dev/zero"); });
+  refused("a device", [&] { InputFile("/dev/null"); });
+  refused("a folder", [&] { InputFile(folder.path()); });
+  // A rename over them would put a file in their place.
+  refused("a pipe", [&] { write_file_atomic(pipe, "text"); });
+  refused("a device", [&] { write_file_atomic("/dev/null", "text"); });
+  EXPECT_EQ(folder.entries(), 1u);
+}
+
+TEST(Files, WhatIsTooLargeIsNotRead) {
+  const TemporaryFolder folder;
+  std::filesystem::resize_file(folder.write("large", "x"), std::uintmax_t{1} << 40);  // takes no room on the disk
+  EXPECT_THROW(read_file(folder.file("large")), Error);
+  EXPECT_EQ(read_file(folder.write("small", "four"), 4), "four");
+  EXPECT_THROW(read_file(folder.file("small"), 3), Error);
+}
 
 TEST(Files, PiecesOfEverySizeArriveInOrder) {
   const TemporaryFolder folder;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -93,6 +95,65 @@ TEST(Safetensors, WriterRefusesTwoOfOneName) {
   EXPECT_EQ(folder.entries(), 0u);
 }
 
+// Opens the file and loads everything in it; what was wrong, or nothing.
+std::string fault_of(const std::string& path) {
+  try {
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    for (const std::string& name : file.names()) file.load(name);
+    return "";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::input) << error.what();
+    EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+    return error.what();
+  }
+}
+
+TEST(Safetensors, EveryFlippedBitIsFound) {
+  const TemporaryFolder folder;
+  Tensor first = Tensor::zeros({2, 3}, DType::f32), second = Tensor::zeros({2}, DType::i64);
+  first.data<float>()[1] = 0.5f;
+  const std::string path = folder.file("a.safetensors");
+  write_safetensors(path, {{"first", first}, {"second", second}, {"none", Tensor::zeros({0}, DType::f32)}},
+                    {{"state", R"({"step": 12})"}});
+  ASSERT_EQ(fault_of(path), "");
+  EXPECT_TRUE(SafetensorsFile::open(path).has_checksums());
+  EXPECT_EQ(SafetensorsFile::open(path).metadata().size(), 1u) << "the checksums are the file's own matter";
+  const std::string whole = read_file(path);
+  const std::size_t data = whole.size() - first.bytes() - second.bytes();
+  std::fstream stream(path, std::ios::in | std::ios::out | std::ios::binary);  // in place: new files would take long
+  const auto put = [&](std::size_t i, char c) {
+    stream.seekp(static_cast<std::streamoff>(i));
+    stream.put(c).flush();
+  };
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      put(i, static_cast<char>(whole[i] ^ (1 << bit)));
+      const std::string fault = fault_of(path);
+      EXPECT_NE(fault, "") << "bit " << bit << " of byte " << i;
+      if (i >= data) {
+        EXPECT_NE(fault.find(i < data + second.bytes() ? "tensor second" : "tensor first"), std::string::npos) << fault;
+      }
+    }
+    put(i, whole[i]);
+  }
+  ASSERT_EQ(fault_of(path), "");
+  EXPECT_NE(fault_of(folder.write("long", whole + "x")), "");
+  for (std::size_t length = whole.size(); length-- > 0;) {
+    std::filesystem::resize_file(path, length);
+    EXPECT_NE(fault_of(path), "") << length;
+  }
+}
+
+TEST(Safetensors, FilesWithoutChecksumsAreRead) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("old", file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8));
+  EXPECT_FALSE(SafetensorsFile::open(path).has_checksums());
+  EXPECT_EQ(fault_of(path), "");
+  // Another program may write the metadata in any order and change the tensors: the old checksums say nothing then.
+  const char* const kept = R"({"__metadata__":{"checksums":"","checksum":"0000000000000000"}})";
+  EXPECT_NE(fault_of(folder.write("kept", file_of(kept, 0))).find("leave `checksum`"), std::string::npos);
+}
+
 TEST(Safetensors, AbsentFileIsNamed) {
   EXPECT_THROW(SafetensorsFile::open("/no/such/file"), Error);
   const TemporaryFolder folder;
@@ -114,6 +175,16 @@ TEST(Safetensors, EveryDamageIsRefused) {
   expect_refused(file_of("{", 0), "not JSON");
   expect_refused(file_of("", 0), "not JSON");
   expect_refused(file_of("[]", 0), "not a JSON object");
+  expect_refused(file_of(std::string(100000, '['), 0), "deeper than 64");
+  expect_refused(file_of(R"({"a)"
+                         "\x01"
+                         R"(":3})",
+                         0),
+                 "not JSON");
+  expect_refused(file_of(R"({"\u001b[2J":3})", 0), "\\x1b[2J is not described");
+  expect_refused(
+      file_of(R"({"a":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,4]}})", 4),
+      "17 axes");
   expect_refused(file_of(R"({"a":3})", 0), "a is not described");
   expect_refused(file_of(R"({"__metadata__":{"x":1}})", 0), "metadata x");
   expect_refused(file_of(R"({"__metadata__":1})", 0), "__metadata__");

@@ -1,6 +1,7 @@
 // The program as its users meet it: exit codes, one clear line for every mistake, JSON alone on standard output,
 // signals.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -63,6 +64,98 @@ TEST(Cli, WrongUseIsRefusedInOneLine) {
   expect_refused({"tokenizer", "encode", "--tokenizer", tiny, "x"}, {"tiny.toml"});
   expect_refused({"data", "stories", "--domain", "poems"}, {"poems"});
   expect_refused({"bench", "train", tiny, "--steps", "0"}, {"--steps"});
+}
+
+TEST(Cli, NumbersOutOfRangeAreRefused) {
+  expect_refused({"data", "stories", "--seed", "-1"}, {"--seed", "-1 is out of range", "at least 0"});
+  expect_refused({"data", "stories", "--count", "18446744073709551616"}, {"--count", "out of range"});
+  expect_refused({"data", "stories", "--count", "9223372036854775807"}, {"--count", "100000000"});
+  expect_refused({"data", "stories", "--count", "5000000", "--json"}, {"--count", "-o"});
+  expect_refused({"data", "stories", "--count", "1e3"}, {"--count", "whole number", "1e3"});
+  expect_refused({"data", "stories", "--count", "0x10"}, {"--count", "whole number"});
+  expect_refused({"data", "stories", "--first", "-3"}, {"--first"});
+  expect_refused({"eval", "nowhere", "--stories", "99999999999999999999"}, {"--stories", "out of range"});
+  expect_refused({"generate", "nowhere", "--seed", "-1", "--prompt", "x"}, {"--seed"});
+  expect_refused({"generate", "nowhere", "--temperature", "nan", "--prompt", "x"}, {"--temperature", "nan"});
+  expect_refused({"generate", "nowhere", "--samples", "99999999999", "--prompt", "x"}, {"--samples"});
+  expect_refused({"train", tiny, "--threads", "-1"}, {"--threads"});
+  expect_refused({"train", tiny, "seed=-1"}, {"seed"});
+  expect_refused({"train", tiny, "model.seq_len=1"}, {"seq_len", "from 2"});
+  expect_refused({"train", tiny, "data.train_stories=9223372036854775807"}, {"builtin:stories", "100000000"});
+  // Zeros at its beginning do not make a number octal.
+  TemporaryFolder folder;
+  EXPECT_EQ(run_command(folder.path(), {"data", "stories", "--count", "010"}).out,
+            run_command(folder.path(), {"data", "stories", "--count", "10"}).out);
+}
+
+TEST(Cli, WhatDoesNotFitInMemoryIsRefusedWithThePrediction) {
+  const std::vector<std::string> large = {"model.d_model=16384", "some.experts=65536", "some.d_ffn=16384"};
+  std::vector<std::string> train = {"train", tiny}, info = {"info", tiny};
+  train.insert(train.end(), large.begin(), large.end());
+  info.insert(info.end(), large.begin(), large.end());
+  expect_refused(train, {"GiB of memory", "frozen library"});
+  const CommandResult told = run_command(SOME_BINARY_DIR, info);
+  EXPECT_EQ(told.code, 0) << told.err;
+  EXPECT_NE(told.out.find("would not be trained here"), std::string::npos) << told.out;
+  expect_refused({"train", tiny, "model.d_model=65536", "model.layers=4096", "some.experts=1048576",
+                  "some.d_ffn=1048576", "model.heads=1"},
+                 {"some.experts", "numbers"});
+}
+
+TEST(Cli, ATextWithoutAPredictionLeavesNothingBehind) {
+  TemporaryFolder folder;
+  std::string words;
+  for (int i = 0; i < 200; ++i) words += "a\n<|endoftext|>\n";
+  folder.write("words.txt", words);
+  const CommandResult result = run_command(folder.path(), {"train", tiny, "data.train=words.txt", "data.eos=false"});
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_NE(result.err.find("nothing to predict"), std::string::npos) << result.err;
+  EXPECT_EQ(folder.entries(), 1u) << "a folder was left behind";
+}
+
+TEST(Cli, NamesOfFilesDoNotLeadOutOfTheFolder) {
+  TemporaryFolder folder;
+  fs::copy_file(tiny, folder / "...toml");  // the run would be named ".."
+  const CommandResult result = run_command(folder.path(), {"train", "...toml"});
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_NE(result.err.find("--out"), std::string::npos) << result.err;
+  EXPECT_EQ(folder.entries(), 1u);
+  folder.write("recipes/index.toml", "[[series]]\nname = \"a\"\nrecipes = [\"../../x\"]\n");
+  const CommandResult lab = run_command(folder.path(), {"lab", "list", "--recipes", "recipes"});
+  EXPECT_EQ(lab.code, 2) << lab.err;
+  EXPECT_NE(lab.err.find("plain name"), std::string::npos) << lab.err;
+}
+
+TEST(Cli, PipesAndDevicesAreNoData) {
+  TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  const std::string pipe = folder / "pipe";
+  for (const std::string& place : {pipe, std::string("/dev/zero")}) {
+    expect_refused({"train", place}, {place, "not a file"});
+    expect_refused({"train", tiny, "data.train=" + place}, {place, "not a file"});
+    expect_refused({"train", tiny, "data.tokenizer=" + place}, {place, "not a file"});
+    expect_refused({"verify", place}, {place, "not a file"});
+    expect_refused({"tokenizer", "encode", "--tokenizer", place, "x"}, {place, "not a file"});
+    expect_refused({"tokenizer", "train", place, "-o", "t.json"}, {place, "not a file"});
+  }
+}
+
+// With less and less memory the program may get less and less far, but it always ends by itself.
+TEST(Cli, OutOfMemoryIsOneLine) {
+  TemporaryFolder folder;
+  int failed = 0;
+  for (int megabytes = 24; megabytes <= 400; megabytes += megabytes < 100 ? 6 : 60) {
+    const std::string line = "cd '" + folder.path() + "' && ulimit -v " + std::to_string(megabytes * 1024) + " && '" +
+                             SOME_BINARY_DIR + "/some' train '" + tiny + "' --threads 2 --out run" +
+                             std::to_string(megabytes) + " >out 2>err";
+    const int status = std::system(line.c_str());
+    ASSERT_TRUE(WIFEXITED(status)) << megabytes;
+    const std::string told = read_file(folder / "err");
+    const int code = WEXITSTATUS(status);
+    EXPECT_TRUE(code == 0 || code == 1 || code == 2 || code == 127) << megabytes << " MiB: " << code << told;
+    failed += code == 1;
+  }
+  EXPECT_GT(failed, 0) << "there was always enough memory";
 }
 
 TEST(Cli, CudaWithoutAGpuIsOneClearLine) {

@@ -81,10 +81,29 @@ TEST(Terminal, TheProgressBarIsRedrawnInPlaceAtEveryWidth) {
 TEST(Terminal, ControlCWhileTextIsReadEndsAtOnceAndLeavesNoRun) {
   TemporaryFolder folder;
   const auto [code, shown] = in_a_terminal(
-      folder.path(), "train " + tiny + " --out runs/long data.train_stories=100000000", 80, "reading the training");
+      folder.path(), "train " + tiny + " --out runs/long data.train_stories=50000000", 80, "reading the training");
   EXPECT_EQ(code, 130) << shown;
   EXPECT_NE(shown.find("stopped while the text was read"), std::string::npos) << shown;
   EXPECT_FALSE(std::filesystem::exists(folder / "runs/long"));
+}
+
+// What strangers wrote must not act on the terminal of whoever reads it.
+TEST(Terminal, ControlCharactersAreWrittenOut) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("sly.toml", "title = \"a\\u001b[2Jb\\u202ec\\u009bd\"\n" +
+                                                          read_file(tiny).substr(read_file(tiny).find("[model]")));
+  const auto [code, shown] = in_a_terminal(folder.path(), "info sly.toml", 80);
+  EXPECT_EQ(code, 0) << shown;
+  EXPECT_NE(shown.find("a\\x1b[2Jb\\u202ec\\x9bd"), std::string::npos) << shown;
+  EXPECT_EQ(shown.find('\x1b'), std::string::npos) << shown;
+  // In a pipe or a file every byte is as it is.
+  const CommandResult piped = run_command(folder.path(), {"info", "sly.toml"});
+  EXPECT_NE(piped.out.find("a\x1b[2Jb"), std::string::npos) << piped.out;
+  // Messages are one line everywhere.
+  const CommandResult refused = run_command(folder.path(), {"train", "no\nsuch\x1b[31m.toml"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("no\\nsuch\\x1b[31m.toml"), std::string::npos) << refused.err;
+  EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
 }
 
 TEST(Terminal, AResultThatCannotBeWrittenIsAFailure) {

@@ -102,9 +102,59 @@ TEST(Verify, ASettingThatIsNoneIsRefused) {
     FAIL() << "a band of one number was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.fault(), Fault::input);
-    EXPECT_NE(std::string(error.what()).find("entropy_band has 1 numbers where 2 are needed"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("entropy_band: wants 2 numbers, not a list of 1 value"), std::string::npos)
         << error.what();
   }
+}
+
+// Each was memory of somebody else, a division by zero or a wait without end once.
+TEST(Verify, ShapesIdsAndSizesAreCheckedBeforeTheyAreUsed) {
+  TemporaryFolder folder;
+  const std::string path = folder / "case.safetensors";
+  const auto id = [](std::int64_t first, std::int64_t second) {
+    Tensor out = Tensor::empty({1, 2}, DType::i64);
+    out.data<std::int64_t>()[0] = first;
+    out.data<std::int64_t>()[1] = second;
+    return out;
+  };
+  const auto refused = [&](const std::string& config, const std::string& changed, const Tensor& tensor,
+                           const std::string& word) {
+    std::vector<std::pair<std::string, Tensor>> tensors{{"keys", numbers({2, 2}, {1, 0, 0, 1})},
+                                                        {"usage", numbers({2}, {0, 0})},
+                                                        {"mass", numbers({2}, {0, 0})},
+                                                        {"step.0.queries", numbers({1, 2}, {0.6, 0.8})},
+                                                        {"step.0.indices", id(0, 1)},
+                                                        {"step.0.gates", numbers({1, 2}, {0.5, 0.5})}};
+    for (auto& [name, old] : tensors) {
+      if (name == changed) old = tensor;
+    }
+    write_safetensors(path, tensors, {{"kind", "keys"}, {"config", config}});
+    try {
+      verify_fixture(path, {"cpu", "f64", 0});
+      FAIL() << "taken: " << config << " " << changed;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::input) << error.what();
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+    }
+  };
+  const std::string good = R"({"experts": 2, "d_model": 2, "top_k": 2})";
+  refused(good, "", {}, "expect.0.keys");  // whole but for what must come out
+  refused(good, "step.0.indices", id(0, 2), "wants whole numbers from 0 to 1");
+  refused(good, "step.0.indices", id(-1, 1), "wants whole numbers from 0 to 1");
+  refused(good, "step.0.indices", numbers({1, 2}, {0, 1}), "wants I64 or I32");
+  refused(good, "step.0.gates", numbers({2}, {0.5, 0.5}), "has shape [2] where its config calls for [1, 2]");
+  refused(good, "step.0.queries", numbers({0, 2}, {}), "each of at least 1");
+  refused(good, "usage", numbers({1}, {0}), "usage has shape [1]");
+  refused(R"({"experts": 3, "d_model": 2, "top_k": 2})", "", {}, "keys has shape [2, 2]");
+  refused(R"({"experts": 200000, "d_model": 2, "top_k": 2})", "", {}, "one of the sizes is wrong");
+  refused(R"({"experts": 2, "d_model": 2, "top_k": 3})", "", {}, "top_k");
+  refused(R"({"experts": 2, "d_model": 2, "top_k": 2, "steps": 0})", "", {}, "steps: wants a number from 1");
+  refused(R"({"experts": 2, "d_model": 2, "top_k": 2, "steps": 1e3})", "", {}, "steps: wants a whole number");
+  refused(R"({"experts": 2, "d_model": "2", "top_k": 2})", "", {}, "d_model: wants a whole number");
+  refused(R"({"experts": 2, "d_model": 2, "usage": "often"})", "", {}, "usage: wants one of ema, cumulative, flux");
+  refused("[]", "", {}, "wants a JSON object");
+  refused("{", "", {}, "not JSON");
 }
 
 }  // namespace

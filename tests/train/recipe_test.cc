@@ -167,7 +167,7 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
       {"[train]\nprecision = \"fp8\"",
        "some.toml:2: train.precision: wants \"auto\", \"fp32\", \"bf16\" or \"f64\", not the text \"fp8\""},
       {"[model]\nseq_len = 0",
-       "some.toml:2: model.seq_len: wants a whole number from 1 to 1048576, not the whole number 0"},
+       "some.toml:2: model.seq_len: wants a whole number from 2 to 1048576, not the whole number 0"},
       {"[model]\ncausal = 1", "some.toml:2: model.causal: wants true or false, not the whole number 1"},
       {"[model]\nnorm = 2020-01-01", "some.toml:2: model.norm: wants \"post\" or \"pre\", not a date or time"},
       {"model = 3",

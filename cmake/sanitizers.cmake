@@ -1,0 +1,34 @@
+# Programs compiled with sanitizers. Only the sources that matter are compiled anew, everything else comes from the
+# libraries as they are: a whole build of its own would take as long as everything else together.
+
+# Everything that reads files (tests/fuzz/fuzz.h): thirty seconds in every check, scripts/fuzz for longer.
+file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*.cc)
+set(reader_sources
+  base/escape.cc base/files.cc base/json.cc base/safetensors.cc
+  text/bpe_merge.cc text/corpus.cc text/tokenizer.cc text/tokenizer_json.cc text/utf8.cc
+  data/batch.cc data/token_file.cc
+  train/checkpoint.cc train/event_file.cc train/recipe.cc train/recipe_schema.cc train/recipe_toml.cc train/recipe_write.cc
+  study/fixture.cc study/verify.cc lab/history.cc lab/series.cc)
+list(TRANSFORM reader_sources PREPEND src/)
+add_executable(fuzz_readers ${fuzz_sources} ${reader_sources})
+target_include_directories(fuzz_readers PRIVATE ${CMAKE_SOURCE_DIR}/tests ${CMAKE_BINARY_DIR}/rooms/study ${CMAKE_BINARY_DIR}/rooms/lab)
+target_link_libraries(fuzz_readers PRIVATE some_train)
+target_compile_options(fuzz_readers PRIVATE -O1 -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+target_link_options(fuzz_readers PRIVATE -fsanitize=address,undefined)
+target_compile_definitions(fuzz_readers PRIVATE SOME_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+target_precompile_headers(fuzz_readers PRIVATE ${json_headers})
+
+# The threads of the loader under ThreadSanitizer.
+add_executable(loader_threads tests/threads/loader.cc
+  src/data/batch.cc src/data/loader.cc src/data/token_file.cc src/base/escape.cc src/base/files.cc)
+target_link_libraries(loader_threads PRIVATE some_data)
+target_compile_options(loader_threads PRIVATE -O1 -fsanitize=thread)
+target_link_options(loader_threads PRIVATE -fsanitize=thread)
+
+add_test(NAME fuzz.readers COMMAND fuzz_readers --seconds 30)
+add_test(NAME threads.loader COMMAND loader_threads)
+# Small files by the thousand belong in memory.
+if(EXISTS /dev/shm)
+  set_tests_properties(fuzz.readers PROPERTIES ENVIRONMENT TMPDIR=/dev/shm)
+endif()
+set_tests_properties(fuzz.readers threads.loader PROPERTIES TIMEOUT 600)

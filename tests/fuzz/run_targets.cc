@@ -1,0 +1,273 @@
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "fuzz/fuzz.h"
+#include "lab/history.h"
+#include "lab/series.h"
+#include "study/verify.h"
+#include "train/checkpoint.h"
+#include "train/recipe.h"
+#include "train/recipe_schema.h"
+#include "train/run.h"
+
+namespace some::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string recipes = SOME_SOURCE_DIR "/recipes/";
+
+std::vector<std::string> toml_words() {
+  std::vector<std::string> words = {"[",
+                                    "]",
+                                    "[[",
+                                    "]]",
+                                    "{",
+                                    "}",
+                                    "=",
+                                    ".",
+                                    "\"",
+                                    "'",
+                                    "#",
+                                    "nan",
+                                    "inf",
+                                    "-1",
+                                    "0",
+                                    "1e400",
+                                    "\"\"\"",
+                                    "'''",
+                                    "a.b.c.d",
+                                    "1979-05-27",
+                                    "[1, 2]",
+                                    "{shape = \"linear\"}",
+                                    "\\u0000",
+                                    "\\U00110000",
+                                    "9223372036854775808",
+                                    "0x7fffffff",
+                                    "true",
+                                    "[model]",
+                                    "[published]",
+                                    "base = \"tiny.toml\"",
+                                    "\"default.toml\""};
+  for (const train::RecipeKey& key : train::recipe_keys()) words.push_back(key.full_name());
+  return words;
+}
+
+class RecipeTarget : public Target {
+ public:
+  explicit RecipeTarget(bool overrides) : overrides_(overrides) {
+    for (const char* name : {"tiny.toml", "default.toml", "a4.toml"}) seeds_.push_back(read_whole(recipes + name));
+  }
+  std::string name() const override { return overrides_ ? "override" : "recipe"; }
+  std::string origin() const override { return overrides_ ? "override" : "some/recipe.toml"; }
+
+  std::string make(Dice& dice) override {
+    if (!overrides_) {
+      std::string text = dice.of(seeds_);
+      damage_text(text, dice, words_);
+      return text;
+    }
+    const train::RecipeKey& key = dice.of(train::recipe_keys());
+    std::string value = dice.one_in(2) ? key.write(key.get(recipe_)) : dice.of(words_);
+    if (dice.one_in(2)) damage_text(value, dice, words_);
+    return key.full_name() + (dice.one_in(20) ? "" : "=") + value;
+  }
+
+  void read(const std::string& input) override {
+    if (overrides_) {
+      train::parse_recipe(seeds_[0], "override-base.toml", {input});
+      return;
+    }
+    const train::Recipe recipe = train::parse_recipe(input, origin(), {});
+    const std::string written = train::write_recipe(recipe);
+    if (train::write_recipe(train::parse_recipe(written, origin(), {})) != written)
+      throw std::logic_error("what is written reads back as something else");
+  }
+
+ private:
+  const bool overrides_;
+  const std::vector<std::string> words_ = toml_words();
+  std::vector<std::string> seeds_;
+  train::Recipe recipe_;
+};
+
+class SeriesTarget : public Target {
+ public:
+  explicit SeriesTarget(const std::string& scratch) : folder_(scratch + "/series") {
+    fs::create_directories(folder_);
+    for (const char* name : {"a1", "a2", "b1"}) std::ofstream(folder_ + "/" + name + ".toml") << "seed = 1\n";
+    fs::create_symlink(file_.path(), folder_ + "/index.toml");
+  }
+  std::string name() const override { return "series"; }
+  std::string origin() const override { return folder_ + "/index.toml"; }
+  std::string make(Dice& dice) override {
+    std::string text =
+        "[[series]]\nname = \"series-a\"\ntitle = \"First\"\nabout = \"\"\"Long\ntext\"\"\"\nrecipes = [\"a1\", "
+        "\"a2\"]\n\n"
+        "[[series]]\nname = \"series-b\"\nrecipes = [\"b1\"]\n";
+    damage_text(text, dice, words_);
+    return text;
+  }
+  void read(const std::string& input) override {
+    file_.set(input);
+    const lab::SeriesIndex index = lab::load_series_index(origin());
+    for (const std::string& recipe : index.all_recipes()) {
+      if (recipe.find('/') != std::string::npos) throw std::logic_error("a name leads out of its folder");
+    }
+  }
+
+ private:
+  const std::vector<std::string> words_ = toml_words();
+  const std::string folder_;
+  MemoryFile file_;
+};
+
+// The history of a run: lines that do not fit are left out with a warning, which is judged like a refusal.
+class MetricsTarget : public Target {
+ public:
+  explicit MetricsTarget(const std::string& scratch) : folder_(scratch + "/run") {
+    fs::create_directories(folder_);
+    train::Recipe recipe = train::load_recipe(recipes + "tiny.toml", {"model.layers=2"});
+    std::ofstream(folder_ + "/config.toml") << train::write_recipe(recipe);
+    fs::create_symlink(file_.path(), folder_ + "/metrics.jsonl");
+    fs::create_symlink(file_.path(), folder_ + "/timing.jsonl");
+  }
+  std::string name() const override { return "metrics"; }
+  std::string origin() const override { return folder_; }
+  std::string make(Dice& dice) override {
+    const std::string layer =
+        R"({"layer":0,"count":{"gini":0.1,"entropy":3.2,"effective_experts":9,"experts_used":8,"load_over_fair":2},)"
+        R"("mass":{"gini":0.1,"entropy":3.1},"experts_used_this_epoch":8,"key_moved":{"mean":0.1,"max":0.2}})";
+    std::string text =
+        R"({"kind":"train","step":50,"epoch":0.5,"loss":2.5,"lr":0.001,"layers":[{"gini":0.1,"entropy":3.2},)"
+        R"({"gini":0.2,"entropy":3}]})"
+        "\n"
+        R"({"kind":"eval","step":100,"epoch":1,"loss":2.25,"perplexity":9.5,"bits_per_byte":1.1,"stories":10,)"
+        R"("tokens":100,"padded_loss":2,"layers":[)" +
+        layer + "," + layer +
+        "]}\n"
+        R"({"kind":"epoch","step":100,"epoch":1,"train_loss":2.4})"
+        "\n"
+        R"({"from_step":0,"to_step":100,"seconds":2.5,"real_tokens":10,"slots":20,"operations":1e9,"device":"cpu"})"
+        "\n";
+    if (dice.one_in(2)) {
+      damage_text(text, dice, {"{", "}", "[", "\"kind\":", "\"layers\":", "null", "-1", "1e300"});
+      return text;
+    }
+    std::string out;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = text.find('\n', begin);
+      nlohmann::json line = nlohmann::json::parse(text.substr(begin, end - begin));
+      if (dice.one_in(2)) damage_json(line, dice);
+      out += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+      begin = end + 1;
+    }
+    return out;
+  }
+  void read(const std::string& input) override {
+    file_.set(input);
+    // Of four lines two belong to each of the two files, so that both always warn; what else is wrong is looked for.
+    std::string wrong;
+    const Log log([&](LogLevel, const std::string& message) {
+      if (message.find("kind is missing") == std::string::npos &&
+          message.find("seconds is missing") == std::string::npos)
+        wrong = message;
+    });
+    lab::FoundRun found;
+    found.folder = folder_;
+    const lab::RunHistory history = lab::read_history(found, log);
+    for (const char* number : {"total_parameters_m", "step_seconds", "steps", "experts_used", "best_gini", "gini_peak"})
+      history.measured_once(number);
+    for (const char* measure : {"train", "val", "gini", "dead", "temperature"}) history.measured(measure, 1);
+    if (!wrong.empty()) throw Error(Fault::input, wrong);
+  }
+
+ private:
+  const std::string folder_;
+  MemoryFile file_;
+};
+
+class CheckpointTarget : public Target {
+ public:
+  explicit CheckpointTarget(const std::string& scratch) : folder_(scratch + "/damaged") {
+    train::Recipe recipe = train::load_recipe(
+        recipes + "tiny.toml", {"model.d_model=8", "model.heads=2", "some.experts=4", "some.d_ffn=6", "some.top_k=2"});
+    recipe.model.vocab = 12;
+    ctx_ = make_context("cpu", "fp32");
+    model_ = std::make_unique<model::Model>(ctx_, recipe.model, true);
+    const std::string run = scratch + "/whole";
+    const nlohmann::json state{
+        {"step", 7}, {"epoch_loss", 0.5}, {"best_step", -1}, {"finished", false}, {"data_hash", "0123456789abcdef"}};
+    train::save_checkpoint(run, 7, *model_, state);
+    for (const char* name : {"model", "optimizer"})
+      seeds_.push_back(read_whole(run + "/checkpoints/step-7/" + name + ".safetensors"));
+    fs::create_directories(folder_);
+    fs::create_symlink(files_[0].path(), folder_ + "/model.safetensors");
+    fs::create_symlink(files_[1].path(), folder_ + "/optimizer.safetensors");
+  }
+  std::string name() const override { return "checkpoint"; }
+  std::string origin() const override { return folder_; }
+  std::string make(Dice& dice) override {
+    const std::size_t which = dice.below(2);
+    return static_cast<char>('0' + which) + damage_safetensors(seeds_[which], dice);
+  }
+  void read(const std::string& input) override {
+    const std::size_t which = !input.empty() && input[0] == '1' ? 1 : 0;
+    files_[which].set(std::string_view(input).substr(std::min<std::size_t>(1, input.size())));
+    files_[1 - which].set(seeds_[1 - which]);
+    const JsonObject state(train::load_checkpoint({7, folder_}, *model_, true), folder_);
+    state.need<bool>("finished");
+  }
+
+ private:
+  const std::string folder_;
+  std::shared_ptr<Context> ctx_;
+  std::unique_ptr<model::Model> model_;
+  std::vector<std::string> seeds_;
+  MemoryFile files_[2];
+};
+
+class FixtureTarget : public Target {
+ public:
+  FixtureTarget() {
+    for (const char* folder : {"fixtures", "fixtures-next"}) {
+      std::error_code error;
+      for (const auto& entry :
+           fs::directory_iterator(std::string(SOME_SOURCE_DIR "/tests/reference/") + folder, error)) {
+        if (entry.path().extension() == ".safetensors") paths_.push_back(entry.path().string());
+      }
+    }
+    std::sort(paths_.begin(), paths_.end());
+    for (const std::string& path : paths_) seeds_.push_back(read_whole(path));
+    if (seeds_.empty()) throw std::logic_error("there are no fixtures to begin from");
+  }
+  std::string name() const override { return "fixture"; }
+  std::string origin() const override { return file_.path(); }
+  std::string make(Dice& dice) override { return damage_safetensors(dice.of(seeds_), dice); }
+  void read(const std::string& input) override {
+    file_.set(input);
+    study::VerifyOptions options;
+    options.precision = input.size() % 2 == 0 ? "f64" : "fp32";
+    study::verify_fixture(file_.path(), options);
+  }
+
+ private:
+  std::vector<std::string> paths_, seeds_;
+  MemoryFile file_;
+};
+
+}  // namespace
+
+void add_run_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder) {
+  targets.push_back(std::make_unique<RecipeTarget>(false));
+  targets.push_back(std::make_unique<RecipeTarget>(true));
+  targets.push_back(std::make_unique<SeriesTarget>(scratch_folder));
+  targets.push_back(std::make_unique<MetricsTarget>(scratch_folder));
+  targets.push_back(std::make_unique<CheckpointTarget>(scratch_folder));
+  targets.push_back(std::make_unique<FixtureTarget>());
+}
+
+}  // namespace some::fuzz
