@@ -1,21 +1,20 @@
-# The charts of `some lab report`: web/ is bundled with npm and node into one script, which the program carries with it.
-# SOME_WEB=OFF, or no node: the program is built without charts, and its reports say so.
+# Script and style of the program's pages: web/ is bundled with npm and node, and the program carries the result with it.
+# SOME_WEB=OFF, or no node: the program is built without charts, and its pages say so.
 find_program(SOME_NODE NAMES node nodejs)
 find_program(SOME_NPM NAMES npm)
 if(SOME_NODE AND SOME_NPM)
-  option(SOME_WEB "Bundle the charts of lab reports with npm" ON)
+  option(SOME_WEB "Bundle the charts of the program's pages with npm" ON)
 else()
-  option(SOME_WEB "Bundle the charts of lab reports with npm (node or npm was not found)" OFF)
+  option(SOME_WEB "Bundle the charts of the program's pages with npm (node or npm was not found)" OFF)
 endif()
 
 set(web_build ${CMAKE_BINARY_DIR}/web)
-set(report_script ${web_build}/report.js)
 file(MAKE_DIRECTORY ${web_build})
 if(SOME_WEB)
   if(NOT SOME_NODE OR NOT SOME_NPM)
     message(FATAL_ERROR "SOME_WEB=ON needs node and npm; install them or configure with -DSOME_WEB=OFF")
   endif()
-  file(GLOB web_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/web/src/*.js)
+  file(GLOB_RECURSE web_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/web/src/*)
   # Packages are installed in the build folder, from the lock file, so that the checkout stays clean.
   add_custom_command(
     OUTPUT ${web_build}/installed
@@ -26,19 +25,23 @@ if(SOME_WEB)
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/web
     COMMENT "Installing the chart library from the npm registry (where there is none, configure with -DSOME_WEB=OFF)"
     VERBATIM)
+  set(page_script ${web_build}/page.js)
+  set(page_style ${web_build}/page.css)
+  set(page_hash ${web_build}/page.sha256)
   add_custom_command(
-    OUTPUT ${report_script}
-    COMMAND ${SOME_NODE} ${CMAKE_SOURCE_DIR}/web/build.mjs ${report_script} ${web_build}/node_modules
+    OUTPUT ${page_script} ${page_style} ${page_hash}
+    COMMAND ${SOME_NODE} ${CMAKE_SOURCE_DIR}/web/build.mjs ${web_build} ${web_build}/node_modules
     DEPENDS ${web_build}/installed ${CMAKE_SOURCE_DIR}/web/build.mjs ${web_sources}
-    COMMENT "Bundling the charts of lab reports"
+    COMMENT "Bundling script and style of the program's pages"
     VERBATIM)
 else()
-  set(report_script ${web_build}/empty.js)
-  file(TOUCH ${report_script})
+  set(page_script ${web_build}/empty)
+  set(page_style ${CMAKE_SOURCE_DIR}/web/src/page.css)
+  set(page_hash ${web_build}/empty)
+  file(TOUCH ${web_build}/empty)
 endif()
-message(STATUS "Charts in lab reports: ${SOME_WEB}")
+message(STATUS "Charts in pages: ${SOME_WEB}")
 
-set(report_style ${CMAKE_SOURCE_DIR}/web/report.css)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/lab/assets.cc PROPERTIES
-  COMPILE_DEFINITIONS "SOME_REPORT_STYLE=\"${report_style}\";SOME_REPORT_SCRIPT=\"${report_script}\""
-  OBJECT_DEPENDS "${report_style};${report_script}")
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/page/assets.cc PROPERTIES
+  COMPILE_DEFINITIONS "SOME_PAGE_STYLE=\"${page_style}\";SOME_PAGE_SCRIPT=\"${page_script}\";SOME_PAGE_HASH=\"${page_hash}\""
+  OBJECT_DEPENDS "${page_style};${page_script};${page_hash}")

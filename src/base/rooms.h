@@ -41,9 +41,13 @@ using namespace keys;
 namespace train {
 using namespace model;
 }
+namespace page {
+using namespace text;
+}
 namespace study {
 using namespace train;
-}
+using namespace page;
+}  // namespace study
 namespace lab {
 using namespace study;
 }

@@ -14,7 +14,7 @@ namespace {
 struct Options {
   ModelFlags model;
   AdaptOptions adapt;
-  std::string svg;
+  std::string svg, html;
   bool json = false;
 };
 
@@ -89,8 +89,8 @@ void print_report(const nlohmann::json& report) {
                layer["usage_after"]["gini"].get<double>());
   }
   if (report.contains("out"))
-    fmt::print("adapted model: {0} (step {1}); picture of the losses: {0}/adapt.svg\n",
-               report["out"].get<std::string>(), report["out_step"].get<std::int64_t>());
+    fmt::print("adapted model: {0} (step {1}); page: {0}/adapt.html\n", report["out"].get<std::string>(),
+               report["out_step"].get<std::int64_t>());
 }
 
 void run(Options options) {
@@ -102,11 +102,13 @@ void run(Options options) {
   }
   const nlohmann::json report = adapt_run(run, options.adapt);
   if (!options.svg.empty()) write_file_atomic(options.svg, adapt_picture(report));
+  if (!options.html.empty()) write_file_atomic(options.html, adapt_page(report, run));
   if (options.json) {
     print_json(report);
     return;
   }
   print_report(report);
+  if (!options.html.empty()) fmt::print("page: {}\n", options.html);
   if (!options.svg.empty()) fmt::print("picture of the losses: {}\n", options.svg);
 }
 
@@ -132,8 +134,8 @@ void add_adapt(CLI::App& app) {
                    "stories of each text to measure before and after; 0: all")
       ->capture_default_str();
   command->add_option("--out", options->adapt.out, "save the adapted model as a new run folder");
-  command->add_option("--svg", options->svg,
-                      "also draw the losses over the stream into this file (--out draws OUT/adapt.svg)");
+  command->add_option("--html", options->html, "also write the report as a page (--out writes OUT/adapt.html)");
+  command->add_option("--svg", options->svg, "also draw the losses over the stream into this file");
   command->add_flag("--json", options->json, "print the report as one JSON object");
   command->callback([options] { run(*options); });
 }

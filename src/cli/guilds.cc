@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
+#include "base/files.h"
 #include "cli/commands.h"
 
 namespace some::cli {
@@ -10,6 +13,7 @@ namespace {
 struct Options {
   ModelFlags model;
   GuildOptions guilds;
+  std::string html;
   bool json = false;
 };
 
@@ -19,70 +23,58 @@ std::string visible(const std::string& bytes) {
   return out;
 }
 
-std::string experts_text(const nlohmann::json& experts) {
-  std::string out;
-  for (const auto& e : experts) out += fmt::format("{}{}", out.empty() ? "" : " ", e.get<int>());
-  return "{" + out + "}";
-}
-
 // Wider terminals show more of the commonest tokens.
-void print_unit(const std::string& name, const nlohmann::json& unit) {
-  std::string line = fmt::format("  {:<13} {:>6} {:<11} {:>3.0f}% ({:.0f}%)", name, unit["count"].get<std::int64_t>(),
-                                 unit["top_class"].get<std::string>(), 100 * unit["top_class_share"].get<double>(),
-                                 100 * unit["top_class_base"].get<double>());
-  for (const auto& token : unit["tokens"]) {
-    const std::string one = fmt::format("  {} {:.0f}% ({:.1f}x)", visible(token["text"].get<std::string>()),
-                                        100 * token["share"].get<double>(), token["lift"].get<double>());
+void print_unit(const std::string& name, const GuildUnit& unit) {
+  std::string line = fmt::format("  {:<13} {:>6} {:<11} {:>3.0f}% ({:.0f}%)", name, unit.count, name_of(unit.top_class),
+                                 100 * unit.top_class_share, 100 * unit.top_class_base);
+  for (const TokenShare& token : unit.tokens) {
+    const std::string one = fmt::format("  {} {:.0f}% ({:.1f}x)", visible(token.text), 100 * token.share, token.lift());
     if (display_width(line + one) > table_columns()) break;
     line += one;
   }
   fmt::print("{}\n", line);
 }
 
-void print_information(const char* name, const nlohmann::json& test) {
-  const auto& info = test["information"];
-  const auto& purity = test["purity"];
-  fmt::print("  {:<13} {:>6.3f} {:>7.3f} ± {:<6.4f} {:>7.1f} {:>8.2g} {:>6.1f} % {:>7.1f} %\n", name,
-             info["bits"].get<double>(), info["shuffled_mean"].get<double>(), info["shuffled_deviation"].get<double>(),
-             info["z"].get<double>(), info["p"].get<double>(), 100 * purity["share"].get<double>(),
-             100 * purity["shuffled_mean"].get<double>());
+void print_information(const char* name, const LabelTest& test) {
+  const AgainstChance& info = test.information;
+  fmt::print("  {:<13} {:>6.3f} {:>7.3f} ± {:<6.4f} {:>7.1f} {:>8.2g} {:>6.1f} % {:>7.1f} %\n", name, info.value,
+             info.mean, info.deviation, info.z, info.p, 100 * test.purity.value, 100 * test.purity.mean);
 }
 
 // Of a word class the expert, and the set of experts, most given to it, by position and by type.
-void print_class(const nlohmann::json& one) {
-  std::string name = fmt::format("{:<11} {:>4.1f}%", one["class"].get<std::string>(), 100 * one["base"].get<double>());
-  for (const std::string kind : {"expert", "set"}) {
-    if (!one.contains(kind)) continue;
-    const auto who = [&](const nlohmann::json& unit) {
-      return kind == "expert" ? fmt::format("expert {}", unit["expert"].get<int>()) : experts_text(unit["experts"]);
+void print_class(const ClassGuilds& one) {
+  std::string name = fmt::format("{:<11} {:>4.1f}%", name_of(one.word_class), 100 * one.base);
+  const auto print = [&](const std::optional<GivenUnit>& unit, const std::optional<GivenUnit>& by_type, bool set) {
+    if (!unit) return;
+    const auto who = [&](const GivenUnit& given) {
+      return set ? set_text(given.experts) : fmt::format("expert {}", given.experts.at(0));
     };
-    const auto& unit = one[kind];
-    std::string line = fmt::format("  {:<17} {:<13} {:>3.0f}%  p {:<6.2g}", name, who(unit),
-                                   100 * unit["share"].get<double>(), unit["p"].get<double>());
-    if (one.contains(kind + "_by_type")) {
-      const auto& best = one[kind + "_by_type"];
-      line += fmt::format(" by type {:<13} p {:.2g}", who(best), best["p"].get<double>());
-    }
+    std::string line = fmt::format("  {:<17} {:<13} {:>3.0f}%  p {:<6.2g}", name, who(*unit),
+                                   100 * unit->affinity.share, unit->affinity.p);
+    if (by_type) line += fmt::format(" by type {:<13} p {:.2g}", who(*by_type), by_type->affinity.p);
     fmt::print("{}\n", line);
     name.clear();
-  }
+  };
+  print(one.expert, one.expert_by_type, false);
+  print(one.set, one.set_by_type, true);
 }
 
-void print_report(const nlohmann::json& report) {
+void print_report(const GuildReport& report) {
   const std::size_t columns = table_columns();
   const auto say_wrapped = [&](const std::string& text, const std::string& indent = "") {
     fmt::print("{}", wrapped(text, columns, indent));
   };
-  say_wrapped(fmt::format("{} at step {}: {} positions of {} stories ({}), {} shuffles",
-                          report["run"].get<std::string>(), report["step"].get<std::int64_t>(),
-                          report["positions"].get<std::int64_t>(), report["stories"].get<std::int64_t>(),
-                          report["data"].get<std::string>(), report["shuffles"].get<int>()));
-  std::string shares;
-  for (const auto& [name, share] : report["class_shares"].items()) {
-    if (share.get<double>() > 0)
-      shares += fmt::format("{}{} {:.1f} %", shares.empty() ? "" : ", ", name, 100 * share.get<double>());
+  say_wrapped(fmt::format("{} at step {}: {} positions of {} stories ({}), {} shuffles", report.run, report.step,
+                          report.positions, report.stories, report.data, report.shuffles));
+  // In the order of their names, as in the JSON.
+  std::map<std::string, double> shares;
+  for (std::size_t c = 0; c < report.class_shares.size(); ++c)
+    shares[name_of(static_cast<WordClass>(c))] = report.class_shares[c];
+  std::string told;
+  for (const auto& [name, share] : shares) {
+    if (share > 0) told += fmt::format("{}{} {:.1f} %", told.empty() ? "" : ", ", name, 100 * share);
   }
-  say_wrapped("word classes by a built-in list of story words: " + shares);
+  say_wrapped("word classes by a built-in list of story words: " + told);
   say_wrapped(
       "p: how often chance does as well, at least 1/(shuffles + 1); for the best expert or set of all it is the chance "
       "of the best of all");
@@ -90,37 +82,40 @@ void print_report(const nlohmann::json& report) {
       "by type: a token counts everywhere as the class it has most often, and chance deals the classes out among "
       "tokens of like frequency; only an expert that brings tokens of one class together is beyond that chance. What "
       "is said of nouns under each layer is by type, so its shares differ a little from those by position.");
-  for (const auto& layer : report["layers"]) {
-    fmt::print("\nlayer {}{}\n", layer["layer"].get<int>(), layer["middle"].get<bool>() ? " (middle)" : "");
-    say_wrapped(layer["summary"].get<std::string>(), "  ");
+  for (const GuildLayer& layer : report.layers) {
+    fmt::print("\nlayer {}{}\n", layer.layer, layer.middle ? " (middle)" : "");
+    say_wrapped(layer.summary, "  ");
     say_wrapped(
         "bits that tell the expert (mutual information), and purity: the share of choices that fall on their expert's "
         "commonest token or class",
         "  ");
     fmt::print("                  bits   by chance             z        p   purity  by chance\n");
-    print_information("token", layer["token"]);
-    print_information("next token", layer["next_token"]);
-    print_information("word class", layer["word_class"]);
-    print_information("same, by type", layer["word_class_by_type"]);
+    print_information("token", layer.token);
+    print_information("next token", layer.next_token);
+    print_information("word class", layer.word_class);
+    print_information("same, by type", layer.word_class_by_type);
     fmt::print("  busiest        fires class, share (of all) tokens: share (times base rate)\n");
-    for (const auto& unit : layer["experts"]) print_unit(fmt::format("{}", unit["expert"].get<int>()), unit);
-    fmt::print("  most frequent sets, of {} different ones\n", layer["distinct_sets"].get<std::int64_t>());
-    for (const auto& unit : layer["sets"]) print_unit(experts_text(unit["experts"]), unit);
+    for (const GuildUnit& unit : layer.experts) print_unit(fmt::to_string(unit.experts.at(0)), unit);
+    fmt::print("  most frequent sets, of {} different ones\n", layer.distinct_sets);
+    for (const GuildUnit& unit : layer.sets) print_unit(set_text(unit.experts), unit);
     say_wrapped(
         "most given to a word class (with its share of all tokens): share of their firings; p against shuffled "
         "positions; 'by type': the one most given, against classes dealt out among tokens",
         "  ");
-    for (const auto& one : layer["word_class"]["classes"]) print_class(one);
+    for (const ClassGuilds& one : layer.classes) print_class(one);
   }
 }
 
 void run(const Options& options) {
   OpenedRun run = open_run(options.model);
-  const nlohmann::json report = study_guilds(run, options.guilds);
-  if (options.json)
-    print_json(report);
-  else
-    print_report(report);
+  const GuildReport report = study_guilds(run, options.guilds);
+  if (!options.html.empty()) write_file_atomic(options.html, guilds_page(report, run));
+  if (options.json) {
+    print_json(to_json(report));
+    return;
+  }
+  print_report(report);
+  if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
 }
 
 }  // namespace
@@ -146,6 +141,7 @@ void add_guilds(CLI::App& app) {
   command->add_option("--top", options->guilds.shown, "experts and sets to show in each layer")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
+  command->add_option("--html", options->html, "also write the report as a page");
   command->add_flag("--json", options->json, "print the report as one JSON object");
   command->callback([options] { run(*options); });
 }

@@ -62,6 +62,63 @@ ListedRecipe listed(const SeriesIndex& index, const std::string& name, const std
   return out;
 }
 
+// "2 done, 1 running", in the order in which one asks.
+std::string states_text(const std::vector<FoundRun>& runs) {
+  std::string out;
+  for (const std::string state : {"done", "running", "interrupted", "failed"}) {
+    const auto count =
+        std::count_if(runs.begin(), runs.end(), [&](const FoundRun& run) { return run.state_text() == state; });
+    if (count > 0) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, state);
+  }
+  return out;
+}
+
+// One line a series.
+void list_series(const SeriesIndex& index, const std::vector<FoundRun>& runs, const std::string& folder) {
+  std::size_t width = 0;
+  for (const Series& one : index.series) width = std::max(width, one.name.size());
+  const std::size_t columns = table_columns();
+  for (const Series& one : index.series) {
+    std::vector<FoundRun> own;
+    for (const FoundRun& run : runs) {
+      if (std::find(one.recipes.begin(), one.recipes.end(), run.identity.recipe) != one.recipes.end())
+        own.push_back(run);
+    }
+    const std::string states = states_text(own);
+    std::string line = fmt::format("{:{}}  {:>2}  {}", one.name, width, one.recipes.size(), one.title);
+    if (!states.empty()) line += "  [" + states + "]";
+    // On a narrow terminal the title gives way: how far a series is counts more.
+    if (display_width(line) > columns && !states.empty())
+      line = fmt::format("{:{}}  {:>2}  [{}]", one.name, width, one.recipes.size(), states);
+    fmt::print("{}\n", line);
+  }
+  fmt::print("\n{}",
+             wrapped(fmt::format("Each line: a series, how many recipes it has, what it is, and in brackets what "
+                                 "is there in {} ({} runs). `some lab list NAME` lists the runs of a series, "
+                                 "`some lab run NAME` trains them.",
+                                 folder, runs.size()),
+                     columns));
+}
+
+// The runs of the series and recipes asked for.
+void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, const Options& options) {
+  const std::vector<std::string> names = index.select(options.words);
+  std::size_t width = 0;
+  for (const std::string& name : names) width = std::max(width, name.size());
+  for (const std::string& word : options.words) {
+    if (const Series* series = index.find(word))
+      fmt::print("{}\n{}\n", series->title, wrapped(series->about, table_columns()));
+  }
+  for (const std::string& name : names) {
+    const ListedRecipe recipe = listed(index, name, runs);
+    std::string states;
+    for (const FoundRun& run : recipe.runs)
+      states += fmt::format("  [{}{}]", run.name == name ? "" : run.name + ": ", run.state_text());
+    fmt::print("{} {:{}}  {}{}\n", recipe.published ? "*" : " ", name, width, recipe.title, states);
+  }
+  fmt::print("\n* has published numbers; [..] is there in {}\n", options.runs);
+}
+
 void list(const Options& options) {
   const SeriesIndex index = open_index(options.recipes);
   const std::vector<FoundRun> runs = find_runs(options.runs, terminal_log());
@@ -84,20 +141,10 @@ void list(const Options& options) {
     print_json({{"series", series}, {"recipes", recipes}, {"runs_folder", options.runs}});
     return;
   }
-  std::size_t width = 0;
-  for (const std::string& name : index.all_recipes()) width = std::max(width, name.size());
-  for (const Series& one : index.series) {
-    fmt::print("{}  {}\n  {}\n", one.name, one.title, one.about);
-    for (const std::string& name : one.recipes) {
-      const ListedRecipe recipe = listed(index, name, runs);
-      std::string states;
-      for (const FoundRun& run : recipe.runs)
-        states += fmt::format("  [{}{}]", run.name == name ? "" : run.name + ": ", run.state_text());
-      fmt::print("  {} {:{}}  {}{}\n", recipe.published ? "*" : " ", name, width, recipe.title, states);
-    }
-    fmt::print("\n");
-  }
-  fmt::print("* has published numbers; [..] is there in {} ({} runs)\n", options.runs, runs.size());
+  if (options.words.empty())
+    list_series(index, runs, options.runs);
+  else
+    list_recipes(index, runs, options);
 }
 
 // --- run ---
@@ -271,7 +318,9 @@ void add_lab(CLI::App& app) {
     command->add_flag("--json", options->json, "print the result as one JSON object");
   };
 
-  CLI::App* list_command = lab->add_subcommand("list", "series and recipes, and which are done");
+  CLI::App* list_command =
+      lab->add_subcommand("list", "the series, and which of their runs are done; with names, run by run");
+  list_command->add_option("NAMES", options->words, "series or recipes to list run by run, or all");
   common(list_command);
   list_command->callback([options] { list(*options); });
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/version.h"
 #include "cli/commands.h"
 
 namespace some::cli {
@@ -88,7 +89,7 @@ int main(int argc, char** argv) {
   cli::escape_terminal_output();
   CLI::App app{"some: train, run, inspect and explain self-organizing mixture-of-experts language models"};
   app.name("some");
-  app.set_version_flag("--version", "some " SOME_VERSION);
+  app.set_version_flag("--version", program_version());
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   cli::add_train(app);

@@ -96,10 +96,9 @@ void run(const Options& options) {
     trace.prompt_tokens = generated.prompt.size();
     trace.stopped = generated.stopped;
   }
-  const nlohmann::json report = to_json(trace, run);
-  if (!options.html.empty()) write_file_atomic(options.html, trace_page(report));
+  if (!options.html.empty()) write_file_atomic(options.html, trace_page(trace, run));
   if (options.json) {
-    print_json(report);
+    print_json(to_json(trace, run));
     return;
   }
   print_table(trace, run);

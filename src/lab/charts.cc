@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "study/projection.h"
+#include "study/key_charts.h"
 
 namespace some::lab {
 namespace {
@@ -14,16 +14,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t most_points = 400;
-constexpr std::size_t most_rank_points = 80;   // of one layer
-constexpr std::size_t most_key_points = 2000;  // of one map, all ways together
-
-// Enough digits for a drawing, few enough for a small file.
-json number(double value) {
-  if (!std::isfinite(value)) return nullptr;
-  return std::stod(fmt::format("{:.5g}", value));
-}
-
-json point(double x, double y) { return json::array({number(x), number(y)}); }
 
 json train_points(const RunHistory& run) {
   json points = json::array();
@@ -32,7 +22,7 @@ json train_points(const RunHistory& run) {
     double loss = 0;
     const std::size_t end = std::min(run.train.size(), i + stride);
     for (std::size_t j = i; j < end; ++j) loss += run.train[j].loss / static_cast<double>(end - i);
-    points.push_back(point(static_cast<double>(run.train[end - 1].step), loss));
+    points.push_back(chart_point(static_cast<double>(run.train[end - 1].step), loss));
   }
   return points;
 }
@@ -41,7 +31,7 @@ template <typename Value>
 json eval_points(const RunHistory& run, const Value& value, bool by_epoch = false) {
   json points = json::array();
   for (const EvalPoint& eval : run.evaluations) {
-    points.push_back(point(by_epoch ? eval.epoch : static_cast<double>(eval.step), value(eval)));
+    points.push_back(chart_point(by_epoch ? eval.epoch : static_cast<double>(eval.step), value(eval)));
   }
   return points;
 }
@@ -58,7 +48,7 @@ json published_points(const RunGroup& group, const std::string& measure) {
   if (group.published() == nullptr || per_epoch == 0) return points;
   for (const PublishedEpoch& epoch : group.published()->epochs) {
     if (const auto value = epoch.values.find(measure); value != epoch.values.end())
-      points.push_back(point(epoch.epoch * per_epoch, value->second));
+      points.push_back(chart_point(epoch.epoch * per_epoch, value->second));
   }
   return points;
 }
@@ -84,8 +74,8 @@ Chart loss_chart(const RunGroup& group) {
     add_series(spec, fmt::format("validation, seed +{}", group.runs[i].found.identity.seed), "seed",
                eval_points(group.runs[i], [](const EvalPoint& e) { return e.headline; }));
   }
-  // A scaled run is no replay: published points would only flatten its own curves.
-  if (!group.scaled()) {
+  // A run of another size or text is no replay: published points would only flatten its own curves.
+  if (group.comparable()) {
     add_series(spec, "published training", "published-train", published_points(group, "train"));
     add_series(spec, "published validation", "published-valid", published_points(group, "val"));
   }
@@ -105,9 +95,10 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
   const std::size_t stride = between.size() * layers / most_points + 1;
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const bool middle = layer == run.middle;
-    json series{{"name", fmt::format("layer {}{}", layer, middle ? " (middle)" : "")},
-                {"role", middle ? "middle" : "layer"},
-                {"shade", layers > 1 ? number(static_cast<double>(layer) / static_cast<double>(layers - 1)) : json(0)}};
+    json series{
+        {"name", fmt::format("layer {}{}", layer, middle ? " (middle)" : "")},
+        {"role", middle ? "middle" : "layer"},
+        {"shade", layers > 1 ? chart_number(static_cast<double>(layer) / static_cast<double>(layers - 1)) : json(0)}};
     std::map<std::int64_t, double> values;
     for (std::size_t i = 0; i < between.size(); i += stride) {
       const double value = entropy ? between[i]->entropy[layer] : between[i]->gini[layer];
@@ -116,10 +107,10 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
     for (const EvalPoint& e : run.evaluations)
       values[e.step] = entropy ? e.layers.at(layer).entropy : e.layers.at(layer).gini;
     series["points"] = json::array();
-    for (const auto& [step, value] : values) series["points"].push_back(point(static_cast<double>(step), value));
+    for (const auto& [step, value] : values) series["points"].push_back(chart_point(static_cast<double>(step), value));
     spec["series"].push_back(std::move(series));
   }
-  if (!group.scaled())
+  if (group.comparable())
     add_series(spec, "published, middle layer", "published-valid",
                published_points(group, entropy ? "entropy" : "gini"));
   const std::string meaning =
@@ -129,97 +120,6 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
       group.id() + (entropy ? "-entropy" : "-gini"), entropy ? "Entropy of usage by layer" : "Gini of usage by layer",
       meaning + " Numbers at the right are layers, where there is room; pale lines are the first, dark ones the last.",
       spec};
-}
-
-Chart usage_histogram(const RunGroup& group, const std::vector<double>& usage) {
-  constexpr int bins = 30;
-  double sum = 0, most = 0;
-  for (const double u : usage) {
-    sum += u;
-    most = std::max(most, u);
-  }
-  const double fair = sum > 0 ? sum / static_cast<double>(usage.size()) : 1;
-  const double top = most > 0 ? most / fair : 1;
-  std::vector<int> counts(bins, 0);
-  for (const double u : usage)
-    counts[static_cast<std::size_t>(std::min<int>(bins - 1, static_cast<int>(u / fair / top * bins)))] += 1;
-  json spec{{"kind", "histogram"},
-            {"x", {{"name", "usage, as a multiple of a fair share"}}},
-            {"y", {{"name", "experts"}}},
-            {"series", json::array()}};
-  json values = json::array(), edges = json::array();
-  for (int i = 0; i < bins; ++i) {
-    values.push_back(counts[static_cast<std::size_t>(i)]);
-    edges.push_back(number(top * i / bins));
-  }
-  edges.push_back(number(top));
-  spec["edges"] = edges;
-  spec["series"].push_back(
-      {{"name", fmt::format("layer {}", group.first().middle)}, {"role", "valid"}, {"values", values}});
-  return {group.id() + "-usage", fmt::format("How much experts are used, layer {} (logarithmic)", group.first().middle),
-          fmt::format("The busiest expert has {:.1f} times a fair share.", top), spec};
-}
-
-Chart usage_ranks(const RunGroup& group, const std::vector<std::vector<double>>& usage) {
-  json spec = lines("expert, most used first", "share of a layer's choices");
-  spec["y"]["log"] = true;
-  for (std::size_t layer = 0; layer < usage.size(); ++layer) {
-    std::vector<double> sorted = usage[layer];
-    std::sort(sorted.rbegin(), sorted.rend());
-    double sum = 0;
-    for (const double u : sorted) sum += u;
-    json points = json::array();
-    const std::size_t stride = (sorted.size() + most_rank_points - 1) / most_rank_points;
-    for (std::size_t i = 0; i < sorted.size() && sorted[i] > 0 && sum > 0; i += stride)
-      points.push_back(point(static_cast<double>(i + 1), sorted[i] / sum));
-    const bool middle = layer == group.first().middle;
-    spec["series"].push_back(
-        {{"name", fmt::format("layer {}{}", layer, middle ? " (middle)" : "")},
-         {"role", middle ? "middle" : "layer"},
-         {"shade",
-          usage.size() > 1 ? number(static_cast<double>(layer) / static_cast<double>(usage.size() - 1)) : json(0)},
-         {"points", points}});
-  }
-  return {group.id() + "-ranks", "Experts by rank", "A flat line: all alike. A cliff: a clique does the work.", spec};
-}
-
-std::size_t snapshots_of_a_map(int experts) {
-  return std::clamp<std::size_t>(most_key_points / static_cast<std::size_t>(experts), 2, 12);
-}
-
-Chart key_map(Threads& threads, const RunGroup& group, const std::vector<KeySnapshot>& snapshots) {
-  const KeySnapshot& last = snapshots.back();
-  // One plane for all saved positions, so that a key's way can be followed in it.
-  Points pooled;
-  pooled.dimensions = last.width;
-  for (const KeySnapshot& snapshot : snapshots) {
-    pooled.count += snapshot.experts;
-    pooled.values.insert(pooled.values.end(), snapshot.keys.begin(), snapshot.keys.end());
-  }
-  const Plane plane = principal_plane(threads, pooled);
-  const std::vector<Point2> places = project(pooled, plane);
-  double sum = 0;
-  for (const double u : last.usage) sum += u;
-  json keys = json::array(), steps = json::array();
-  for (const KeySnapshot& snapshot : snapshots) steps.push_back(snapshot.step);
-  for (std::size_t expert = 0; expert < static_cast<std::size_t>(last.experts); ++expert) {
-    json path = json::array();
-    for (std::size_t i = 0; i < snapshots.size(); ++i) {
-      const Point2& place = places[i * static_cast<std::size_t>(last.experts) + expert];
-      path.push_back(point(place.x, place.y));
-    }
-    keys.push_back({{"expert", expert}, {"share", number(sum > 0 ? last.usage[expert] / sum : 0)}, {"path", path}});
-  }
-  json spec{{"kind", "map"}, {"text_form", "none"}, {"steps", steps}, {"keys", keys}};
-  spec["x"]["name"] = fmt::format("first direction, {:.0f} % of the spread", 100 * plane.share[0]);
-  spec["y"]["name"] = fmt::format("second direction, {:.0f} %", 100 * plane.share[1]);
-  const LayerPoint& layer = group.first().last()->layers.at(group.first().middle);
-  return {group.id() + "-keys", fmt::format("Keys of layer {} and their way (PCA)", group.first().middle),
-          fmt::format("A circle is a key where it is now, the larger the more its expert is used; the line leads back "
-                      "to where it was drawn. Keys moved by {:.3f} on "
-                      "average, {:.3f} at most.",
-                      layer.moved_mean, layer.moved_most),
-          spec};
 }
 
 namespace {
@@ -270,7 +170,7 @@ Chart comparison_chart(const std::string& id, const std::string& title, const st
       if (final_loss(group->first()).value_or(INFINITY) > *limit) continue;
       for (const EvalPoint& point : group->first().evaluations) end = std::max(end, point.loss);
     }
-    spec["y"]["end"] = number(round_end(end));
+    spec["y"]["end"] = chart_number(round_end(end));
     note = astray_note(groups, *limit) + note;
   }
   return {id, title, note, spec};
@@ -284,7 +184,8 @@ Chart dots_chart(const std::string& id, const std::string& title, const std::vec
   for (const RunGroup* group : groups) {
     json points = json::array();
     for (const RunHistory& run : group->runs) {
-      if (const auto loss = final_loss(run)) points.push_back(json::array({spec["categories"].size(), number(*loss)}));
+      if (const auto loss = final_loss(run))
+        points.push_back(json::array({spec["categories"].size(), chart_number(*loss)}));
     }
     if (points.empty()) continue;
     spec["series"].push_back({{"name", group->name}, {"role", "valid"}, {"points", points}});
@@ -301,8 +202,8 @@ Chart dots_chart(const std::string& id, const std::string& title, const std::vec
         if (loss <= *limit) end = std::max(end, loss);
       }
     }
-    spec["x"]["begin"] = number(-round_end(-begin) - 0.05);
-    spec["x"]["end"] = number(round_end(end) + 0.05);
+    spec["x"]["begin"] = chart_number(-round_end(-begin) - 0.05);
+    spec["x"]["end"] = chart_number(round_end(end) + 0.05);
     note = astray_note(groups, *limit) + note;
   }
   return {id, title, note, spec};

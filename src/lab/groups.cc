@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "data/source.h"
 #include "lab/scale.h"
+#include "study/run_header.h"
 #include "train/recipe_toml.h"
 
 namespace some::lab {
@@ -30,6 +32,33 @@ std::string RunGroup::id() const {
   std::string id = "run-";
   for (const char c : name) id += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
   return id;
+}
+
+bool RunGroup::reads_builtin() const {
+  return file && is_builtin(first().recipe.data.train) && !is_builtin(file->data.train);
+}
+
+Departure RunGroup::departure() const {
+  if (scaled()) return Departure::scaled;
+  if (!file) return Departure::none;
+  const Recipe& run = first().recipe;
+  const auto size = [](const Recipe& r) {
+    return std::make_tuple(r.model.d_model, r.model.layers, r.model.seq_len, r.model.experts, r.model.d_ffn,
+                           r.data.train_stories, r.train.batch * r.train.accumulate, r.train.epochs, r.train.max_steps);
+  };
+  if (size(run) != size(*file)) return Departure::other_size;
+  // The same file may lie elsewhere on another machine.
+  const auto name = [](const Recipe& r) { return fs::path(r.data.train).filename(); };
+  return name(run) == name(*file) ? Departure::none : Departure::other_text;
+}
+
+std::string RunGroup::title() const {
+  const Recipe& run = first().recipe;
+  switch (departure()) {
+    case Departure::scaled: return scaled_title(run, recipe, scale);
+    case Departure::other_size: return fmt::format("{}: {}", recipe, model_sizes(run.model));
+    default: return run.title;
+  }
 }
 
 std::string Spread::text(int digits) const {

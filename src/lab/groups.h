@@ -12,6 +12,8 @@
 
 namespace some::lab {
 
+enum class Departure { none, scaled, other_size, other_text };
+
 struct RunGroup {
   std::string name;    // "a4", "a4@0.05", or the folder of a run that is not the lab's
   std::string recipe;  // name of the recipe file
@@ -29,6 +31,13 @@ struct RunGroup {
     return recipe.published ? &*recipe.published : nullptr;
   }
   bool scaled() const { return scale != 1; }
+  // How this run departs from the recipe file, and so from what was published.
+  Departure departure() const;
+  bool reads_builtin() const;  // built-in text in place of the recipe's own
+  // Whether its numbers can be held against the published ones.
+  bool comparable() const { return departure() == Departure::none; }
+  // The recipe's title; with the sizes it really has where it is of another size.
+  std::string title() const;
 };
 
 // Mean and sample deviation over the runs that have the number.

@@ -8,8 +8,6 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "base/safetensors.h"
-#include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/run.h"
 #include "train/schedule.h"
@@ -204,36 +202,6 @@ RunHistory read_history(const FoundRun& run, const Log& log) {
     timing = more;
   });
   return history;
-}
-
-std::vector<KeySnapshot> read_keys(const std::string& folder, std::size_t layer, std::size_t most) {
-  std::vector<KeySnapshot> snapshots;
-  const auto all = list_key_positions(folder);
-  const std::size_t count = std::min(most, all.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    const CheckpointName& saved = all[count == 1 ? all.size() - 1 : i * (all.size() - 1) / (count - 1)];
-    const SafetensorsFile file = SafetensorsFile::open(saved.folder);
-    const std::string prefix = fmt::format("layers.{}.", layer);
-    if (!file.has(prefix + "keys")) continue;
-    const Shape shape = file.shape(prefix + "keys");
-    if (shape.rank() != 2 || file.shape(prefix + "usage") != Shape{shape[0]})
-      bad_input("{}: {}keys has shape {} and {}usage {}; wants [experts, width] and [experts]", file.path(), prefix,
-                shape.text(), prefix, file.shape(prefix + "usage").text());
-    snapshots.push_back({saved.step, static_cast<int>(shape[0]), static_cast<int>(shape[1]),
-                         read_vector(file.load(prefix + "keys")), read_vector(file.load(prefix + "usage"))});
-  }
-  return snapshots;
-}
-
-std::vector<std::vector<double>> read_last_usage(const std::string& folder) {
-  std::vector<std::vector<double>> usage;
-  const auto saved = list_key_positions(folder);
-  if (saved.empty()) return usage;
-  const SafetensorsFile file = SafetensorsFile::open(saved.back().folder);
-  for (std::size_t layer = 0; file.has(fmt::format("layers.{}.usage", layer)); ++layer) {
-    usage.push_back(read_vector(file.load(fmt::format("layers.{}.usage", layer))));
-  }
-  return usage;
 }
 
 }  // namespace some::lab

@@ -68,16 +68,4 @@ struct RunHistory {
 // Damaged or half-written lines are left out with a warning: a report can be made while a run is going on.
 RunHistory read_history(const FoundRun& run, const Log& log = {});
 
-struct KeySnapshot {
-  std::int64_t step = 0;
-  int experts = 0, width = 0;
-  std::vector<double> keys;   // [experts, width]
-  std::vector<double> usage;  // [experts]
-};
-// The saved key positions of one layer, in the order of their steps: at most `most` of them, the first and the last
-// among them.
-std::vector<KeySnapshot> read_keys(const std::string& folder, std::size_t layer, std::size_t most = 12);
-// Usage of every layer at the last saved positions; empty when none were saved.
-std::vector<std::vector<double>> read_last_usage(const std::string& folder);
-
 }  // namespace some::lab

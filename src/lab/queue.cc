@@ -57,6 +57,7 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
   recipe = override_recipe(recipe, run.name, options.overrides);
   recipe.seed += static_cast<std::uint64_t>(seed);
   recipe.model.seed = recipe.seed;
+  if (options.scale != 1) recipe.title = scaled_title(recipe, name, options.scale);
   run.recipe = recipe;
   for (const std::string& change : options.overrides) {
     if (belongs_to_the_machine(change)) run.resume_changes.push_back(change);
@@ -106,6 +107,7 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
       remember(run, hooks.train.log);
       return entry;
     }
+    if (state == RunState::running) throw RunTaken(run.folder);
     const bool resumed = state == RunState::interrupted;
     if (const std::string missing = missing_text(run.recipe); !missing.empty()) bad_input("{}", missing);
     if (hooks.begin) hooks.begin(run, place, resumed);

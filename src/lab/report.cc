@@ -5,7 +5,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "lab/assets.h"
 #include "lab/report_parts.h"
 #include "train/recipe_schema.h"
 
@@ -50,7 +49,7 @@ std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<st
     for (const Series& series : index.series) known.push_back(series.name);
     for (const FoundRun& run : all) known.push_back(run.name);
     const std::string near = misspelled_name(name, known);
-    bad_input("{} is neither a series, a recipe nor a run folder; {}`some lab list` names them all", name,
+    bad_input("{} is neither a series, a recipe nor a run folder; {}`some lab list all` names them all", name,
               near.empty() ? "" : fmt::format("did you mean {}? ", near));
   }
   return chosen;
@@ -81,20 +80,23 @@ bool asked_for(const Series& series, const std::vector<std::string>& names) {
 Report make_report(const SeriesIndex& index, const std::vector<std::string>& names, const ReportOptions& options) {
   const std::vector<FoundRun> runs = choose_runs(index, names, options.runs, options.host.log);
   const std::vector<RunGroup> groups = group_runs(index, runs, options.host.log);
-  Document document("SoME lab report");
-  document.paragraph(
-      fmt::format("{} run{} of {} experiment{}: what was published, what came out here, and what to make of it.",
-                  runs.size(), runs.size() == 1 ? "" : "s", groups.size(), groups.size() == 1 ? "" : "s"));
+  const ReportTexts texts = load_report_texts(index.folder);
+  Document document({"Lab report", "SoME lab report"});
+  const auto counted = [](std::size_t count, const char* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
+  document.paragraph(texts.say(
+      "overview", {{"runs", counted(runs.size(), "run")}, {"experiments", counted(groups.size(), "experiment")}}));
   document.heading(2, "glance", "At a glance");
   std::vector<const RunGroup*> all;
   for (const RunGroup& group : groups) all.push_back(&group);
   document.table(overview_table("overview", all));
-  add_reading_guide(document, groups);
+  add_reading_guide(document, texts, groups);
   for (const Series& series : index.series) {
     const auto members = groups_of(series, groups);
-    if (asked_for(series, names) && members.size() > 1) add_series(document, series, members);
+    if (asked_for(series, names) && members.size() > 1) add_series(document, texts, series, members);
   }
-  add_claims(document, groups);
+  add_claims(document, texts, groups);
   document.heading(2, "runs", "The runs");
   for (const RunGroup& group : groups) {
     RunSamples samples;
@@ -102,11 +104,11 @@ Report make_report(const SeriesIndex& index, const std::vector<std::string>& nam
       if (options.progress) options.progress("sample text: " + group.name);
       samples = sample_run(group.first(), options.device, options.host);
     }
-    add_run(document, group, samples, *options.host.threads);
+    add_run(document, texts, group, samples, *options.host.threads);
   }
-  add_reasons(document);
-  add_experiment_index(document, index, groups);
-  return {write_html(document, report_style(), report_script()), write_markdown(document), runs.size()};
+  add_reasons(document, texts);
+  add_experiment_index(document, texts, index, groups);
+  return {write_html(document), write_markdown(document), runs.size()};
 }
 
 }  // namespace some::lab

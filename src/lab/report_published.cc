@@ -71,10 +71,10 @@ std::string trained_share(const std::optional<double>& total, const std::optiona
   return total && trained ? fmt::format("{:.2f} %", 100 * *trained / *total) : "–";
 }
 
-// The full-size runs of a recipe; null when there are none.
-const RunGroup* full_size(const std::vector<RunGroup>& groups, const std::string& recipe) {
+// The runs of a recipe that replay it; null when there are none.
+const RunGroup* replay_of(const std::vector<RunGroup>& groups, const std::string& recipe) {
   for (const RunGroup& group : groups) {
-    if (group.recipe == recipe && !group.scaled()) return &group;
+    if (group.recipe == recipe && group.comparable()) return &group;
   }
   return nullptr;
 }
@@ -130,11 +130,13 @@ void add_size_and_speed(Document& document, const RunGroup& group) {
     const auto told = published_number(group.published(), number.key);
     const auto here = run.measured_once(number.key);
     if (!told && !(number.always && here)) continue;
-    table.rows.push_back({number.title, told ? written(*told, number) : "–", here ? written(*here, number) : "–"});
+    table.rows.push_back({number.title, published_text(group, told ? written(*told, number) : "–"),
+                          here ? written(*here, number) : "–"});
     if (number.key == std::string("trainable_parameters_m"))
-      table.rows.push_back({"share that is trained",
-                            trained_share(published_number(group.published(), "total_parameters_m"), told),
-                            trained_share(run.measured_once("total_parameters_m"), here)});
+      table.rows.push_back(
+          {"share that is trained",
+           published_text(group, trained_share(published_number(group.published(), "total_parameters_m"), told)),
+           trained_share(run.measured_once("total_parameters_m"), here)});
   }
   if (run.last() != nullptr && run.middle < run.last()->layers.size()) {
     table.rows.push_back({fmt::format("experts chosen in the last epoch, layer {}", run.middle), "–",
@@ -165,8 +167,8 @@ void add_published_comparison(Document& document, const RunGroup& group) {
   if (published == nullptr || published->epochs.empty()) return;
   Table table;
   table.id = group.id() + "-published";
-  table.caption = group.scaled() ? "Published numbers of the full-size run, and this scaled one"
-                                 : "Published against reproduced, epoch by epoch";
+  table.caption = group.comparable() ? "Published against reproduced, epoch by epoch"
+                                     : "Published numbers of the run that was reported, and this one, epoch by epoch";
   table.columns = {{"epoch", "", true}};
   std::vector<const ComparedMeasure*> measures;
   for (const ComparedMeasure& measure : compared) {
@@ -176,7 +178,7 @@ void add_published_comparison(Document& document, const RunGroup& group) {
     measures.push_back(&measure);
     table.columns.push_back({"published", measure.title, true});
     table.columns.push_back({"here", measure.title, true});
-    if (!group.scaled()) table.columns.push_back({"diff.", measure.title, true});
+    if (group.comparable()) table.columns.push_back({"diff.", measure.title, true});
   }
   for (const PublishedEpoch& epoch : published->epochs) {
     std::vector<Text> row{fmt::to_string(epoch.epoch)};
@@ -184,9 +186,9 @@ void add_published_comparison(Document& document, const RunGroup& group) {
       const auto told = epoch.values.find(measure->key);
       const Spread here =
           spread_of(group, [&](const RunHistory& run) { return run.measured(measure->key, epoch.epoch); });
-      row.push_back(told == epoch.values.end() ? "–" : fixed(told->second, measure->digits));
+      row.push_back(published_text(group, told == epoch.values.end() ? "–" : fixed(told->second, measure->digits)));
       row.push_back(here.text(measure->digits));
-      if (!group.scaled())
+      if (group.comparable())
         row.push_back(told == epoch.values.end() || here.count == 0
                           ? "–"
                           : fmt::format("{:+.{}f}", here.mean - told->second, measure->digits));
@@ -209,7 +211,7 @@ void add_published_numbers(Document& document, const SeriesIndex& index, const s
   for (const std::string& name : index.all_recipes()) {
     const Recipe recipe = load_recipe(index.recipe_path(name), {});
     if (!recipe.published) continue;
-    const RunGroup* group = full_size(groups, name);
+    const RunGroup* group = replay_of(groups, name);
     add_epochs(epochs, name, recipe, group);
     add_numbers(numbers, name, recipe, group);
   }

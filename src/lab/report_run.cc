@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "keys/measures.h"
 #include "lab/charts.h"
 #include "lab/report_parts.h"
+#include "study/key_charts.h"
 
 namespace some::lab {
 namespace {
+
+constexpr std::size_t most_key_points = 2000;  // of one map, all ways together
 
 std::string epoch_text(double epoch) {
   return epoch == std::floor(epoch) ? fmt::format("{:.0f}", epoch) : fmt::format("{:.2f}", epoch);
@@ -145,7 +149,7 @@ void add_seeds(Document& document, const RunGroup& group) {
 }
 
 // The epoch in which this run was farthest from the published one, where that is not the last and tells something else.
-std::string farthest_epoch(const RunGroup& group, double last_difference) {
+Text farthest_epoch(const ReportTexts& texts, const RunGroup& group, double last_difference) {
   const PublishedEpoch* farthest = nullptr;
   double most = 0;
   for (const PublishedEpoch& epoch : group.published()->epochs) {
@@ -159,73 +163,85 @@ std::string farthest_epoch(const RunGroup& group, double last_difference) {
   }
   if (farthest == nullptr || std::abs(most) < 2 * std::abs(last_difference) ||
       std::abs(most) < 0.05 * farthest->values.at("val"))
-    return "";
-  return fmt::format("Farthest off it was after epoch {}: {:.4f} {}. ", farthest->epoch, std::abs(most),
-                     most > 0 ? "above" : "below");
+    return {};
+  return texts.say("farthest", {{"epoch", fmt::to_string(farthest->epoch)},
+                                {"difference", fixed(std::abs(most), 4)},
+                                {"side", most > 0 ? "above" : "below"}});
+}
+
+// The last published loss against the one here.
+void add_comparison(Document& document, const ReportTexts& texts, const RunGroup& group) {
+  const PublishedEpoch& epoch = group.published()->epochs.back();
+  const auto told = epoch.values.find("val");
+  if (told == epoch.values.end()) return;
+  const Spread here = spread_of(group, [&](const RunHistory& one) { return one.measured("val", epoch.epoch); });
+  if (here.count == 0) {
+    document.paragraph(
+        texts.say("no-evaluation", {{"epoch", fmt::to_string(epoch.epoch)}, {"loss", fixed(told->second, 4)}}));
+    return;
+  }
+  const double difference = here.mean - told->second;
+  Text text(fmt::format("After epoch {} the published validation loss is {:.4f}; here it is {}, ", epoch.epoch,
+                        told->second, here.text(4)));
+  text.strong(std::abs(difference) < 0.00005
+                  ? std::string("the same")
+                  : fmt::format("{:.4f} {}", std::abs(difference), difference > 0 ? "above" : "below"));
+  text.add(fmt::format(" ({:+.1f} %). ", 100 * difference / told->second));
+  if (const Text farthest = farthest_epoch(texts, group, difference); !farthest.spans.empty())
+    text.append(farthest).add(" ");
+  if (here.count > 1) {
+    const bool inside = std::abs(difference) <= 2 * here.deviation;
+    text.append(texts.say(inside ? "seeds-within" : "seeds-beyond",
+                          {{"seeds", fmt::to_string(here.count)}, {"deviation", fixed(here.deviation, 4)}}));
+  } else {
+    text.append(texts.say("one-against-one"));
+  }
+  if (std::abs(difference) > 0.02 * told->second && !texts.reasons.empty())
+    text.add(" ").link("Why a number may differ", reasons_id).add(".");
+  document.paragraph(std::move(text));
+}
+
+// How far the run is, where it is not at its end.
+void add_state(Document& document, const ReportTexts& texts, const RunHistory& run) {
+  const RunState state = run.found.state;
+  if (!run.found.failure.empty() && state == RunState::interrupted)
+    document.note(texts.say("failed", {{"why", run.found.failure}}));
+  if (run.last() == nullptr) {
+    document.note(texts.say("not-evaluated"));
+  } else if (state != RunState::finished) {
+    document.note(texts.say(state == RunState::running ? "going-on" : "not-finished",
+                            {{"step", fmt::to_string(run.last()->step)}}));
+  }
 }
 
 // What the comparison with the published numbers comes to.
-void add_verdict(Document& document, const RunGroup& group) {
+void add_verdict(Document& document, const ReportTexts& texts, const RunGroup& group) {
   const RunHistory& run = group.first();
+  add_state(document, texts, run);
   const EvalPoint* last = run.last();
-  if (!run.found.failure.empty() && run.found.state != RunState::finished)
-    document.note("This run failed: " + run.found.failure);
-  if (last == nullptr) {
-    document.note("This run has not been evaluated yet.");
-    return;
-  }
-  if (run.found.state != RunState::finished)
-    document.note(fmt::format("This run is not finished: its numbers are those of step {}.", last->step));
-  if (group.scaled()) {
-    document.paragraph(
-        fmt::format("Scaled by {}: a smaller model on less text. It shows that the run works and which way things go; "
-                    "it is no replay, so no "
-                    "difference from the published numbers is worked out.",
-                    group.scale));
-  } else if (const Published* published = group.published(); published != nullptr && !published->epochs.empty()) {
-    const PublishedEpoch& epoch = published->epochs.back();
-    const auto told = epoch.values.find("val");
-    const Spread here = spread_of(group, [&](const RunHistory& one) { return one.measured("val", epoch.epoch); });
-    if (told != epoch.values.end() && here.count == 0) {
-      document.paragraph(
-          fmt::format("The published validation loss after epoch {} is {:.4f}; this run has no evaluation there.",
-                      epoch.epoch, told->second));
-    } else if (told != epoch.values.end()) {
-      const double difference = here.mean - told->second;
-      Text text(fmt::format("After epoch {} the published validation loss is {:.4f}; here it is {}, ", epoch.epoch,
-                            told->second, here.text(4)));
-      text.strong(std::abs(difference) < 0.00005
-                      ? std::string("the same")
-                      : fmt::format("{:.4f} {}", std::abs(difference), difference > 0 ? "above" : "below"));
-      text.add(fmt::format(" ({:+.1f} %). ", 100 * difference / told->second));
-      text.add(farthest_epoch(group, difference));
-      if (here.count > 1) {
-        const bool inside = std::abs(difference) <= 2 * here.deviation;
-        text.add(fmt::format("{} seeds here spread by {:.4f}, so the difference is {}. ", here.count, here.deviation,
-                             inside ? "within what chance does" : "more than chance does here"));
-      } else {
-        text.add("It is one run against one run: how much of the difference is chance cannot be told. ");
-      }
-      if (std::abs(difference) > 0.02 * told->second) text.link("Why a number may differ", reasons_id).add(".");
-      document.paragraph(std::move(text));
-    }
+  if (last == nullptr) return;
+  switch (group.departure()) {
+    case Departure::scaled: document.paragraph(texts.say("scaled", {{"scale", fmt::to_string(group.scale)}})); break;
+    case Departure::other_size: document.paragraph(texts.say("other-size")); break;
+    case Departure::other_text: document.paragraph(texts.say("other-text", {{"text", run.recipe.data.train}})); break;
+    case Departure::none:
+      if (group.published() != nullptr && !group.published()->epochs.empty()) add_comparison(document, texts, group);
+      break;
   }
   if (run.recipe.data.count_pads) {
-    document.paragraph(fmt::format(
-        "Only {:.1f} % of the positions this loss is averaged over are text; the rest is padding, which is soon "
-        "predicted for nothing. Over "
-        "real tokens the loss is {}, {} bits per byte.",
-        100 * last->real_share, spread_of(group, final_loss).text(4), spread_of(group, final_bits).text(4)));
+    document.paragraph(texts.say("padding", {{"share", fmt::format("{:.1f} %", 100 * last->real_share)},
+                                             {"loss", spread_of(group, final_loss).text(4)},
+                                             {"bits", spread_of(group, final_bits).text(4)}}));
   }
   const EvalPoint* best = run.best();
   if (last->headline > 1.05 * best->headline) {
-    document.paragraph(
-        fmt::format("The run was best after epoch {} ({:.4f}) and ended at {:.4f}: it diverged on the way.",
-                    epoch_text(best->epoch), best->headline, last->headline));
+    document.paragraph(texts.say(
+        "diverged",
+        {{"epoch", epoch_text(best->epoch)}, {"best", fixed(best->headline, 4)}, {"last", fixed(last->headline, 4)}}));
   }
 }
 
-void add_samples(Document& document, const RunGroup& group, const RunSamples& samples) {
+void add_samples(Document& document, const ReportTexts& texts, const RunGroup& group, const RunSamples& samples) {
   if (samples.samples.empty()) {
     if (!samples.skipped.empty()) document.paragraph("Sample text: " + samples.skipped + ".");
     return;
@@ -250,9 +266,7 @@ void add_samples(Document& document, const RunGroup& group, const RunSamples& sa
     table.rows.push_back({Text().code(token.token), experts, gates});
   }
   document.table(std::move(table));
-  document.paragraph(
-      "These are the experts of the token itself. The traces in the published reports show, beside each token, those "
-      "of the token before it.");
+  document.paragraph(texts.say("trace"));
   document.end_fold();
 }
 
@@ -261,10 +275,21 @@ bool add_key_charts(Document& document, const RunGroup& group, Threads& threads)
   const RunHistory& run = group.first();
   const auto usage = read_last_usage(run.found.folder);
   if (run.middle >= usage.size()) return false;
-  document.chart(usage_histogram(group, usage[run.middle]));
-  document.chart(usage_ranks(group, usage));
-  const auto snapshots = read_keys(run.found.folder, run.middle, snapshots_of_a_map(run.recipe.model.experts));
-  if (snapshots.size() > 1 && snapshots.back().experts > 2) document.chart(key_map(threads, group, snapshots));
+  const int middle = static_cast<int>(run.middle);
+  std::vector<int> layers(usage.size());
+  std::iota(layers.begin(), layers.end(), 0);
+  document.chart(usage_histogram(group.id() + "-usage", middle, usage[run.middle]));
+  document.chart(usage_ranks(group.id() + "-ranks", layers, middle, usage));
+  const auto positions =
+      read_key_positions(run.found.folder, middle, positions_of_a_map(run.recipe.model.experts, most_key_points));
+  if (positions.size() < 2 || positions.back().keys.count < 3) return true;
+  const LayerPoint& layer = run.last()->layers.at(run.middle);
+  document.chart(key_map(
+      threads, group.id() + "-keys", fmt::format("Keys of layer {} and their way", middle),
+      fmt::format("A circle is a key, the larger and darker the more its expert is used; the line leads back to where "
+                  "it was drawn. Keys moved by {:.3f} on average, {:.3f} at most.",
+                  layer.moved_mean, layer.moved_most),
+      positions, positions.back().usage));
   return true;
 }
 
@@ -276,26 +301,24 @@ std::string duration(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
-void add_run(Document& document, const RunGroup& group, const RunSamples& samples, Threads& threads) {
+void add_run(Document& document, const ReportTexts& texts, const RunGroup& group, const RunSamples& samples,
+             Threads& threads) {
   const RunHistory& run = group.first();
   document.heading(3, group.id(), group.name);
   Text about;
-  about.strong(run.recipe.title.empty() ? group.name : run.recipe.title).add(". ");
+  about.strong(group.title().empty() ? group.name : group.title()).add(". ");
   if (group.published() != nullptr)
     about.add(fmt::format("Published in: {}. {}", group.published()->source, group.published()->note));
   else
     about.add("No number of this run was published.");
   document.paragraph(std::move(about));
-  const bool builtin = run.recipe.data.train.starts_with("builtin:");
   document.paragraph(Text("Text: ")
                          .code(run.recipe.data.train)
-                         .add(builtin && (!group.file || !group.file->data.train.starts_with("builtin:"))
-                                  ? ", in place of the recipe's own. Folder: "
-                                  : ". Folder: ")
+                         .add(group.reads_builtin() ? ", in place of the recipe's own. Folder: " : ". Folder: ")
                          .code(run.found.folder)
                          .add("."));
   add_settings(document, group);
-  add_verdict(document, group);
+  add_verdict(document, texts, group);
   add_published_comparison(document, group);
   add_honest_numbers(document, group);
   add_seeds(document, group);
@@ -310,11 +333,8 @@ void add_run(Document& document, const RunGroup& group, const RunSamples& sample
     positions = add_key_charts(document, group, threads);
   }
   document.end_side_by_side();
-  if (!positions)
-    document.paragraph(Text("Usage histogram and key map: left out, since no key positions are in the run's folder (")
-                           .code("keys/")
-                           .add("). They are saved at each evaluation; copy them with the run to see them here."));
-  add_samples(document, group, samples);
+  if (!positions) document.paragraph(texts.say("no-keys"));
+  add_samples(document, texts, group, samples);
 }
 
 }  // namespace some::lab

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "lab/scale.h"
 #include "train/run.h"
+#include "train/run_lock.h"
 
 namespace some::lab {
 namespace fs = std::filesystem;
@@ -53,12 +54,15 @@ LabIdentity identity_of_name(const std::string& name) {
 
 RunState run_state(const std::string& folder) {
   if (!fs::exists(RunPaths{folder}.config())) return RunState::absent;
+  // While a process is at it nothing else is asked: its checkpoints come and go.
+  if (run_is_taken(folder)) return RunState::running;
   return run_is_finished(folder) ? RunState::finished : RunState::interrupted;
 }
 
 std::string name_of(RunState state) {
   switch (state) {
     case RunState::absent: return "not begun";
+    case RunState::running: return "running";
     case RunState::interrupted: return "interrupted";
     case RunState::finished: return "done";
   }

@@ -24,7 +24,7 @@ struct LabIdentity {
 std::string run_name(const LabIdentity& identity);  // "a4@0.05-seed1"
 LabIdentity identity_of_name(const std::string& name);
 
-enum class RunState { absent, interrupted, finished };
+enum class RunState { absent, running, interrupted, finished };
 RunState run_state(const std::string& folder);
 std::string name_of(RunState state);
 
@@ -36,7 +36,7 @@ struct FoundRun {
   std::string failure;  // why it broke off, where it did
   bool stored = false;  // lab.json told the identity
 
-  std::string state_text() const;  // "done", "interrupted", "failed"
+  std::string state_text() const;  // "done", "running", "interrupted", "failed"
 };
 
 // A folder that holds a run; nothing when it does not.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "study/run_header.h"
 
 namespace some::lab {
 namespace {
@@ -96,6 +97,10 @@ Recipe scale_recipe(const Recipe& recipe, double factor) {
   }
   check_config(model);
   return out;
+}
+
+std::string scaled_title(const Recipe& scaled, const std::string& name, double factor) {
+  return fmt::format("{} scaled by {}: {}", name, factor, model_sizes(scaled.model));
 }
 
 std::string scaled_name(const std::string& name, double factor) {

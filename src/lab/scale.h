@@ -27,6 +27,10 @@ namespace some::lab {
 // No floor raises a number above the recipe's own.
 Recipe scale_recipe(const Recipe& recipe, double factor);
 
+// What a scaled recipe is, with the sizes it really has: "a4 scaled by 0.05: 5 layers of 96, 30 experts of 170, 4 a
+// token".
+std::string scaled_title(const Recipe& scaled, const std::string& name, double factor);
+
 // "a4" at 0.05 -> "a4@0.05": scaled runs never share a folder with full ones. "a4" at 1.
 std::string scaled_name(const std::string& name, double factor);
 

@@ -106,10 +106,10 @@ std::vector<std::string> SeriesIndex::select(const std::vector<std::string>& nam
         if (one.ends_with("-" + name)) numbered += (numbered.empty() ? "" : " or ") + one;
       }
       if (!numbered.empty())
-        bad_input("there is no series or run named {}; did you mean {}? `some lab list` names them all", name,
+        bad_input("there is no series or run named {}; did you mean {}? `some lab list all` names them all", name,
                   numbered);
       const std::string near = misspelled_name(name, known);
-      bad_input("there is no series or run named {}; {}`some lab list` names them all", name,
+      bad_input("there is no series or run named {}; {}`some lab list all` names them all", name,
                 near.empty() ? "" : fmt::format("did you mean {}? ", near));
     }
     for (const std::string& recipe : meant) {

@@ -236,7 +236,7 @@ void save_adapted(OpenedRun& run, const AdaptOptions& options, std::int64_t step
   save_key_positions(options.out, step, *run.model);
   nlohmann::json line{{"kind", "adapt"}, {"step", step}};
   line.update(report);
-  write_file_atomic((fs::path(options.out) / "adapt.svg").string(), adapt_picture(report));
+  write_file_atomic((fs::path(options.out) / "adapt.html").string(), adapt_page(report, run));
   append_line(paths.metrics(), line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   write_file_atomic(paths.config(), read_file(run.paths.config()));  // last: a folder with a config.toml is a run
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/rooms.h"
 #include "train/run.h"
@@ -28,7 +29,15 @@ struct AdaptOptions {
 // the attention cache, so that a piece is read on across updates.
 nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options);
 
+// The report as a page of its own.
+std::string adapt_page(const nlohmann::json& report, const OpenedRun& run);
 // The report's loss over the stream as SVG, and what learning gained against the frozen twin.
 std::string adapt_picture(const nlohmann::json& report);
+
+struct StreamSpan {                                     // some windows of the stream taken together
+  double tokens = 0, read = 0, frozen = 0, active = 0;  // `read`: from the start to its end; losses in nats a token
+};
+// At most `most` spans of equally many windows.
+std::vector<StreamSpan> spans_of(const nlohmann::json& report, std::size_t most);
 
 }  // namespace some::study

@@ -4,62 +4,16 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/rooms.h"
+#include "study/label_test.h"
+#include "study/word_classes.h"
 #include "train/run.h"
 
 namespace some::study {
-
-// A statistic beside what the same choices give when the labels are shuffled over the positions.
-struct AgainstChance {
-  double value = 0;
-  double mean = 0, deviation = 0;  // of the shuffles
-  double z = 0;                    // (value - mean) / deviation; 0 where the shuffles do not vary
-  double p = 1;                    // (1 + shuffles at least as large) / (1 + shuffles)
-};
-AgainstChance against_chance(double value, const std::vector<double>& shuffled);
-
-// Choices of experts at positions that carry one label each (a token, a word class).
-struct LabelledChoices {
-  int experts = 0, top_k = 0, labels = 0;
-  std::vector<std::int32_t> chosen;  // [positions * top_k]
-  std::vector<std::int32_t> label;   // [positions], 0 .. labels-1
-  std::vector<std::int32_t>
-      type;  // [positions], for shuffle_types alone: the token; positions of one type must have one label
-};
-
-// An expert or a set, and how much more often than its base rate it meets one label.
-struct Affinity {
-  int unit = -1;           // expert, or number in LabelTest::sets; -1: none was seen often enough
-  std::int64_t count = 0;  // positions it fires at
-  double share = 0;        // of these with the label
-  double base = 0;         // of all positions with the label
-  double recall = 0;       // of the positions with the label, how many it fires at
-  double z = 0;            // distance from the base rate in deviations of a draw by chance
-  double p = 1;  // of the largest z among all units in a shuffle being this large: picking the best unit is allowed for
-  double lift() const { return base > 0 ? share / base : 0; }
-};
-
-struct LabelTest {
-  double expert_entropy = 0;           // bits of the choice itself
-  AgainstChance information;           // mutual information of expert and label, bits a choice
-  AgainstChance purity;                // share of the choices that fall on their expert's most frequent label
-  std::vector<std::vector<int>> sets;  // the sets seen at least least_count times, most frequent first
-  std::vector<Affinity> expert_affinity, set_affinity;  // by label: the unit most given to it; only when asked for
-};
-
-struct LabelTestOptions {
-  int shuffles = 100;
-  std::uint64_t seed = 0;
-  std::int64_t least_count = 50;  // a unit that fires more rarely is not judged
-  bool affinities = false;        // per label: the most given expert and set
-  // Chance deals the labels out anew among tokens of like frequency instead of among positions. An expert for a single
-  // noun is more than chance by position; only an expert that brings nouns together is more than chance by type.
-  bool shuffle_types = false;
-};
-LabelTest test_labels(Threads& threads, const LabelledChoices& choices, const LabelTestOptions& options);
 
 struct GuildOptions {
   int layer = -1;    // -1: all
@@ -70,6 +24,68 @@ struct GuildOptions {
   std::int64_t least_count = 50;
   int shown = 8;  // experts and sets in the report
 };
-nlohmann::json study_guilds(OpenedRun& run, const GuildOptions& options);
+
+struct TokenShare {
+  std::int32_t id = 0;
+  std::string text;
+  std::int64_t count = 0;
+  double share = 0, base = 0;  // of a unit's firings, of all positions
+  double lift() const { return base > 0 ? share / base : 0; }
+};
+
+// An expert, or a set of experts chosen together, and what it fires for.
+struct GuildUnit {
+  std::vector<int> experts;
+  std::int64_t count = 0;
+  double share_of_positions = 0;
+  std::int64_t distinct_tokens = 0;
+  std::vector<double> class_shares;  // by WordClass
+  WordClass top_class = WordClass::other;
+  double top_class_share = 0, top_class_base = 0;
+  std::vector<TokenShare> tokens;  // the commonest, which is never missing
+};
+
+// A unit most given to a word class. In a type test every token counts as the class it has most often, and chance deals
+// the classes out among tokens.
+struct GivenUnit {
+  std::vector<int> experts;
+  Affinity affinity;
+};
+struct ClassGuilds {
+  WordClass word_class = WordClass::other;
+  double base = 0;  // share of all positions
+  std::optional<GivenUnit> expert, expert_by_type, set, set_by_type;
+};
+
+struct GuildLayer {
+  int layer = 0;
+  bool middle = false;
+  LabelTest token, next_token, word_class, word_class_by_type;
+  std::vector<ClassGuilds> classes;
+  std::vector<GuildUnit> experts, sets;  // the busiest, the most frequent
+  std::int64_t distinct_sets = 0;
+  bool noun_expert = false, noun_set = false;  // there is one that brings nouns together
+  std::string summary;
+};
+
+struct GuildReport {
+  std::string run;
+  std::int64_t step = 0;
+  std::string data;
+  std::int64_t stories = 0, positions = 0;
+  int experts = 0, top_k = 0, shuffles = 0;
+  std::uint64_t seed = 0;
+  std::int64_t least_count = 0;
+  std::vector<double> class_shares;  // of all positions, by WordClass
+  std::vector<GuildLayer> layers;
+};
+
+GuildReport study_guilds(OpenedRun& run, const GuildOptions& options);
+nlohmann::json to_json(const GuildReport& report);
+// The report as a page of its own.
+std::string guilds_page(const GuildReport& report, const OpenedRun& run);
+
+// "{3 17}"
+std::string set_text(const std::vector<int>& experts);
 
 }  // namespace some::study

@@ -1,4 +1,6 @@
 // The statistics of guilds: mutual information, purity and affinity of labelled choices against shuffled labels.
+#include "study/label_test.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +12,6 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
-#include "study/guilds.h"
 
 namespace some::study {
 namespace {

@@ -1,5 +1,8 @@
 #include "study/projection.h"
 
+// One thread: how a product is cut, and so how it is rounded, must not depend on how many there are.
+#define EIGEN_DONT_PARALLELIZE
+#include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
 
@@ -8,164 +11,36 @@
 #include "base/threads.h"
 
 namespace some::study {
-namespace {
 
-double dot(const double* a, const double* b, std::int64_t n) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-// Symmetric [n, n] times one vector.
-void multiply(Threads& threads, const std::vector<double>& matrix, std::int64_t n, const std::vector<double>& in,
-              std::vector<double>& out) {
-  parallel_chunks(threads, n, 64, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      out[static_cast<std::size_t>(i)] = dot(matrix.data() + i * n, in.data(), n);
-  });
-}
-
-// What is left of a vector that the ones before it explain is set to zero: points may span fewer dimensions than the
-// block.
-void orthonormalize(std::vector<std::vector<double>>& block, std::int64_t n) {
-  for (std::size_t i = 0; i < block.size(); ++i) {
-    for (int pass = 0; pass < 2; ++pass) {  // once more after scaling, so that rounding leaves nothing behind
-      const double before = std::sqrt(dot(block[i].data(), block[i].data(), n));
-      for (std::size_t j = 0; j < i; ++j) {
-        const double part = dot(block[i].data(), block[j].data(), n);
-        for (std::int64_t c = 0; c < n; ++c)
-          block[i][static_cast<std::size_t>(c)] -= part * block[j][static_cast<std::size_t>(c)];
-      }
-      const double length = std::sqrt(dot(block[i].data(), block[i].data(), n));
-      const bool gone = !(length > 1e-12 * before);
-      for (double& value : block[i]) value = gone ? 0.0 : value / length;
-    }
-  }
-}
-
-// The largest eigenvectors of the small symmetric matrix of a block by Jacobi rotations; columns sorted by falling
-// eigenvalue.
-void rotate_to_eigenvectors(Threads& threads, std::vector<std::vector<double>>& block,
-                            const std::vector<double>& matrix, std::int64_t n, std::vector<double>& eigenvalues) {
-  const std::size_t size = block.size();
-  std::vector<double> image(static_cast<std::size_t>(n)), small(size * size), vectors(size * size, 0.0);
-  for (std::size_t j = 0; j < size; ++j) {
-    multiply(threads, matrix, n, block[j], image);
-    for (std::size_t i = 0; i < size; ++i) small[i * size + j] = dot(block[i].data(), image.data(), n);
-    vectors[j * size + j] = 1;
-  }
-  for (int sweep = 0; sweep < 50; ++sweep) {
-    for (std::size_t p = 0; p < size; ++p) {
-      for (std::size_t q = p + 1; q < size; ++q) {
-        const double off = 0.5 * (small[p * size + q] + small[q * size + p]);
-        if (std::abs(off) < 1e-300) continue;
-        const double theta = (small[q * size + q] - small[p * size + p]) / (2 * off);
-        const double t = (theta >= 0 ? 1.0 : -1.0) / (std::abs(theta) + std::sqrt(theta * theta + 1));
-        const double c = 1 / std::sqrt(t * t + 1), s = t * c;
-        for (std::size_t i = 0; i < size; ++i) {
-          const double a = small[i * size + p], b = small[i * size + q];
-          small[i * size + p] = c * a - s * b;
-          small[i * size + q] = s * a + c * b;
-        }
-        for (std::size_t i = 0; i < size; ++i) {
-          const double a = small[p * size + i], b = small[q * size + i];
-          small[p * size + i] = c * a - s * b;
-          small[q * size + i] = s * a + c * b;
-        }
-        for (std::size_t i = 0; i < size; ++i) {
-          const double a = vectors[i * size + p], b = vectors[i * size + q];
-          vectors[i * size + p] = c * a - s * b;
-          vectors[i * size + q] = s * a + c * b;
-        }
-      }
-    }
-  }
-  std::vector<std::size_t> order(size);
-  for (std::size_t i = 0; i < size; ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return small[a * size + a] > small[b * size + b]; });
-  std::vector<std::vector<double>> rotated(size, std::vector<double>(static_cast<std::size_t>(n), 0.0));
-  eigenvalues.resize(size);
-  for (std::size_t j = 0; j < size; ++j) {
-    eigenvalues[j] = small[order[j] * size + order[j]];
-    for (std::size_t i = 0; i < size; ++i) {
-      const double factor = vectors[i * size + order[j]];
-      for (std::int64_t c = 0; c < n; ++c)
-        rotated[j][static_cast<std::size_t>(c)] += factor * block[i][static_cast<std::size_t>(c)];
-    }
-  }
-  block = std::move(rotated);
-}
-
-}  // namespace
-
-Plane principal_plane(Threads& threads, const Points& points) {
+Plane principal_plane(const Points& points) {
   const std::int64_t n = points.count, d = points.dimensions;
   Plane plane;
   plane.mean.assign(static_cast<std::size_t>(d), 0.0);
   for (auto& axis : plane.axes) axis.assign(static_cast<std::size_t>(d), 0.0);
   if (n == 0) return plane;
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < d; ++j)
-      plane.mean[static_cast<std::size_t>(j)] += points.row(i)[j] / static_cast<double>(n);
-  }
-  // Columns of the centred points, so that an element of the covariance is one dot product in a fixed order.
-  std::vector<double> columns(static_cast<std::size_t>(n * d));
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < d; ++j)
-      columns[static_cast<std::size_t>(j * n + i)] = points.row(i)[j] - plane.mean[static_cast<std::size_t>(j)];
-  }
-  std::vector<double> covariance(static_cast<std::size_t>(d * d));
-  parallel_for(threads, d, [&](std::int64_t i) {
-    for (std::int64_t j = i; j < d; ++j) {
-      covariance[static_cast<std::size_t>(i * d + j)] = covariance[static_cast<std::size_t>(j * d + i)] =
-          dot(columns.data() + i * n, columns.data() + j * n, n);
-    }
-  });
-  double total = 0;
-  for (std::int64_t i = 0; i < d; ++i) total += covariance[static_cast<std::size_t>(i * d + i)];
+  using Rows = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  Rows centred = Eigen::Map<const Rows>(points.values.data(), n, d);
+  const Eigen::RowVectorXd mean = centred.colwise().mean();
+  Eigen::RowVectorXd::Map(plane.mean.data(), d) = mean;
+  centred.rowwise() -= mean;
+  // Products of columns, or of rows where there are fewer of them: both have the same largest eigenvalues.
+  const bool by_rows = n < d;
+  const Eigen::MatrixXd products =
+      by_rows ? Eigen::MatrixXd(centred * centred.transpose()) : Eigen::MatrixXd(centred.transpose() * centred);
+  const double total = products.trace();
   if (!(total > 0)) return plane;
-
-  // Subspace iteration with a few spare directions: random keys have many nearly equal variances, and the spare ones
-  // keep it converging.
-  const std::size_t size = static_cast<std::size_t>(std::min<std::int64_t>(d, 12));
-  const RandomStream stream = random_stream(0, "principal plane");
-  std::vector<std::vector<double>> block(size, std::vector<double>(static_cast<std::size_t>(d)));
-  for (std::size_t i = 0; i < size; ++i) {
-    for (std::int64_t j = 0; j < d; ++j)
-      block[i][static_cast<std::size_t>(j)] =
-          stream.normal(i * static_cast<std::uint64_t>(d) + static_cast<std::uint64_t>(j));
-  }
-  orthonormalize(block, d);
-  std::vector<double> eigenvalues, before;
-  std::vector<double> image(static_cast<std::size_t>(d));
-  for (int round = 0; round < 100; ++round) {
-    for (int i = 0; i < 8; ++i) {
-      for (auto& vector : block) {
-        multiply(threads, covariance, d, vector, image);
-        vector = image;
-      }
-      orthonormalize(block, d);
-    }
-    rotate_to_eigenvectors(threads, block, covariance, d, eigenvalues);
-    const std::size_t watched = std::min<std::size_t>(2, size);
-    double change = 0;
-    for (std::size_t i = 0; i < watched && !before.empty(); ++i)
-      change = std::max(change, std::abs(eigenvalues[i] - before[i]) / total);
-    if (!before.empty() && change < 1e-14) break;
-    before = eigenvalues;
-  }
-  for (std::size_t i = 0; i < std::min<std::size_t>(2, size); ++i) {
-    std::vector<double>& axis = block[i];
-    std::size_t largest = 0;
-    for (std::size_t j = 1; j < axis.size(); ++j) {
-      if (std::abs(axis[j]) > std::abs(axis[largest])) largest = j;
-    }
-    if (axis[largest] < 0) {
-      for (double& value : axis) value = -value;
-    }
-    plane.axes[i] = axis;
-    plane.share[i] = std::max(eigenvalues[i], 0.0) / total;
+  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(products);  // eigenvalues rise
+  for (std::size_t i = 0; i < 2 && static_cast<std::int64_t>(i) < products.rows(); ++i) {
+    const Eigen::Index place = products.rows() - 1 - static_cast<Eigen::Index>(i);
+    const double value = solver.eigenvalues()(place);
+    if (!(value > 1e-14 * total)) break;  // the points lie on a line
+    Eigen::VectorXd axis = solver.eigenvectors().col(place);
+    if (by_rows) axis = (centred.transpose() * axis).normalized();
+    Eigen::Index largest = 0;
+    axis.cwiseAbs().maxCoeff(&largest);
+    if (axis(largest) < 0) axis = -axis;
+    Eigen::VectorXd::Map(plane.axes[i].data(), d) = axis;
+    plane.share[i] = value / total;
   }
   return plane;
 }

@@ -27,7 +27,7 @@ struct Point2 {
 };
 
 // The two directions in which the points differ most.
-Plane principal_plane(Threads& threads, const Points& points);
+Plane principal_plane(const Points& points);
 std::vector<Point2> project(const Points& points, const Plane& plane);
 
 struct TsneSettings {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "text/utf8.h"
+#include "page/escape.h"
 
 namespace some::study {
 namespace {
@@ -20,33 +20,10 @@ const char* anchor_name(Anchor anchor) {
 }
 
 std::string tip_element(const std::string& tip) {
-  return tip.empty() ? "/>\n" : fmt::format("><title>{}</title></", xml_escape(tip));
+  return tip.empty() ? "/>\n" : fmt::format("><title>{}</title></", page::escape(tip));
 }
 
 }  // namespace
-
-std::string xml_escape(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    const CodePoint point = decode_utf8(text.data() + i, text.data() + text.size());
-    switch (point.value) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      case '\'': out += "&#39;"; break;
-      case bad_byte: append_utf8(out, 0xFFFD); break;
-      default:
-        // Control characters cannot stand in XML at all.
-        if (point.value < 32 && point.value != '\n' && point.value != '\t')
-          out += ' ';
-        else
-          out += text.substr(i, point.length);
-    }
-    i += point.length;
-  }
-  return out;
-}
 
 std::string short_number(double value) {
   if (value == 0) return "0";
@@ -68,7 +45,7 @@ void Svg::text(double x, double y, const std::string& words, const TextStyle& st
   if (style.anchor != Anchor::start) body_ += fmt::format(" text-anchor=\"{}\"", anchor_name(style.anchor));
   if (style.bold) body_ += " font-weight=\"600\"";
   if (style.turn != 0) body_ += fmt::format(" transform=\"rotate({:g} {:.1f} {:.1f})\"", style.turn, x, y);
-  body_ += fmt::format(">{}</text>\n", xml_escape(words));
+  body_ += fmt::format(">{}</text>\n", page::escape(words));
 }
 
 void Svg::line(double x1, double y1, double x2, double y2, const std::string& colour, double width,
@@ -114,7 +91,7 @@ std::string Svg::finish() const {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:g} {1:g}\" width=\"{0:g}\" height=\"{1:g}\" "
       "font-family=\"system-ui, 'DejaVu Sans', Arial, sans-serif\" role=\"img\">\n"
       "<title>{2}</title>\n<rect x=\"0\" y=\"0\" width=\"{0:g}\" height=\"{1:g}\" fill=\"#ffffff\"/>\n{3}</svg>\n",
-      width_, height_, xml_escape(title_), body_);
+      width_, height_, page::escape(title_), body_);
 }
 
 double Axis::at(double value) const {

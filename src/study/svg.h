@@ -9,8 +9,6 @@
 
 namespace some::study {
 
-// Text of any origin, safe inside XML and HTML, between tags and between quotes; bytes that are not UTF-8 are replaced.
-std::string xml_escape(std::string_view text);
 // A number for people: 3 significant digits, no trailing zeros, 1e-05 where it is very small or large.
 std::string short_number(double value);
 

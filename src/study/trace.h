@@ -28,8 +28,8 @@ Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::v
 
 nlohmann::json to_json(const Trace& trace, const OpenedRun& run);
 
-// A page of its own, without anything from outside: click a token or an expert and see where else it fires.
-std::string trace_page(const nlohmann::json& trace);
+// A page of its own, without anything from outside: pick a token or an expert and see where else it fires.
+std::string trace_page(const Trace& trace, const OpenedRun& run);
 
 // "0,2" as layer numbers; empty: every layer.
 std::vector<int> parse_layers(const std::string& list, const ModelConfig& config);

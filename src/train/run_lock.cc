@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <thread>
+#include <vector>
 
 #include "base/folders.h"
 
@@ -17,14 +20,28 @@ RunTaken::RunTaken(const std::string& folder)
     : Error(Fault::input,
             fmt::format("another process is training {}: wait for it, or choose another folder", folder)) {}
 
+bool run_is_taken(const std::string& folder) {
+  const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool taken = ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(file);
+  return taken;
+}
+
 RunLock::RunLock(const std::string& folder) {
   for (fs::path path = folder; !path.empty() && !there_is(path.string()); path = path.parent_path())
     made_.push_back(path.string());
   make_folder(folder);
   file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file_ < 0) failed("cannot open {}: {}", folder, std::strerror(errno));
-  if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
-    const bool taken = errno == EWOULDBLOCK;
+  bool held = false, taken = true;
+  // Who only looks whether the folder is taken (run_is_taken) holds it for a moment: that passes.
+  for (int attempt = 0; attempt < 20 && taken && !held; ++attempt) {
+    if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    held = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+    taken = !held && errno == EWOULDBLOCK;
+  }
+  if (!held) {
     ::close(file_);
     // Some network file systems know no locks; there the user has to see to it.
     file_ = -1;

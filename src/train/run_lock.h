@@ -15,6 +15,9 @@ class RunTaken : public Error {
   explicit RunTaken(const std::string& folder);
 };
 
+// Whether a process is training the folder now. Where the file system knows no locks it cannot be told: false.
+bool run_is_taken(const std::string& folder);
+
 // Makes the folder and holds it while a run is trained, so that no other process resumes or restarts what this one is
 // at. The system lets go of it when the process ends, however it ends. Folders made here in which nothing was written
 // are taken away again.

@@ -56,7 +56,12 @@ TrainState train_state_from(const nlohmann::json& json, const std::string& origi
   s.metrics_bytes = count("metrics_bytes");
   s.data_hash = hash_from(j);
   // Older checkpoints do not tell these two.
-  if (json.contains("recipe")) s.recipe = json.at("recipe");
+  if (const auto recipe = json.find("recipe"); recipe != json.end()) {
+    for (const auto& [key, value] : recipe->items()) {
+      if (!value.is_string()) j.wrong("recipe", "an object of texts");
+      s.recipe[key] = value.get<std::string>();
+    }
+  }
   s.computed_by = j.get<std::string>("computed_by", "");
   s.finished = j.need<bool>("finished");
   return s;

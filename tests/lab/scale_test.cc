@@ -19,7 +19,8 @@ Recipe recipe_named(const std::string& name) { return load_recipe(recipes_folder
 TEST(Scale, EveryRecipeStaysPossibleAndGetsNoLarger) {
   int count = 0;
   for (const auto& entry : fs::directory_iterator(recipes_folder)) {
-    if (entry.path().extension() != ".toml" || entry.path().stem() == "index") continue;
+    if (entry.path().extension() != ".toml" || entry.path().stem() == "index" || entry.path().stem() == "report")
+      continue;
     const Recipe full = load_recipe(entry.path().string(), {});
     for (const double factor : {0.5, 0.05, 0.001}) {
       SCOPED_TRACE(fmt::format("{} at {}", full.name, factor));

@@ -42,7 +42,7 @@ TEST(PrincipalPlane, FindsTheTwoDirectionsOfLargestVariance) {
       for (int j = 0; j < 6; ++j) points.values[static_cast<std::size_t>(6 * i + j)] += 5 + along * axes[a][j];
     }
   }
-  const Plane plane = principal_plane(few, points);
+  const Plane plane = principal_plane(points);
   for (int a = 0; a < 2; ++a) {
     double along = 0, length = 0;
     for (std::size_t j = 0; j < 6; ++j) {
@@ -66,9 +66,9 @@ TEST(PrincipalPlane, FindsTheTwoDirectionsOfLargestVariance) {
 }
 
 TEST(PrincipalPlane, TakesPointsThatDoNotDiffer) {
-  const Plane same = principal_plane(few, {4, 3, std::vector<double>(12, 2.5)});
+  const Plane same = principal_plane({4, 3, std::vector<double>(12, 2.5)});
   EXPECT_EQ(same.share[0], 0);
-  const Plane one = principal_plane(few, {3, 1, {0, 1, 5}});
+  const Plane one = principal_plane({3, 1, {0, 1, 5}});
   EXPECT_NEAR(one.share[0], 1, 1e-12);
   EXPECT_EQ(one.share[1], 0);
   for (const Point2& p : project({3, 1, {0, 1, 5}}, one)) EXPECT_TRUE(std::isfinite(p.x) && std::isfinite(p.y));

@@ -70,20 +70,14 @@ TEST(Trace, ThePageStandsAlone) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
   const Trace trace = trace_text(run, "a </script><script>alert('x')</script> & \"b\"", {0, 1});
-  const std::string page = trace_page(to_json(trace, run));
-  EXPECT_EQ(page.find("http:"), std::string::npos);
-  EXPECT_EQ(page.find("https:"), std::string::npos);
-  EXPECT_EQ(page.find("src="), std::string::npos);
-  EXPECT_EQ(page.find("@import"), std::string::npos);
-  // The text cannot break out of its element: two scripts are opened and closed, and the data read back as they were.
-  std::size_t closed = 0;
-  for (std::size_t at = page.find("</script>"); at != std::string::npos; at = page.find("</script>", at + 1)) ++closed;
-  EXPECT_EQ(closed, 2u);
-  const std::string mark = "id=\"data\">";
+  const std::string page = trace_page(trace, run);
+  // The text cannot break out of its element: scripts are opened and closed by the page alone, and the data read back as
+  // they were. (tests/study/pages_test.cc opens it.)
+  const std::string mark = "id=\"page-data\">";
   const std::size_t begin = page.find(mark) + mark.size();
   const nlohmann::json data = nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
-  EXPECT_EQ(data["text"], trace.text);
-  EXPECT_EQ(data["tokens"].size(), trace.words.size());
+  EXPECT_EQ(data["views"]["trace"]["text"], trace.text);
+  EXPECT_EQ(data["views"]["trace"]["tokens"].size(), trace.words.size());
 }
 
 TEST(Trace, RefusesARunWithoutExperts) {

@@ -1,19 +1,22 @@
-// A report as a list of blocks, written as one self-contained HTML file or as Markdown: both say the same.
+// A page as a list of blocks, written as one self-contained HTML file or as Markdown: both say the same. Report,
+// inspect, trace, adapt and guilds are documents; the frame, the style and the charts are the same for all.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/rooms.h"
+#include "page/assets.h"
 
-namespace some::lab {
+namespace some::page {
 
 // A piece of running text. Text of any origin may stand in it: each writer escapes for its format.
 struct Span {
-  enum class Style { plain, strong, code, link };
+  enum class Style { plain, strong, code, link, pale };
   std::string text;
   Style style = Style::plain;
   std::string target;  // of a link: an id in this document
@@ -22,12 +25,14 @@ struct Span {
 class Text {
  public:
   Text() = default;
-  Text(std::string plain) { spans.push_back({std::move(plain), Span::Style::plain, ""}); }
+  Text(std::string plain) { add(std::move(plain)); }
   Text(const char* plain) : Text(std::string(plain)) {}
   Text& add(std::string plain) { return put({std::move(plain), Span::Style::plain, ""}); }
   Text& strong(std::string text) { return put({std::move(text), Span::Style::strong, ""}); }
   Text& code(std::string text) { return put({std::move(text), Span::Style::code, ""}); }
+  Text& pale(std::string text) { return put({std::move(text), Span::Style::pale, ""}); }  // not to be compared
   Text& link(std::string text, std::string id) { return put({std::move(text), Span::Style::link, std::move(id)}); }
+  Text& append(const Text& other);
   std::string plain() const;
   std::vector<Span> spans;
 
@@ -37,6 +42,8 @@ class Text {
     return *this;
   }
 };
+// Words between backticks are code, words between double asterisks are strong.
+Text marked_text(std::string_view marked);
 
 struct Table {
   struct Column {
@@ -48,15 +55,23 @@ struct Table {
   std::string caption;
   std::vector<Column> columns;
   std::vector<std::vector<Text>> rows;
+  std::set<std::size_t> marked = {};  // rows that stand out
 };
 
-// A drawing. The page's script makes it from `spec` (web/src/charts.js tells what it may hold); Markdown shows each of
-// its series as a line of small bars.
+// A drawing. The page's script makes it from `spec` (web/README.md tells what it may hold); Markdown shows each of its
+// series as a line of small bars.
 struct Chart {
   std::string id;
   std::string title;
   std::string note;  // under the drawing: what to see in it
   nlohmann::json spec;
+};
+
+// A part of the page that the script makes from data and that answers to the reader (web/src/view/NAME.js).
+struct View {
+  std::string id;
+  std::string name;
+  nlohmann::json data;
 };
 
 struct Block {
@@ -67,6 +82,7 @@ struct Block {
     list,
     table,
     chart,
+    view,
     quote,
     fold,
     end_fold,
@@ -79,17 +95,26 @@ struct Block {
   std::vector<Text> text;  // one, or the items of a list
   Table table;
   Chart chart;
+  View view;
+};
+
+// What stands at the top of every page. The program's version is added to the facts.
+struct Header {
+  std::string kind;                                             // "Trace"
+  std::string title;                                            // "quickstart at step 600"
+  std::vector<std::pair<std::string, std::string>> facts = {};  // name and value: run, model, text
 };
 
 class Document {
  public:
-  explicit Document(std::string title) : title_(std::move(title)) {}
+  explicit Document(Header header) : header_(std::move(header)) {}
   void heading(int level, std::string id, Text text);
   void paragraph(Text text);
   void note(Text text);  // set apart: what a number must not be taken for
   void list(std::vector<Text> items);
   void table(Table table);
   void chart(Chart chart);
+  void view(View view);
   void quote(std::string text);   // text written by a model, as it stands
   void begin_fold(Text summary);  // shown on demand
   void end_fold();
@@ -97,20 +122,19 @@ class Document {
   void end_side_by_side();
   void append(const Document& other);  // its blocks
 
-  const std::string& title() const { return title_; }
+  const Header& header() const { return header_; }
   const std::vector<Block>& blocks() const { return blocks_; }
 
  private:
-  std::string title_;
+  Header header_;
   std::vector<Block> blocks_;
 };
 
 std::string write_markdown(const Document& document);
-// `style` and `script` are put into the page; without a script the page says that charts need one.
-std::string write_html(const Document& document, std::string_view style, std::string_view script);
+// Without a script the page says that charts need one.
+std::string write_html(const Document& document, const Assets& assets = embedded_assets());
 
-std::string escape_markdown(std::string_view text);
 // A line of eight block heights: how a series goes, in text. Numbers that are not finite are left blank.
 std::string small_bars(const std::vector<double>& values, std::size_t width = 24);
 
-}  // namespace some::lab
+}  // namespace some::page

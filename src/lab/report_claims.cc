@@ -1,0 +1,226 @@
+// What the documents claim, with the runs that can tell: a small evaluator of the claims in recipes/report.toml.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lab/charts.h"
+#include "lab/report_parts.h"
+
+namespace some::lab {
+namespace {
+
+using Groups = std::vector<const RunGroup*>;
+
+double loss_of(const RunGroup* group) { return spread_of(*group, final_loss).mean; }
+bool lower(const RunGroup* a, const RunGroup* b) { return loss_of(a) < loss_of(b); }
+std::string nats(double value) { return fixed(std::abs(value), 4); }
+
+// Those of the named recipes that were run at this scale and evaluated, in the order of the names.
+Groups present(const std::vector<std::string>& names, const std::vector<RunGroup>& all, double scale) {
+  Groups out;
+  for (const std::string& name : names) {
+    for (const RunGroup& group : all) {
+      if (group.recipe == name && group.scale == scale && group.first().last() != nullptr) out.push_back(&group);
+    }
+  }
+  return out;
+}
+
+// The pooled deviation between seeds, where any experiment has several; nothing otherwise.
+std::optional<double> chance_of(const Groups& groups) {
+  double squares = 0;
+  int freedom = 0;
+  for (const RunGroup* group : groups) {
+    const Spread spread = spread_of(*group, final_loss);
+    if (spread.count < 2) continue;
+    squares += spread.deviation * spread.deviation * (spread.count - 1);
+    freedom += spread.count - 1;
+  }
+  if (freedom == 0) return std::nullopt;
+  return std::sqrt(squares / freedom);
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string out;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    out += (i == 0 ? "" : i + 1 < parts.size() ? ", " : " and ") + parts[i];
+  return out;
+}
+
+// One claim at one scale, with the runs that are there.
+struct Question {
+  const Claim& claim;
+  const ReportTexts& texts;
+  Groups runs, controls, along;
+  std::optional<double> deviation;  // between seeds
+
+  Groups both() const {
+    Groups out = runs;
+    for (const RunGroup* control : controls) {
+      if (std::find(out.begin(), out.end(), control) == out.end()) out.push_back(control);
+    }
+    return out;
+  }
+
+  // The run the claim is about: its subject, or the best of its runs. Null where the subject was not run.
+  const RunGroup* subject() const {
+    if (claim.subject.empty()) return *std::min_element(runs.begin(), runs.end(), lower);
+    const auto found =
+        std::find_if(runs.begin(), runs.end(), [&](const RunGroup* one) { return one->recipe == claim.subject; });
+    return found == runs.end() ? nullptr : *found;
+  }
+
+  std::string weighed(double difference) const {
+    if (!deviation) return "";
+    return std::abs(difference) <= 2 * *deviation ? " (within chance)" : " (more than chance)";
+  }
+
+  // The differences that the claim wants to be below zero. Empty: it cannot be asked.
+  std::vector<double> wanted() const {
+    std::vector<double> out;
+    switch (claim.expects) {
+      case Claim::Expects::nothing: break;
+      case Claim::Expects::lowest:
+        for (const RunGroup* run : runs) {
+          if (subject() != nullptr && run != subject()) out.push_back(loss_of(subject()) - loss_of(run));
+        }
+        break;
+      case Claim::Expects::beats:
+        for (const RunGroup* control : controls) {
+          if (subject() != nullptr) out.push_back(loss_of(subject()) - loss_of(control));
+        }
+        break;
+      case Claim::Expects::falls:
+        for (std::size_t i = 1; i < along.size(); ++i) out.push_back(loss_of(along[i]) - loss_of(along[i - 1]));
+        break;
+    }
+    return out;
+  }
+
+  // As claimed where every difference is below zero by more than chance, not so where one is above it by more.
+  Text verdict() const {
+    const std::vector<double> differences = wanted();
+    if (differences.empty()) return {};
+    const double highest = *std::max_element(differences.begin(), differences.end());
+    if (!deviation) return texts.say(highest < 0 ? "holds-once" : "fails-once");
+    if (std::abs(highest) <= 2 * *deviation) return texts.say("open");
+    return texts.say(highest < 0 ? "holds" : "fails");
+  }
+
+  Text against_controls() const {
+    const RunGroup* one = subject() != nullptr ? subject() : *std::min_element(runs.begin(), runs.end(), lower);
+    std::vector<std::string> parts;
+    for (const RunGroup* control : controls) {
+      if (control == one) continue;
+      const double difference = loss_of(one) - loss_of(control);
+      parts.push_back(fmt::format("{} nats {} than {}{}", nats(difference), difference > 0 ? "worse" : "better",
+                                  control->name, weighed(difference)));
+    }
+    if (parts.empty()) return {};
+    const char* what = claim.subject.empty() || subject() == nullptr ? "best" : "subject";
+    return texts.say("against-controls", {{"run", one->name}, {"what", what}, {"list", joined(parts)}});
+  }
+
+  Text lowest() const {
+    Groups sorted = runs;
+    std::stable_sort(sorted.begin(), sorted.end(), lower);
+    return texts.say("lowest", {{"lowest", sorted[0]->name},
+                                {"next", sorted[1]->name},
+                                {"margin", nats(loss_of(sorted[1]) - loss_of(sorted[0]))},
+                                {"highest", sorted.back()->name},
+                                {"spread", nats(loss_of(sorted.back()) - loss_of(sorted[0]))}});
+  }
+
+  Text changes() const {
+    std::vector<std::string> names, parts;
+    for (std::size_t i = 0; i < along.size(); ++i) {
+      names.push_back(along[i]->name);
+      if (i == 0) continue;
+      const double difference = loss_of(along[i]) - loss_of(along[i - 1]);
+      parts.push_back(fmt::format("{:+.4f}{}", difference, weighed(difference)));
+    }
+    return texts.say("along", {{"names", joined(names)}, {"list", joined(parts)}});
+  }
+
+  Text answer() const {
+    std::vector<Text> sentences;
+    sentences.push_back(deviation
+                            ? texts.say("chance", {{"deviation", nats(*deviation)}, {"twice", nats(2 * *deviation)}})
+                            : texts.say("no-chance"));
+    if (!controls.empty() && claim.expects != Claim::Expects::falls) sentences.push_back(against_controls());
+    if (claim.expects == Claim::Expects::falls && along.size() > 1) sentences.push_back(changes());
+    if ((controls.empty() || claim.expects == Claim::Expects::lowest) && runs.size() > 1) sentences.push_back(lowest());
+    sentences.push_back(verdict());
+    Text out;
+    for (const Text& sentence : sentences) {
+      if (sentence.spans.empty()) continue;
+      if (!out.spans.empty()) out.add(" ");
+      out.append(sentence);
+    }
+    return out;
+  }
+};
+
+Table claim_table(const Question& question, const std::string& id) {
+  const RunGroup& reference = *question.runs.front();
+  Table table;
+  table.id = id + "-table";
+  table.columns = {{"run", "", false},
+                   {"what", "", false},
+                   {"part", "", false},
+                   {"seeds", "", true},
+                   {"loss over real tokens", "", true},
+                   {fmt::format("against {}", reference.name), "", true},
+                   {"bits per byte", "", true},
+                   {"trained, million", "", true}};
+  for (const RunGroup* group : question.both()) {
+    const bool claimed = std::find(question.runs.begin(), question.runs.end(), group) != question.runs.end();
+    const Spread here = spread_of(*group, final_loss);
+    table.rows.push_back({Text().link(group->name, group->id()), group->title(), claimed ? "claim" : "control",
+                          fmt::to_string(here.count), here.text(4),
+                          group == &reference ? "" : fmt::format("{:+.4f}", here.mean - loss_of(&reference)),
+                          spread_of(*group, final_bits).text(4),
+                          fixed(static_cast<double>(group->first().parameters.trainable) / 1e6, 2)});
+  }
+  return table;
+}
+
+void add_claim(Document& document, const ReportTexts& texts, const Claim& claim, const std::vector<RunGroup>& all,
+               double scale) {
+  Question question{claim,
+                    texts,
+                    present(claim.runs, all, scale),
+                    present(claim.controls, all, scale),
+                    present(claim.along, all, scale),
+                    {}};
+  if (question.runs.size() < claim.least || (question.controls.empty() && !claim.controls.empty())) return;
+  question.deviation = chance_of(question.both());
+  const std::string suffix = scale == 1 ? "" : fmt::format("-{}", scale);
+  const std::string id = "claim-" + claim.id + suffix;
+  document.heading(3, id, claim.claim + (scale == 1 ? "" : fmt::format(" (scale {})", scale)));
+  document.paragraph(marked_text(claim.question));
+  document.table(claim_table(question, id));
+  document.paragraph(question.answer());
+  document.chart(dots_chart(id + "-dots", "Final loss over real tokens", question.both()));
+}
+
+}  // namespace
+
+void add_claims(Document& document, const ReportTexts& texts, const std::vector<RunGroup>& groups) {
+  Document part{Header{}};
+  std::vector<double> scales;
+  for (const RunGroup& group : groups) {
+    if (std::find(scales.begin(), scales.end(), group.scale) == scales.end()) scales.push_back(group.scale);
+  }
+  std::sort(scales.rbegin(), scales.rend());
+  for (const Claim& claim : texts.claims) {
+    for (const double scale : scales) add_claim(part, texts, claim, groups, scale);
+  }
+  if (part.blocks().empty()) return;
+  document.heading(2, "claims", "Claims and controls");
+  document.paragraph(texts.say("claims"));
+  document.append(part);
+}
+
+}  // namespace some::lab

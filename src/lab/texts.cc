@@ -1,0 +1,179 @@
+#include "lab/texts.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "train/recipe_schema.h"
+#include "train/recipe_toml.h"
+
+namespace some::lab {
+namespace fs = std::filesystem;
+namespace {
+
+using Kind = TomlNode::Kind;
+
+class Reader {
+ public:
+  Reader(std::string origin, ReportTexts& texts) : origin_(std::move(origin)), texts_(texts) {}
+
+  void read(const TomlNode& root) {
+    for (const auto& [key, value] : root.entries) {
+      if (key == "guide" || key == "reason") {
+        for (const TomlNode& item : tables(key, value)) explanation(item, key == "guide");
+      } else if (key == "claim") {
+        for (const TomlNode& item : tables(key, value)) claim(item);
+      } else if (key == "sentences" && value.kind == Kind::table) {
+        for (const auto& [name, words] : value.entries) texts_.sentences[name] = text(name, words);
+      } else {
+        unknown(key, value, {"guide", "claim", "reason", "sentences"});
+      }
+    }
+  }
+
+ private:
+  std::string place(const TomlNode& node) const { return fmt::format("{}:{}", origin_, node.line); }
+
+  [[noreturn]] void unknown(const std::string& key, const TomlNode& node, const std::vector<std::string>& known) const {
+    bad_input("{}: unknown key {}; did you mean {}?", place(node), key, nearest_name(key, known));
+  }
+
+  const std::vector<TomlNode>& tables(const std::string& key, const TomlNode& node) const {
+    for (const TomlNode& item : node.items) {
+      if (item.kind != Kind::table) bad_input("{}: {}: wants tables headed [[{}]]", place(item), key, key);
+    }
+    if (node.kind != Kind::array) bad_input("{}: {}: wants tables headed [[{}]]", place(node), key, key);
+    return node.items;
+  }
+
+  std::string text(const std::string& key, const TomlNode& node) const {
+    if (node.kind != Kind::text || node.text.empty())
+      bad_input("{}: {}: wants a text in quotes, not {}", place(node), key, node.describe());
+    return node.text;
+  }
+
+  std::vector<std::string> names(const std::string& key, const TomlNode& node) const {
+    if (node.kind != Kind::array) bad_input("{}: {}: wants a list of names of recipes", place(node), key);
+    std::vector<std::string> out;
+    for (const TomlNode& item : node.items) out.push_back(text(key, item));
+    return out;
+  }
+
+  // One of the words that an enum stands for.
+  template <typename Enum>
+  Enum word(const std::string& key, const TomlNode& node,
+            const std::vector<std::pair<std::string, Enum>>& words) const {
+    const std::string given = text(key, node);
+    std::string known;
+    for (const auto& [name, value] : words) {
+      if (name == given) return value;
+      known += (known.empty() ? "" : ", ") + name;
+    }
+    bad_input("{}: {} = \"{}\": wants one of {}", place(node), key, given, known);
+  }
+
+  void explanation(const TomlNode& node, bool guide) {
+    using When = Explanation::When;
+    Explanation one;
+    for (const auto& [key, value] : node.entries) {
+      if (key == "title") {
+        one.title = text(key, value);
+      } else if (key == "text") {
+        one.text = text(key, value);
+      } else if (key == "when" && guide) {
+        one.when = word<When>(key, value,
+                              {{"always", When::always},
+                               {"padding", When::padding},
+                               {"seeds", When::seeds},
+                               {"one-seed", When::one_seed},
+                               {"scaled", When::scaled},
+                               {"pale", When::pale},
+                               {"builtin", When::builtin}});
+      } else {
+        unknown(key, value, {"title", "text", "when"});
+      }
+    }
+    if (one.title.empty() || one.text.empty()) bad_input("{}: wants a title and a text", place(node));
+    (guide ? texts_.guide : texts_.reasons).push_back(std::move(one));
+  }
+
+  void claim(const TomlNode& node) {
+    using Expects = Claim::Expects;
+    Claim one;
+    for (const auto& [key, value] : node.entries) {
+      if (key == "id") {
+        one.id = text(key, value);
+      } else if (key == "claim") {
+        one.claim = text(key, value);
+      } else if (key == "question") {
+        one.question = text(key, value);
+      } else if (key == "least") {
+        if (value.kind != Kind::integer || value.integer < 1)
+          bad_input("{}: least: wants a whole number of at least 1", place(value));
+        one.least = static_cast<std::size_t>(value.integer);
+      } else if (key == "runs") {
+        one.runs = names(key, value);
+      } else if (key == "controls") {
+        one.controls = names(key, value);
+      } else if (key == "along") {
+        one.along = names(key, value);
+      } else if (key == "subject") {
+        one.subject = text(key, value);
+      } else if (key == "expects") {
+        one.expects = word<Expects>(
+            key, value, {{"lowest", Expects::lowest}, {"beats", Expects::beats}, {"falls", Expects::falls}});
+      } else {
+        unknown(key, value, {"id", "claim", "question", "least", "runs", "controls", "along", "subject", "expects"});
+      }
+    }
+    if (one.id.empty() || one.claim.empty() || one.question.empty() || one.runs.empty())
+      bad_input("{}: a claim wants an id, a claim, a question and runs", place(node));
+    if (one.expects == Expects::lowest && one.subject.empty())
+      bad_input("{}: expects = \"lowest\" wants a subject: the run that is to have the lowest loss", place(node));
+    if (one.expects == Expects::beats && one.controls.empty())
+      bad_input("{}: expects = \"beats\" wants controls", place(node));
+    if (one.along.empty()) one.along = one.runs;
+    texts_.claims.push_back(std::move(one));
+  }
+
+  std::string origin_;
+  ReportTexts& texts_;
+};
+
+}  // namespace
+
+std::string ReportTexts::fill(const std::string& text, const Fillings& fillings) const {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t open = std::min(text.find('{', at), text.size());
+    out += text.substr(at, open - at);
+    if (open == text.size()) break;
+    const std::size_t close = text.find('}', open);
+    const std::string name = close == std::string::npos ? "" : text.substr(open + 1, close - open - 1);
+    const auto filling = fillings.find(name);
+    if (filling == fillings.end()) bad_input("{}: nothing is known of {{{}}} in \"{}\"", origin, name, text);
+    out += filling->second;
+    at = close + 1;
+  }
+  return out;
+}
+
+page::Text ReportTexts::say(const std::string& sentence, const Fillings& fillings) const {
+  const auto found = sentences.find(sentence);
+  if (found == sentences.end()) return {};
+  // Marks first: those in a run's name are no marks.
+  page::Text text = page::marked_text(found->second);
+  for (page::Span& span : text.spans) span.text = fill(span.text, fillings);
+  return text;
+}
+
+ReportTexts load_report_texts(const std::string& folder) {
+  ReportTexts texts;
+  texts.origin = (fs::path(folder) / "report.toml").string();
+  if (fs::exists(texts.origin)) Reader(texts.origin, texts).read(parse_toml(read_file(texts.origin), texts.origin));
+  return texts;
+}
+
+}  // namespace some::lab

@@ -1,0 +1,49 @@
+// The words of a report, read from recipes/report.toml, whose first lines describe it.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/rooms.h"
+#include "page/document.h"
+
+namespace some::lab {
+
+struct Claim {
+  enum class Expects { nothing, lowest, beats, falls };
+  std::string id, claim, question;
+  std::size_t least = 1;              // so many of its runs must be there for the question to be asked
+  std::vector<std::string> runs;      // the first is what the others are held against
+  std::vector<std::string> controls;  // at least one of them must be there, where there are any
+  Expects expects = Expects::nothing;
+  std::string subject;             // the run it is said of; empty: the best of them
+  std::vector<std::string> along;  // for `falls`
+};
+
+struct Explanation {
+  enum class When { always, padding, seeds, one_seed, scaled, pale, builtin };
+  When when = When::always;
+  std::string title, text;
+};
+
+using Fillings = std::map<std::string, std::string>;
+
+struct ReportTexts {
+  std::vector<Explanation> guide, reasons;
+  std::vector<Claim> claims;
+  std::map<std::string, std::string> sentences;
+  std::string origin;  // the file
+
+  // A sentence with its {names} filled in; a sentence that is not there is empty. bad_input for a {name} nothing is
+  // known of.
+  page::Text say(const std::string& sentence, const Fillings& fillings = {}) const;
+  std::string fill(const std::string& text, const Fillings& fillings) const;
+};
+
+// Unknown keys, wrong types and words are bad input with file and line. A folder without the file has no texts: its
+// reports are numbers alone.
+ReportTexts load_report_texts(const std::string& folder);
+
+}  // namespace some::lab

@@ -1,0 +1,137 @@
+// The page of an adaptation: loss over the stream of the learning keys beside their frozen twin, what was gained on the
+// new text and what was lost on the original one.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "study/adapt.h"
+#include "study/key_charts.h"
+#include "study/run_header.h"
+
+namespace some::study {
+namespace {
+
+using nlohmann::json;
+using page::Chart;
+using page::Document;
+using page::Table;
+using page::Text;
+
+constexpr std::size_t most_points = 160;  // more are no longer told apart
+
+std::string loss_text(const json& measured) {
+  return fmt::format("{:.4f} nats ({:.4f} bits a byte)", measured["loss"].get<double>(),
+                     measured["bits_per_byte"].get<double>());
+}
+
+void add_curves(Document& document, const std::vector<StreamSpan>& spans, bool learnt) {
+  json frozen = json::array(), active = json::array(), gain = json::array(), nothing = json::array();
+  for (const StreamSpan& span : spans) {
+    frozen.push_back(chart_point(span.read, span.frozen));
+    active.push_back(chart_point(span.read, span.active));
+    gain.push_back(chart_point(span.read, span.frozen - span.active));
+  }
+  nothing.push_back(chart_point(0, 0));
+  nothing.push_back(chart_point(spans.empty() ? 1 : spans.back().read, 0));
+  json series = json::array({{{"name", "frozen keys"}, {"role", "frozen"}, {"points", frozen}}});
+  if (learnt) series.push_back({{"name", "learning keys"}, {"role", "active"}, {"points", active}});
+  const std::string x = "tokens read";
+  document.begin_side_by_side();
+  document.chart({"loss",
+                  "Loss over the stream",
+                  "Every token is predicted before the keys learn from it.",
+                  {{"kind", "lines"}, {"x", {{"name", x}}}, {"y", {{"name", "nats a token"}}}, {"series", series}}});
+  if (learnt) {
+    document.chart({"gain",
+                    "Gain of learning",
+                    "Loss of the frozen keys less loss of the learning ones: above zero learning helps.",
+                    {{"kind", "lines"},
+                     {"x", {{"name", x}}},
+                     {"y", {{"name", "nats a token"}}},
+                     {"series",
+                      {{{"name", "gain"}, {"role", "active"}, {"points", gain}},
+                       {{"name", "no gain"}, {"role", "nothing"}, {"points", nothing}}}}}});
+  }
+  document.end_side_by_side();
+}
+
+Table losses_table(const json& report) {
+  Table table{"losses",
+              "Loss before and after the stream",
+              {{"text", "", false}, {"before", "", true}, {"after", "", true}, {"change", "", true}},
+              {}};
+  const auto row = [&](const char* name, const json& one) {
+    const bool after = one.contains("after");
+    table.rows.push_back(
+        {name, loss_text(one["before"]), after ? loss_text(one["after"]) : "–",
+         after ? fmt::format("{:+.4f}", one["after"]["loss"].get<double>() - one["before"]["loss"].get<double>())
+               : "–"});
+  };
+  row("original text (the run's validation)", report["original"]);
+  row("new text (its held-out part)", report["new"]);
+  return table;
+}
+
+Table layers_table(const json& report) {
+  Table table{"layers",
+              "The layers",
+              {{"layer", "", true},
+               {"mean", "keys moved", true},
+               {"most", "keys moved", true},
+               {"before", "Gini", true},
+               {"after", "Gini", true},
+               {"before", "experts in effect", true},
+               {"after", "experts in effect", true},
+               {"births", "", true},
+               {"deaths", "", true}},
+              {}};
+  const auto fixed = [](const json& value, int digits) { return fmt::format("{:.{}f}", value.get<double>(), digits); };
+  for (const json& layer : report["layers"]) {
+    const json &before = layer["usage_before"], &after = layer["usage_after"];
+    table.rows.push_back({fmt::to_string(layer["layer"].get<int>()), fixed(layer["key_moved"]["mean"], 4),
+                          fixed(layer["key_moved"]["max"], 4), fixed(before["gini"], 3), fixed(after["gini"], 3),
+                          fixed(before["effective_experts"], 1), fixed(after["effective_experts"], 1),
+                          fixed(layer["births"], 0), fixed(layer["deaths"], 0)});
+  }
+  return table;
+}
+
+// "gained 0.0123", "lost 0.0004".
+std::string gain_text(double gain) { return fmt::format("{} {:.4f}", gain >= 0 ? "gained" : "lost", std::abs(gain)); }
+
+}  // namespace
+
+std::string adapt_page(const json& report, const OpenedRun& run) {
+  const bool learnt = report.contains("active");
+  page::Header header = run_header("Adaptation", run);
+  header.title = fmt::format("{} at step {} reads {}", run_name(run), report["from_step"].get<std::int64_t>(),
+                             report["data"].get<std::string>());
+  header.facts.emplace_back("stream",
+                            fmt::format("{} tokens of {} stories", report["stream"]["tokens"].get<std::int64_t>(),
+                                        report["stream"]["stories"].get<std::int64_t>()));
+  header.facts.emplace_back("keys", learnt ? fmt::format("move by {}, {} updates", report["rules"].get<std::string>(),
+                                                         report["updates"].get<std::int64_t>())
+                                           : "frozen");
+  Document document(std::move(header));
+  if (learnt) {
+    document.paragraph(Text("Against the frozen twin the learning keys ")
+                           .strong(gain_text(report["gain_on_stream"].get<double>()))
+                           .add(" nats a token over the stream; on the held-out part of the new text they ")
+                           .strong(gain_text(report["gain_on_new"].get<double>()))
+                           .add(fmt::format(", and on the original text they {} {:.4f}.",
+                                            report["forgotten"].get<double>() > 0 ? "forgot" : "gained",
+                                            std::abs(report["forgotten"].get<double>()))));
+  } else {
+    document.paragraph("The keys stayed as they were: this is the frozen twin alone.");
+  }
+  document.paragraph(fmt::format(
+      "For comparison: guessing all {} tokens alike would cost {:.4f} nats. The frozen twin reads the stream at {}{}.",
+      run.tokenizer.vocab_size(), std::log(static_cast<double>(run.tokenizer.vocab_size())),
+      loss_text(report["frozen"]), learnt ? ", the learning keys at " + loss_text(report["active"]) : std::string()));
+  add_curves(document, spans_of(report, most_points), learnt);
+  document.table(losses_table(report));
+  if (learnt) document.table(layers_table(report));
+  return page::write_html(document);
+}
+
+}  // namespace some::study

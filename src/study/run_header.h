@@ -1,0 +1,17 @@
+// What stands at the top of a page about one run.
+#pragma once
+
+#include <string>
+
+#include "base/rooms.h"
+#include "page/document.h"
+#include "train/run.h"
+
+namespace some::study {
+
+std::string run_name(const OpenedRun& run);         // the last part of its folder
+std::string model_sizes(const ModelConfig& model);  // "10 layers of 512, 64 experts of 1024, 4 a token"
+// kind: "Trace". The facts: the run's name and folder, what it is, its sizes.
+page::Header run_header(const std::string& kind, const OpenedRun& run);
+
+}  // namespace some::study

@@ -1,0 +1,40 @@
+// A page opened in Chromium by web/test/page.test.mjs, which tells what every page is held to.
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "page/assets.h"
+#include "temporary_folder.h"
+
+namespace some {
+
+// Why no page can be opened here; empty when it can.
+inline std::string no_browser() {
+  if (page::embedded_assets().script.empty()) return "built without node: no charts to open in a browser";
+  const char* own = std::getenv("SOME_CHROMIUM");
+  const std::string chromium = own != nullptr ? own : "/usr/bin/chromium";
+  if (!std::filesystem::exists(chromium)) return "needs " + chromium + ": not here";
+  if (!std::filesystem::exists(SOME_BINARY_DIR "/web/node_modules/playwright-core"))
+    return "needs playwright-core in the build folder: not here";
+  return "";
+}
+
+// `expected`: see web/test/page.test.mjs. SOME_SCREENSHOTS=FOLDER keeps pictures of the page.
+inline void open_in_browser(TemporaryFolder& folder, const std::string& name, const std::string& html,
+                            const nlohmann::json& expected) {
+  const std::string page = folder.write(name + ".html", html);
+  const std::string wanted = folder.write(name + ".json", expected.dump());
+  const char* shots = std::getenv("SOME_SCREENSHOTS");
+  const std::string command =
+      fmt::format("node '{}/web/test/page.test.mjs' '{}' '{}' '{}' {} 2>&1", SOME_SOURCE_DIR, page, wanted,
+                  SOME_BINARY_DIR "/web/node_modules", shots != nullptr ? shots : "");
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+}
+
+}  // namespace some

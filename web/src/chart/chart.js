@@ -1,0 +1,60 @@
+// One chart in one place of a page. Its spec is data: `kind` says which of the kinds below draws it, and the head of
+// that kind's file what else it holds. The board and the pages of the command line draw with this alone.
+import { BarChart, CustomChart, LineChart, ScatterChart } from 'echarts/charts';
+import { GridComponent, LegendComponent, TooltipComponent } from 'echarts/components';
+import * as echarts from 'echarts/core';
+import { LabelLayout } from 'echarts/features';
+import { SVGRenderer } from 'echarts/renderers';
+import { element } from '../dom.js';
+import { histogram } from './bars.js';
+import { dots } from './dots.js';
+import { heat } from './heat.js';
+import { keys } from './keys.js';
+import { lines } from './lines.js';
+import { colours } from './style.js';
+
+echarts.use([
+  BarChart,
+  CustomChart,
+  LineChart,
+  ScatterChart,
+  GridComponent,
+  LegendComponent,
+  TooltipComponent,
+  LabelLayout,
+  SVGRenderer,
+]);
+
+const kinds = { lines, histogram, dots, heat, keys };
+
+export class Chart {
+  // `place`: an empty element that is in the page; `label`: what is drawn, for those who do not see it; `click` gets
+  // the index of a mark that was clicked.
+  constructor(place, spec, label, { click } = {}) {
+    this.kind = kinds[spec.kind];
+    if (!this.kind) throw new Error(`there is no chart of kind ${spec.kind}`);
+    this.spec = spec;
+    this.state = this.kind.start?.(spec);
+    this.sheet = element('div', { class: 'sheet', role: 'img', 'aria-label': label });
+    this.sheet.style.height = `${this.kind.height?.(spec) ?? 320}px`;
+    const width = this.kind.leastWidth?.(spec);
+    if (width) this.sheet.style.minWidth = `${width}px`;
+    // What may be wider than the screen scrolls in a frame of its own, which the keyboard can reach.
+    const frame = width
+      ? element('div', { class: 'wide', tabindex: 0, role: 'group', 'aria-label': label }, this.sheet)
+      : this.sheet;
+    place.replaceChildren(frame);
+    this.drawing = echarts.init(this.sheet, null, { renderer: 'svg' });
+    if (click) this.drawing.on('click', ({ dataIndex }) => click(dataIndex));
+    if (this.kind.controls) place.prepend(this.kind.controls(spec, this.state, () => this.draw()));
+    else this.draw();
+  }
+
+  draw() {
+    this.drawing.setOption(this.kind(colours(), this.spec, this.state), { notMerge: true });
+  }
+
+  resize() {
+    this.drawing.resize();
+  }
+}

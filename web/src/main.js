@@ -1,0 +1,27 @@
+// The script of every page: reads the page's data and puts charts and views where the page has places for them.
+import { showCharts } from './charts.js';
+import { showContents } from './contents.js';
+import { trace } from './view/trace.js';
+
+const views = { trace };
+
+const data = JSON.parse(document.getElementById('page-data').textContent);
+const charts = showCharts(data.charts);
+const shown = [...document.querySelectorAll('.view')].map((place) => {
+  const { view, ...content } = data.views[place.id];
+  return views[view](place, content);
+});
+showContents();
+
+const all = (use) => {
+  charts.each(use);
+  shown.forEach(use);
+};
+let waiting = 0;
+window.addEventListener('resize', () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => all((one) => one.resize()), 100);
+});
+window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => all((one) => one.draw()));
+
+window.somePage = { drawAll: charts.drawAll, charts: data.charts }; // for the tests

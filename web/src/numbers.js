@@ -1,0 +1,18 @@
+// Numbers for people.
+export function short(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return '–';
+  return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString('en') : String(Number(value.toPrecision(4)));
+}
+
+export const percent = (share) => `${short(Number((100 * share).toPrecision(3)))} %`;
+
+// Random numbers from a seed (mulberry32): the same picture every time.
+export function randomFrom(seed) {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
+  };
+}

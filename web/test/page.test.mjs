@@ -1,0 +1,198 @@
+// Opens a page of the program in Chromium: node page.test.mjs PAGE.html EXPECTED.json NODE_MODULES [SCREENSHOTS]
+// EXPECTED.json: {
+//   cells: [{table, row, column, text}],   row and column from 0
+//   charts: {id: {selector, least}},       marks a chart must have
+//   texts: [text],                         must be read on the page as they stand, markup and all
+//   play: "trace" | "keys"                 what the page must answer to
+// }; every part may be left out. SCREENSHOTS: a folder for pictures of it, light, dark and on a telephone.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { basename, join, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+const [file, expectedFile, modules, shots] = process.argv.slice(2);
+const expected = JSON.parse(readFileSync(expectedFile, 'utf8'));
+const require = createRequire(join(resolve(modules), 'any.js'));
+const { chromium } = require('playwright-core');
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+
+const plays = {
+  // A token, an expert and a set can be picked, by mouse and by keyboard, and let go of.
+  async trace(page) {
+    const chips = page.locator('.view .text button');
+    await chips.nth(2).focus();
+    await page.keyboard.press('Enter');
+    assert.equal(await chips.nth(2).getAttribute('aria-pressed'), 'true');
+    assert.match(await page.locator('.view section h2').textContent(), /^Token 2: /);
+    await page.locator('.view section .pair button').first().click();
+    assert.match(await page.locator('.view section h2').textContent(), /^Expert \d+ of layer \d+ fires for [1-9]/);
+    assert.ok((await page.locator('.view aside button[aria-pressed="true"]').count()) >= 2, 'the list shows it too');
+    await page.keyboard.press('Escape');
+    assert.equal(await page.locator('.view section h2').count(), 0);
+    await page.getByRole('button', { name: 'sets' }).click();
+    assert.match(await page.locator('.view aside h2').textContent(), /^\d+ different sets in layer \d+$/);
+    const strength = (chip) => chip.evaluate((node) => Number(node.style.getPropertyValue('--strength')));
+    assert.equal(await strength(chips.nth(3)), 0);
+    await page.getByRole('button', { name: 'surprise' }).click();
+    assert.ok((await strength(chips.nth(3))) > 0, 'a token that was not certain is shaded');
+    await page.locator('#trace-field svg path').nth(3).click();
+    assert.match(await page.locator('.view section h2').textContent(), /^Token \d+: /);
+  },
+  // A map of keys has its methods and its saved steps.
+  async keys(page) {
+    const figure = page.locator('figure.chart:has(input[type="range"])').first();
+    await figure.scrollIntoViewIfNeeded();
+    const drawing = () => figure.locator('svg').innerHTML();
+    const end = await drawing();
+    await figure.locator('input').focus();
+    await page.keyboard.press('Home');
+    assert.match(await figure.locator('.now').textContent(), /^step 0$/);
+    assert.notEqual(await drawing(), end, 'at the first step the keys lie elsewhere');
+    await figure.getByRole('button', { name: 'Play' }).click();
+    await page.waitForFunction((node) => node.value === node.max, await figure.locator('input').elementHandle());
+    assert.equal(await drawing(), end, 'after playing it is where it was');
+    const method = async (name) => {
+      await figure.getByRole('button', { name, exact: true }).click();
+      return drawing();
+    };
+    const umap = await method('UMAP');
+    assert.notEqual(umap, end);
+    assert.ok(await figure.locator('.time').isHidden(), 'UMAP has no steps');
+    assert.equal(await method('PCA'), end);
+    await page.reload();
+    await figure.scrollIntoViewIfNeeded();
+    await figure.locator('svg').waitFor();
+    assert.equal(await method('UMAP'), umap, 'the same map every time');
+    await method('PCA');
+  },
+};
+
+// A browser started so has a fresh profile of its own, which it removes.
+const browser = await chromium.launch({
+  executablePath: process.env.SOME_CHROMIUM ?? '/usr/bin/chromium',
+  headless: true,
+  args: [
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-quic',
+    '--no-first-run',
+    '--disable-background-networking',
+    '--disable-component-update',
+    '--disable-sync',
+  ],
+});
+try {
+  const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, colorScheme: 'light' });
+  const page = await context.newPage();
+  page.setDefaultTimeout(60000);
+  const problems = [];
+  const requests = [];
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type())) problems.push(message.text());
+  });
+  page.on('pageerror', (error) => problems.push(String(error)));
+  page.on('dialog', (dialog) => problems.push(`a dialog: ${dialog.message()}`));
+  page.on('request', (request) => requests.push(request.url()));
+  const address = pathToFileURL(resolve(file)).href;
+  await page.goto(address);
+
+  // Charts are drawn as they come near the window.
+  const first = page.locator('figure.chart').first();
+  await first.scrollIntoViewIfNeeded();
+  await first.locator('svg').waitFor();
+  await page.evaluate(() => window.somePage.drawAll());
+  const measure = () =>
+    page.evaluate(() =>
+      [...document.querySelectorAll('figure.chart')].map((figure) => ({
+        id: figure.id,
+        paths: figure.querySelectorAll('svg path').length,
+        height: figure.querySelector('svg')?.getBoundingClientRect().height ?? 0,
+      })),
+    );
+  const charts = await measure();
+  assert.ok(charts.length > 0, 'the page has charts');
+  for (const chart of charts) {
+    assert.ok(chart.paths >= 5, `${chart.id} has marks`);
+    assert.ok(chart.height > 60, `${chart.id} has a height`);
+  }
+  for (const [id, want] of Object.entries(expected.charts ?? {})) {
+    assert.ok(
+      charts.some((one) => one.id === id),
+      `there is a chart ${id}`,
+    );
+    const marks = await page.locator(`[id="${id}"] ${want.selector}`).count();
+    assert.ok(marks >= want.least, `${id} has ${marks} of ${want.selector}, fewer than ${want.least}`);
+  }
+  for (const { table, row, column, text } of expected.cells ?? []) {
+    const found = await page.evaluate(
+      ([id, r, c]) => document.getElementById(id)?.tBodies[0].rows[r]?.cells[c]?.textContent,
+      [table, row, column],
+    );
+    assert.equal(found, text, `${table}, row ${row}, column ${column}`);
+  }
+
+  // Names of strangers stay text.
+  const words = await page.evaluate(() => document.body.innerText);
+  for (const text of expected.texts ?? []) assert.ok(words.includes(text), `the page shows ${text}`);
+  assert.equal(await page.evaluate(() => document.images.length), 0, 'no text has become an image');
+  assert.equal(await page.evaluate(() => document.scripts.length), 2, 'no text has become a script');
+
+  const broken = await page.evaluate(() =>
+    [...document.querySelectorAll('a[href^="#"]')]
+      .map((a) => a.getAttribute('href').slice(1))
+      .filter((id) => !document.getElementById(id)),
+  );
+  assert.deepEqual(broken, [], 'every link of the page leads somewhere');
+  const ids = await page.evaluate(() => [...document.querySelectorAll('[id]')].map((element) => element.id));
+  assert.equal(new Set(ids).size, ids.length, 'no id stands twice');
+  assert.match(await page.locator('header.page').innerText(), /made by\s+some \d+\.\d+/, 'the program is named');
+
+  if (expected.play) await plays[expected.play](page);
+  await page.evaluate(() => window.somePage.drawAll());
+
+  // Wide, on a laptop, on a telephone, dark and light: nothing is cut off or drawn twice, and nothing is missed by
+  // those who read by keyboard or by ear.
+  const shoot = async (name) => {
+    if (!shots) return;
+    const path = join(shots, `${basename(file, '.html')}-${name}.png`);
+    await page.screenshot({ path, fullPage: true, timeout: 90000 });
+  };
+  const fits = async (width) => {
+    await page.setViewportSize({ width, height: 900 });
+    await page.waitForTimeout(300);
+    const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    assert.ok(over <= 0, `at ${width} pixels the page is ${over} too wide`);
+    const now = await measure();
+    assert.equal(now.length, charts.length);
+    for (const chart of now) assert.ok(chart.height > 60, `${chart.id} is still drawn at ${width} pixels`);
+  };
+  const listen = async (what) => {
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+    const told = violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html)}`);
+    assert.deepEqual(told, [], `axe finds nothing, ${what}`);
+  };
+  for (const width of [2200, 1024, 1400]) await fits(width);
+  await listen('light');
+  await shoot('light');
+  const ink = () => getComputedStyle(document.querySelector('figure.chart svg text')).fill;
+  const light = await page.evaluate(ink);
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await page.waitForFunction(
+    (before) => getComputedStyle(document.querySelector('figure.chart svg text')).fill !== before,
+    light,
+  );
+  await listen('dark');
+  await shoot('dark');
+  await fits(360);
+  await listen('on a telephone');
+  await shoot('telephone');
+
+  assert.deepEqual(problems, [], 'no errors or warnings on the console');
+  const foreign = requests.filter((url) => url !== address && !url.startsWith('data:'));
+  assert.deepEqual(foreign, [], 'nothing is fetched');
+  console.log(`${charts.length} charts, no errors, nothing fetched`);
+} finally {
+  await browser.close();
+}
