@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -31,10 +32,15 @@ void sleep_while(Word& word, std::uint32_t value) {
 }
 void wake(Word& word, int sleepers) { syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, sleepers, nullptr, nullptr, 0); }
 
+// Work that is over sooner than another thread would be there is not shared: one that spins comes at once, one that
+// sleeps must be woken.
+constexpr double worth_sharing = 5e3, worth_waking = 40e3;  // nanoseconds
+// And on a machine with other work than ours, a thread that has taken a piece may be kept from it for milliseconds.
+constexpr double worth_risking = 500e3;
 constexpr auto longest_spin = std::chrono::microseconds(50);
-// Whoever was kept from running for so long while it spun has company on its core.
+// Whoever was kept from running for so long has company on its core; for how long that is believed.
 constexpr auto interruption = std::chrono::microseconds(200);
-constexpr auto rest = std::chrono::milliseconds(100);
+constexpr auto company = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -49,6 +55,13 @@ struct Threads::Pool {
   std::int64_t pieces = 0;
   std::mutex error_mutex;
   std::exception_ptr error;
+  // How long a piece took lately, by what it does: a guess at how long the work at hand will take. Only who holds
+  // `busy` looks at it, and nothing but time depends on it.
+  struct Seen {
+    Piece piece = nullptr;
+    double nanoseconds = 0;  // a piece
+  };
+  std::array<Seen, 64> seen;
 
   alignas(64) std::atomic<std::int64_t> next{0};
   // Who is at work: helpers inside, and whether the door is open to more. The caller waits for the last one to leave.
@@ -60,7 +73,7 @@ struct Threads::Pool {
   std::atomic<bool> busy{false};
 
   const bool may_spin;
-  std::atomic<Clock::rep> no_spin_before{0};
+  std::atomic<Clock::rep> company_until{0};  // others want the cores: nobody spins, and only long work is shared
 
   const int helpers_wanted;
   std::vector<std::thread> helpers;
@@ -68,7 +81,14 @@ struct Threads::Pool {
  private:
   void start_helpers();
   void help();
-  void take_pieces();
+  bool in_company(Clock::time_point now) const { return now.time_since_epoch().count() < company_until.load(); }
+  void expect_company(Clock::time_point now) { company_until.store((now + company).time_since_epoch().count()); }
+  double worthwhile(Clock::time_point now) const {
+    return in_company(now) ? worth_risking : sleeping.load() > 0 ? worth_waking : worth_sharing;
+  }
+  void share(std::int64_t left);
+  void do_piece(std::int64_t i);
+  std::int64_t take_pieces();
   void wait_for_helpers();
   template <typename Done>
   bool spin_until(Done&& done);
@@ -97,31 +117,33 @@ void Threads::Pool::start_helpers() {
 template <typename Done>
 bool Threads::Pool::spin_until(Done&& done) {
   if (done()) return true;
-  if (!may_spin) return false;
   const Clock::time_point start = Clock::now();
-  if (start.time_since_epoch().count() < no_spin_before.load(std::memory_order_relaxed)) return false;
+  if (!may_spin || in_company(start)) return false;
   for (Clock::time_point last = start;;) {
     for (int i = 0; i < 16; ++i) {
       if (done()) return true;
       __builtin_ia32_pause();
     }
     const Clock::time_point now = Clock::now();
-    if (now - last > interruption)
-      no_spin_before.store((now + rest).time_since_epoch().count(), std::memory_order_relaxed);
+    if (now - last > interruption) expect_company(now);
     if (now - last > interruption || now - start > longest_spin) return done();
     last = now;
   }
 }
 
-void Threads::Pool::take_pieces() {
-  for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < pieces;) {
-    try {
-      piece(body, i);
-    } catch (...) {
-      const std::lock_guard lock(error_mutex);
-      if (!error) error = std::current_exception();
-    }
+void Threads::Pool::do_piece(std::int64_t i) {
+  try {
+    piece(body, i);
+  } catch (...) {
+    const std::lock_guard lock(error_mutex);
+    if (!error) error = std::current_exception();
   }
+}
+
+std::int64_t Threads::Pool::take_pieces() {
+  std::int64_t taken = 0;
+  for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < pieces; ++taken) do_piece(i);
+  return taken;
 }
 
 void Threads::Pool::help() {
@@ -153,18 +175,51 @@ void Threads::Pool::wait_for_helpers() {
   door.store(0);
 }
 
-void Threads::Pool::run(std::int64_t count, Piece each, void* of) {
+void Threads::Pool::share(std::int64_t left) {
   if (helpers.empty()) start_helpers();
-  piece = each;
-  body = of;
-  pieces = count;
-  next.store(0, std::memory_order_relaxed);
+  next.store(pieces - left, std::memory_order_relaxed);
   door.store(open);
   calls.fetch_add(1);
   if (const int asleep = sleeping.load(); asleep > 0)
-    wake(calls, static_cast<int>(std::min<std::int64_t>(asleep, count - 1)));
-  take_pieces();
-  wait_for_helpers();
+    wake(calls, static_cast<int>(std::min<std::int64_t>(asleep, left)));
+}
+
+void Threads::Pool::run(std::int64_t count, Piece each, void* of) {
+  piece = each;
+  body = of;
+  pieces = count;
+  Seen& like_this = seen[(reinterpret_cast<std::uintptr_t>(each) >> 4) * 0x9E3779B97F4A7C15u >> 58];
+  if (like_this.piece != each) like_this = {each, 0};
+  const Clock::time_point start = Clock::now();
+  double took = 0;  // nanoseconds for the pieces done here
+  std::int64_t done = 0;
+  const double worth = worthwhile(start);
+  const auto look = [&] {
+    const Clock::time_point now = Clock::now();
+    took = std::chrono::duration<double, std::nano>(now - start).count();
+    return now;
+  };
+  if (like_this.nanoseconds * static_cast<double>(count) < worth) {
+    // It begins alone; should it be longer than the guess, the others are asked after all.
+    do {
+      do_piece(done++);
+      look();
+    } while (took / static_cast<double>(done) * static_cast<double>(count - done) < worth && done < count);
+  }
+  if (done < count) {
+    share(count - done - 1);
+    do_piece(done++);
+    done += take_pieces();
+    const Clock::time_point alone = look();
+    wait_for_helpers();
+    const Clock::time_point now = Clock::now();
+    // The others had one piece left each.
+    if (now - alone > interruption + std::chrono::nanoseconds(static_cast<std::int64_t>(2 * took / done)))
+      expect_company(now);
+  }
+  // A piece that seems to have become slower was perhaps only interrupted.
+  const double each_took = took / static_cast<double>(done);
+  like_this.nanoseconds += (each_took - like_this.nanoseconds) / (each_took < like_this.nanoseconds ? 1 : 4);
   const std::exception_ptr thrown = std::exchange(error, nullptr);
   busy.store(false);
   if (thrown) std::rethrow_exception(thrown);

@@ -7,6 +7,8 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -34,8 +36,11 @@ TEST_P(Pool, EveryPieceOnce) {
 TEST_P(Pool, ManyShortWorksOneAfterAnother) {
   std::int64_t total = 0;
   std::vector<std::int64_t> parts(7);
-  for (std::int64_t round = 0; round < 20000; ++round) {
-    parallel_for(threads_, 1 + round % 7, [&](std::int64_t i) { parts[static_cast<std::size_t>(i)] = round + i; });
+  for (std::int64_t round = 0; round < 5000; ++round) {
+    parallel_for(threads_, 1 + round % 7, [&](std::int64_t i) {
+      parts[static_cast<std::size_t>(i)] = round + i;
+      for (std::int64_t n = 0; round % 3 == 0 && n < 500 * i; ++n) __builtin_ia32_pause();  // some are longer
+    });
     for (std::int64_t i = 0; i < 1 + round % 7; ++i) total += parts[static_cast<std::size_t>(i)] - round - i;
     if (round % 1000 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
@@ -96,13 +101,17 @@ INSTANTIATE_TEST_SUITE_P(Counts, Pool, testing::Values(1, 2, 5));
 
 TEST(Threads, AllOfThemWork) {
   Threads threads(3);
-  std::atomic<int> waiting{0};
-  // Each piece waits for the others, so one thread cannot do two of them.
-  parallel_for(threads, 3, [&](std::int64_t) {
-    waiting += 1;
-    while (waiting < 3) std::this_thread::yield();
-  });
-  EXPECT_EQ(waiting, 3);
+  // The first piece shows that the work is long; from then on it is shared.
+  std::mutex mutex;
+  std::set<std::thread::id> workers;
+  for (int round = 0; round < 100 && workers.size() < 3; ++round) {
+    parallel_for(threads, 12, [&](std::int64_t) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      const std::lock_guard lock(mutex);
+      workers.insert(std::this_thread::get_id());
+    });
+  }
+  EXPECT_EQ(workers.size(), 3u);
 }
 
 TEST(Threads, CountIsTheirOwn) {
