@@ -244,7 +244,7 @@ void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t 
                 chunks,
                 static_cast<int>(columns),
                 static_cast<int>(split < 0 ? columns : split),
-                grid_for(columns, warp_size)};
+                static_cast<int>(grid_for(columns, warp_size))};
   HeldSums& sums = held(ctx);
   if (!sums.owns(partials)) {
     add_partials_kernel<1><<<sum.blocks, threads, 0, ctx.cuda->stream>>>(Sums<1>{{sum}});
