@@ -70,7 +70,7 @@ int file_fault(const std::filesystem::filesystem_error& error) {
 [[noreturn]] void last_words() {
   const char* what = "some: stopped by an error that could not be told\n";
   try {
-    std::rethrow_exception(std::current_exception());
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
     what = "some: out of memory; 'some info RECIPE' says how much a run needs\n";
   } catch (...) {

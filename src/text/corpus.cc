@@ -37,6 +37,9 @@ class LineReader {
       const auto* const newline = static_cast<const char*>(std::memchr(from, '\n', filled_ - at_));
       ended = newline != nullptr;
       const std::size_t length = ended ? static_cast<std::size_t>(newline - from) : filled_ - at_;
+      if (to.size() + length > largest_text)
+        bad_input("{}: the story at line {} has more than {} bytes; name the line between stories with data.separator",
+                  path_, line_ + 1, largest_text);
       to.append(from, length);
       at_ += length + (ended ? 1 : 0);
       offset_ += length + (ended ? 1 : 0);
@@ -178,7 +181,7 @@ struct CorpusReader::Impl {
     nlohmann::json object = parse_json(line, fmt::format("{}:{}", reader->path(), reader->line()));
     const auto found = object.is_object() ? object.find(options.field) : object.end();
     if (found == object.end() || !found->is_string()) {
-      bad_input("{}: line {} has no string named \"{}\"; expected an object like {{\"{}\": \"a story\"}} on every line",
+      bad_input("{}:{}: no string named \"{}\"; expected an object like {{\"{}\": \"a story\"}} on every line",
                 reader->path(), reader->line(), options.field, options.field);
     }
     story = std::move(found->get_ref<std::string&>());

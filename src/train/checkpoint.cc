@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/escape.h"
 #include "base/files.h"
 #include "base/folders.h"
 #include "base/safetensors.h"
@@ -180,7 +181,7 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
     bad_input(
         "{}: the expert library rebuilt from the recipe has hash {} but the checkpoint was trained with {}; [some] "
         "init, library_seed or a size was changed",
-        file.path(), hex(model.library_hash()), stored);
+        file.path(), hex(model.library_hash()), shortened(stored, 40));
   }
   ParameterStore& store = model.parameters();
   for (const auto& entry : store.entries()) {

@@ -118,7 +118,8 @@ std::vector<std::pair<std::string, double>> event_scalars(const nlohmann::json& 
     nlohmann::json layer = (*layers)[i];
     if (!layer.is_object()) continue;
     const auto given = layer.find("layer");
-    const std::size_t number = given != layer.end() && given->is_number_integer() && *given >= 0 ? given->get<std::size_t>() : i;
+    const std::size_t number =
+        given != layer.end() && given->is_number_integer() && *given >= 0 ? given->get<std::size_t>() : i;
     layer.erase("layer");
     collect(layer, "", fmt::format("{} layer {}", kind, number), out);
   }

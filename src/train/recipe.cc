@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/escape.h"
 #include "base/files.h"
 #include "train/recipe_schema.h"
 #include "train/recipe_toml.h"
@@ -48,7 +49,7 @@ class Reader {
   }
 
   void override_with(const std::string& text) {
-    std::string place = "override " + text;
+    std::string place = "override " + shortened(text, 200);
     std::replace(place.begin(), place.end(), '\n', ' ');  // a message is one line
     const std::size_t sign = text.find('=');
     if (sign == std::string::npos || sign == 0) bad_input("{}: wants KEY=VALUE, such as train.max_steps=100", place);
@@ -102,13 +103,14 @@ class Reader {
     const std::string path = (fs::path(origin).parent_path() / base.text).lexically_normal().string();
     chain.push_back(fs::path(origin).lexically_normal().string());
     if (std::find(chain.begin(), chain.end(), path) != chain.end()) {
-      bad_input("{}: base = \"{}\": the recipe builds on itself ({} -> {})", place, base.text, arrows(chain), path);
+      bad_input("{}: base = \"{}\": the recipe builds on itself ({} -> {})", place, shortened(base.text, 200),
+                shortened(arrows(chain), 400), shortened(path, 400));
     }
     if (chain.size() > deepest_base)
       bad_input("{}: base: more than {} recipes build on one another", place, deepest_base);
     std::error_code ignored;
     if (!fs::is_regular_file(path, ignored))
-      bad_input("{}: base = \"{}\": there is no file {}", place, base.text, path);
+      bad_input("{}: base = \"{}\": there is no file {}", place, shortened(base.text, 200), shortened(path, 400));
     read_text(read_file(path), path, chain);
   }
 

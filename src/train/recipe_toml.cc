@@ -117,7 +117,7 @@ std::string TomlNode::describe() const {
     case Kind::boolean: return boolean ? "true" : "false";
     case Kind::integer: return fmt::format("the whole number {}", integer);
     case Kind::number: return "the number " + toml_number(number);
-    case Kind::text: return fmt::format("the text {}", toml_quote(text));
+    case Kind::text: return fmt::format("the text {}", toml_quote(shortened(text, 200)));
     case Kind::array: return items.size() == 1 ? "a list of 1 value" : fmt::format("a list of {} values", items.size());
     case Kind::table: return "a table";
     case Kind::date: return "a date or time";

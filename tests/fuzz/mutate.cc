@@ -261,7 +261,8 @@ std::string damage_safetensors(const std::string& file, Dice& dice) {
   for (const auto& [name, value] : parts.header.items()) {
     if (name != "__metadata__") tensors.push_back(name);
   }
-  for (std::size_t strikes = 1 + dice.below(3); strikes > 0; --strikes) {
+  // The damage may have put something else in the place of the whole header; then there is no entry left to damage.
+  for (std::size_t strikes = 1 + dice.below(3); strikes > 0 && parts.header.is_object(); --strikes) {
     Json& entry = parts.header[tensors.empty() ? "x" : dice.of(tensors)];
     const bool sound = entry.is_object() && entry.contains("shape") && entry["shape"].is_array() &&
                        entry.contains("data_offsets") && entry["data_offsets"].is_array() &&
