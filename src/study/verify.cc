@@ -1,14 +1,13 @@
 #include "study/verify.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "base/safetensors.h"
+#include "base/setting.h"
 #include "keys/measures.h"
 #include "model/model.h"
 #include "ops/elementwise.h"
@@ -74,9 +73,6 @@ Tolerances tolerances(const VerifyOptions& options) {
   return out;
 }
 
-constexpr std::array<std::string_view, 4> anneal_shapes = {"none", "linear", "cosine",
-                                                           "exponential"};  // as in AnnealShape
-
 class Case {
  public:
   Case(const std::string& path, const VerifyOptions& options)
@@ -121,6 +117,7 @@ class Case {
     layer.w1.compute = input(prefix + "experts.w1", ctx_->compute);
     if (file_.has(prefix + "experts.w2")) layer.w2.compute = input(prefix + "experts.w2", ctx_->compute);
   }
+  SettingValue value_of(const SettingWords& setting, const Json& json) const;
   ModelConfig model_config() const;
   TrainConfig train_config() const;
   void compare(const std::string& name, const std::vector<double>& got, double tolerance,
@@ -141,89 +138,72 @@ class Case {
   VerifyReport report_;
 };
 
+// A value of the configuration as its setting wants it.
+SettingValue Case::value_of(const SettingWords& setting, const Json& json) const {
+  const auto wrong = [&]() {
+    bad_input("{}: config key {} wants {}, not {}", report_.file, setting.name, setting.wants(), json.dump());
+  };
+  const auto number = [&](const Json& item) {
+    if (!item.is_number() || !setting.contains(item.get<double>())) wrong();
+    return item.get<double>();
+  };
+  switch (setting.kind) {
+    case SettingKind::boolean:
+      if (!json.is_boolean()) wrong();
+      return json.get<bool>();
+    case SettingKind::integer:
+      if (!json.is_number_integer()) wrong();
+      return static_cast<std::int64_t>(number(json));
+    case SettingKind::number: return number(json);
+    case SettingKind::text:
+    case SettingKind::choice: {
+      const auto& choices = setting.choices;
+      if (!json.is_string()) wrong();
+      if (!choices.empty() && std::find(choices.begin(), choices.end(), json.get<std::string>()) == choices.end())
+        wrong();
+      return json.get<std::string>();
+    }
+    case SettingKind::numbers:
+    case SettingKind::integers:
+    case SettingKind::layer_scale: {
+      if (!json.is_array()) wrong();
+      std::vector<double> items;
+      for (const Json& item : json) items.push_back(number(item));
+      const auto& lengths = setting.lengths;
+      if (!lengths.empty() && std::find(lengths.begin(), lengths.end(), items.size()) == lengths.end()) wrong();
+      return items;
+    }
+    case SettingKind::anneal: {
+      const auto& shapes = anneal_shapes();
+      const std::string shape = json.is_object() ? json.value("shape", "none") : "";
+      const auto found = std::find(shapes.begin(), shapes.end(), shape);
+      if (found == shapes.end()) wrong();
+      return Anneal{static_cast<AnnealShape>(found - shapes.begin()), json.value("start", 1.0), json.value("end", 1.0)};
+    }
+  }
+  return {};
+}
+
+// The settings a case names; where it is silent, the defaults of recipes, and sizes as small as can be.
 ModelConfig Case::model_config() const {
   ModelConfig c;
-  c.seed = get<std::uint64_t>("seed", 0);
-  c.library_seed = get<std::uint64_t>("library_seed", 0);
   c.vocab = get("vocab", 8);
-  c.d_model = get("d_model", 8);
-  c.layers = get("layers", 1);
-  c.heads = get("heads", 1);
-  c.seq_len = get("seq_len", 8);
-  c.experts = get("experts", 1);
-  c.d_ffn = get("d_ffn", 8);
-  c.top_k = get("top_k", 1);
-  c.causal = get("causal", true);
-  const auto choose = [&](const char* key, const char* fallback, std::initializer_list<const char*> names) {
-    const std::string value = get<std::string>(key, fallback);
-    int i = 0;
-    for (const char* name : names) {
-      if (value == name) return i;
-      ++i;
-    }
-    bad_input("{}: config key {} has the unknown value '{}'", report_.file, key, value);
-  };
-  c.norm = static_cast<Norm>(choose("norm", "post", {"post", "pre"}));
-  c.position = static_cast<Position>(choose("position", "sinusoidal", {"sinusoidal", "rope"}));
-  c.ffn = static_cast<Ffn>(choose("ffn", "some", {"some", "dense", "none"}));
-  c.router = static_cast<Router>(choose("router", "mlp", {"linear", "mlp"}));
-  c.readout = static_cast<Readout>(choose("readout", "none", {"none", "linear", "features"}));
-  c.routing = static_cast<RoutingKind>(choose("routing", "keys", {"keys", "random"}));
-  c.training = static_cast<ExpertTraining>(choose("training", "frozen", {"frozen", "lora", "full"}));
-  c.lora_rank = get("lora_rank", c.lora_rank);
-  c.router_mult = get("router_mult", 2.0);
-  c.query_dim = get("query_dim", 0);
-  c.readin = get("readin", false);
-  c.dense_mult = get("dense_mult", 4.0);
-  c.ground = get("ground", 0.0);
-  if (config_.contains("temperature") && config_.at("temperature").is_string()) {
-    c.temperature = static_cast<Temperature>(choose("temperature", "fixed", {"fixed", "learned"}));
-    c.train_temp = c.eval_temp = get("train_temp", 1.0);
-  } else {
-    c.train_temp = c.eval_temp = get("temperature", 1.0);
+  c.d_model = c.seq_len = c.d_ffn = 8;
+  c.layers = c.heads = c.experts = c.top_k = 1;
+  c.train_temp = 1.0;
+  Json config = config_;
+  if (config.contains("key_constraint") && !config.contains("constraint"))
+    config["constraint"] = config["key_constraint"];
+  if (config.contains("temperature") && config.at("temperature").is_number()) {
+    config["train_temp"] = config["temperature"];
+    config.erase("temperature");
   }
-  KeySettings& k = c.keys;
-  k.alpha = get("alpha", k.alpha);
-  k.beta = get("beta", k.beta) * get("beta_scale", 1.0);
-  k.delta = get("delta", k.delta);
-  k.use_alpha = get("use_alpha", true);
-  k.use_beta = get("use_beta", true);
-  k.use_delta = get("use_delta", true);
-  k.alpha_floor = get("alpha_floor", 0.0);
-  k.clip_delta = get("clip_delta", 0.0);
-  k.theta_percentile = get("theta_percentile", k.theta_percentile);
-  k.theta = get("theta", -1.0);
-  k.decay_warmup = get("decay_warmup", k.decay_warmup);
-  k.ema_decay = get("ema_decay", k.ema_decay);
-  k.key_ema = get("key_ema", 0.0);
-  k.usage = static_cast<Usage>(choose("usage", "ema", {"ema", "cumulative", "flux"}));
-  const char* constraint = config_.contains("constraint") ? "constraint" : "key_constraint";
-  k.constraint =
-      static_cast<Constraint>(choose(constraint, "normalize", {"normalize", "normalize_used", "clamp", "free"}));
-  k.constraint_order =
-      static_cast<ConstraintOrder>(choose("constraint_order", "before_decay", {"before_decay", "last"}));
-  k.beta_inertia = static_cast<BetaInertia>(choose("beta_inertia", "min", {"min", "max"}));
-  k.frozen_layers = get("frozen_layers", std::vector<int>());
-  k.beta_layer_scale = get("beta_layer_scale", std::vector<double>());
-  k.update_every = get("update_every", k.update_every);
-  k.update_fraction = get("update_fraction", k.update_fraction);
-  k.respawn_threshold = get("respawn_threshold", k.respawn_threshold);
-  if (const Json anneal = get("beta_anneal", Json::object()); !anneal.empty()) {
-    const std::string shape = anneal.value("shape", "none");
-    const auto& shapes = anneal_shapes;
-    const auto found = std::find(shapes.begin(), shapes.end(), shape);
-    if (found == shapes.end()) bad_input("{}: beta_anneal has the unknown shape '{}'", report_.file, shape);
-    k.beta_anneal = {static_cast<AnnealShape>(found - shapes.begin()), anneal.value("start", 1.0),
-                     anneal.value("end", 1.0)};
+  for (const Setting<ModelConfig>& setting : model_settings()) {
+    if (config.contains(setting.name)) setting.set(c, value_of(setting, config.at(setting.name)));
   }
-  c.topk_warmup = get("topk_warmup", 0.0);
-  c.balance_loss = get("balance_loss", 0.0);
-  if (const auto band = get("entropy_band", std::vector<double>()); !band.empty()) {
-    if (band.size() != 2) bad_input("{}: entropy_band has {} numbers where 2 are needed", report_.file, band.size());
-    c.entropy_low = band[0];
-    c.entropy_high = band[1];
-    c.entropy_coefficient = get("entropy_coefficient", c.entropy_coefficient);
-  }
+  c.eval_temp = c.train_temp;
+  c.keys.beta *= get("beta_scale", 1.0);
+  c.seed = get<std::uint64_t>("seed", 0);
   return c;
 }
 
@@ -339,20 +319,17 @@ void Case::keys() {
   state.usage = input("usage", ctx.master);
   state.mass = input("mass", ctx.master);
   if (state.average) state.average.copy_from(state.keys);
-  KeySums sums = make_key_sums(ctx, config.experts, config.top_k, config.query_size(), config.keys.respawn_threshold > 0);
+  KeySums sums = make_key_sums(ctx, config.experts, config.top_k, config.query_size(), needs_of(config.keys));
   const int steps = get("steps", 1);
   for (int i = 0; i < steps; ++i) {
     const std::string step = fmt::format("step.{}.", i);
     Routing routing;
     routing.indices = input(step + "indices", DType::i32);
     routing.gates = input(step + "gates", ctx.master);
+    const KeyPlan plan = plan_update(config.keys, {config.seed, 0, i, state.steps + 1, scheduled_progress(i, steps)});
     clear_key_sums(ctx, sums);
-    const SumOptions drawn{config.keys.update_fraction, random_stream(config.seed, fmt::format("keys.0.{}", i)), 0};
-    add_key_sums(ctx, input(step + "queries", ctx.master), routing, nullptr, drawn, sums);
-    UpdateOptions options;
-    options.stream = random_stream(config.seed, fmt::format("phoenix.0.{}", i));
-    options.beta = config.keys.beta * config.keys.beta_anneal.at(scheduled_progress(i, steps));
-    update_keys(ctx, state, sums, config.keys, options);
+    add_key_sums(ctx, {input(step + "queries", ctx.master), routing, plan, 0, &sums}, nullptr);
+    update_keys(ctx, state, sums, plan);
     compare(fmt::format("{}.keys", i), state.keys, tolerances_.values);
     compare(fmt::format("{}.usage", i), state.usage, tolerances_.values);
     compare(fmt::format("{}.mass", i), state.mass, tolerances_.values);

@@ -102,7 +102,9 @@ TEST(Verify, ASettingThatIsNoneIsRefused) {
     FAIL() << "a band of one number was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.fault(), Fault::input);
-    EXPECT_NE(std::string(error.what()).find("entropy_band has 1 numbers where 2 are needed"), std::string::npos)
+    EXPECT_NE(std::string(error.what())
+                  .find("config key entropy_band wants a list of two numbers or [], each of at least 0, not [0.5]"),
+              std::string::npos)
         << error.what();
   }
 }
