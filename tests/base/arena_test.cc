@@ -98,7 +98,9 @@ TEST(Device, NamesAreReadWholeOrNotAtAll) {
   for (const std::string wrong : {"", "auto", "tpu", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda: 1", "cuda:N",
                                   "cuda:99999999999", "cpu:0", "CUDA"}) {
     EXPECT_FALSE(device_named(wrong)) << wrong;
-    if (wrong != "auto") EXPECT_THROW(choose_device(wrong), Error) << wrong;
+    if (wrong != "auto") {
+      EXPECT_THROW(choose_device(wrong), Error) << wrong;
+    }
   }
 }
 

@@ -1,0 +1,22 @@
+// The part of fmt that is not templates, compiled once. Debian ships it only as a shared library, which a program
+// carried to another machine may not find; used as headers alone it would be compiled again in every file, which takes a
+// third of the time of a build.
+#ifndef FMT_HEADER_ONLY
+#include <fmt/format-inl.h>
+
+// The macros know which of its versions this is; CMakeLists.txt looks that it is one whose list this is.
+FMT_BEGIN_NAMESPACE
+namespace detail {
+
+template dragonbox::decimal_fp<float> dragonbox::to_decimal(float) noexcept;
+template dragonbox::decimal_fp<double> dragonbox::to_decimal(double) noexcept;
+template locale_ref::locale_ref(const std::locale&);
+template std::locale locale_ref::get<std::locale>() const;
+template thousands_sep_result<char> thousands_sep_impl(locale_ref);
+template char decimal_point_impl(locale_ref);
+template void buffer<char>::append(const char*, const char*);
+template void vformat_to(buffer<char>&, string_view, basic_format_args<buffer_context<char>>, locale_ref);
+
+}  // namespace detail
+FMT_END_NAMESPACE
+#endif
