@@ -62,6 +62,8 @@ void check_config(const ModelConfig& config) {
   if (config.query_dim < 0) {
     bad_input("some.query_dim = {}: wants a whole number of at least 1, or 0 for model.d_model", config.query_dim);
   }
+  if (config.readout_init == OutputInit::zero && config.readout == Readout::none)
+    bad_input("some.readout_init = \"zero\": there is no readout; give some.readout, or leave it out");
   for (const ExpertPart* part : active_parts(config)) part->check(config);
   const auto positive = [](const char* key, double value) {
     if (!(value > 0)) bad_input("{} = {}: wants a number above 0", key, value);
@@ -90,6 +92,10 @@ void check_config(const ModelConfig& config) {
     }
   }
   check_key_settings(config.keys, config.layers);
+  if (config.keys.balance_rate > 0 && config.routing == RoutingKind::random) {
+    bad_input("some.balance_rate = {}: would do nothing with some.routing = \"random\", which ignores scores; wants 0",
+              config.keys.balance_rate);
+  }
 }
 
 }  // namespace some::model

@@ -17,6 +17,7 @@ enum class Router { linear, mlp };
 enum class RouterInit { uniform, normal };
 enum class RoutingKind { keys, random };
 enum class Readout { none, linear, features };
+enum class OutputInit { usual, zero };  // of the last matrix of a feed-forward block
 enum class Temperature { fixed, learned };
 enum class ExpertTraining { frozen, lora, full };
 
@@ -29,6 +30,7 @@ struct ModelConfig {
   Position position = Position::sinusoidal;
   Ffn ffn = Ffn::some;
   double dense_mult = 4.0;
+  OutputInit dense_init = OutputInit::usual;
   bool causal = true;
   // [some]
   int experts = 64, d_ffn = 1024, top_k = 4;
@@ -44,6 +46,7 @@ struct ModelConfig {
   double ground = 0.0;
   bool readin = false;
   Readout readout = Readout::none;
+  OutputInit readout_init = OutputInit::usual;
   Temperature temperature = Temperature::fixed;
   double train_temp = 0.8, eval_temp = 0.5;
   double train_temp_end = -1;  // >= 0: train_temp goes to this in equal steps an epoch, as v3.5 did; see recipe docs

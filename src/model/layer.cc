@@ -105,7 +105,8 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   const RoutingRule& routing = routing_rule(config.routing);
   const bool given = routing.choose != nullptr;
   if (given) routing.choose(ctx, config, layer.index, *pass.tokens, tape.routing.indices);
-  route_forward(ctx, tape.query, layer.keys.routing_keys(), tape.temperature, given, tape.routing);
+  route_forward(ctx, tape.query, layer.keys.routing_keys(), layer.keys.routing_bias(), tape.temperature, given,
+                tape.routing);
   // spec 3.8: the read-in
   tape.seen = x;
   if (layer.readin) {

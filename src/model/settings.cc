@@ -23,6 +23,8 @@ void add_model(SettingList<ModelConfig>& list) {
   list.number("dense_mult", &ModelConfig::dense_mult, 0, 1024,
               "Hidden width of the dense block, as a multiple of d_model.")
       .above_low = true;
+  list.choice("dense_init", &ModelConfig::dense_init, {"default", "zero"},
+              "First values of the dense block's second matrix: drawn like the first (default), or 0.");
   list.boolean("causal", &ModelConfig::causal,
                "Tokens see only what is before them. false replays the first prototype; such a model cannot generate.");
 }
@@ -52,6 +54,8 @@ void add_some(SettingList<ModelConfig>& list) {
                "A trained map before the experts, which the router does not see; the identity at first.");
   list.choice("readout", &ModelConfig::readout, {"none", "linear", "features"},
               "A trained map after the experts' sum (linear), or in place of their second matrices (features).");
+  list.choice("readout_init", &ModelConfig::readout_init, {"default", "zero"},
+              "First values of the readout: the identity (linear) or drawn (features), or 0: the layer begins silent.");
   list.choice("temperature", &ModelConfig::temperature, {"fixed", "learned"},
               "Temperature of the gates: given below, or one learnt number a layer.");
   list.number("train_temp", &ModelConfig::train_temp, 0, unlimited, "Temperature of the gates in training.").above_low =

@@ -52,7 +52,7 @@ void query_forward(Context&, const Tensor&, const Tensor*, double, Tensor&, Tens
 void query_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, Tensor&, Tensor*) {
   refuse();
 }
-void route_forward(Context&, const Tensor&, const Tensor&, const Tensor&, bool, Routing&) { refuse(); }
+void route_forward(Context&, const Tensor&, const Tensor&, const Tensor*, const Tensor&, bool, Routing&) { refuse(); }
 void random_choice(Context&, const Tensor&, int, std::uint64_t, int, Tensor&) { refuse(); }
 void route_backward(Context&, const Tensor&, const Routing&, const Tensor&, const Tensor&, Tensor&, Tensor*) {
   refuse();

@@ -261,6 +261,7 @@ void Case::keys() {
     compare(fmt::format("{}.mass", i), state.mass, tolerances_.values);
     const std::string average = fmt::format("{}.average", i);
     if (state.average && fixture_.has("expect." + average)) compare(average, state.average, tolerances_.values);
+    if (state.choice_bias) compare(fmt::format("{}.choice_bias", i), state.choice_bias, tolerances_.values);
   }
   const auto measure = [&](const char* name, double got) {
     const auto expected = fixture_.expected_measure(name);
@@ -396,6 +397,7 @@ void Case::model() {
     compare(prefix + "keys", layer.keys.keys, tolerances_.stepped);
     compare(prefix + "usage", layer.keys.usage, tolerances_.stepped);
     compare(prefix + "mass", layer.keys.mass, tolerances_.stepped);
+    if (layer.keys.choice_bias) compare(prefix + "choice_bias", layer.keys.choice_bias, tolerances_.stepped);
   }
 }
 

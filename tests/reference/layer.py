@@ -45,8 +45,10 @@ class Result:
     """What a layer computed: query, indices, margin, gates, output y, and the losses on routing (auxiliary)."""
 
 
-def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens=None, layer=0, taking_part=None):
-    """One layer for the states x [T, d]. keys: what is routed by, [E, c]; tokens: ids, for random routing only.
+def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens=None, layer=0, taking_part=None,
+            bias=0.0):
+    """One layer for the states x [T, d]. keys: what is routed by, [E, c]; tokens: ids, for random routing only; bias: [E],
+    added to the scores for the choice alone.
 
     top_k and temperature replace those of the configuration; taking_part [T] says which positions the losses on
     routing look at (None: all)."""
@@ -59,7 +61,7 @@ def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens
                   for t in set(tokens)}
         out.indices, out.margin = np.array([chosen[t] for t in tokens]), float("inf")
     else:
-        out.indices, out.margin = choose(scores.value, top_k), margin(scores.value, top_k)
+        out.indices, out.margin = choose(scores.value + bias, top_k), margin(scores.value + bias, top_k)
 
     # 3.4: gates of the chosen
     rows = np.arange(len(out.indices))[:, None]

@@ -73,7 +73,7 @@ def forward(config, p, stores, tokens, **routing):
         own = {name[len(f"layers.{i}."):]: value for name, value in p.items() if name.startswith(f"layers.{i}.")}
         below = results[-1].query if results else None
         results.append(layer.forward(config, own, stores[i].routing_keys(), x.reshape(batch * length, d), below=below,
-                                     tokens=tokens.ravel(), layer=i, **routing))
+                                     tokens=tokens.ravel(), layer=i, bias=stores[i].bias, **routing))
         return results[-1].y.reshape(batch, length, d)
 
     for i in range(config["layers"]):
