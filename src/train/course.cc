@@ -32,7 +32,7 @@ Course prepare_course(const Host& host, const Recipe& recipe, const std::string&
   DataConfig data = recipe.data;
   if (!tokenizer.empty()) data.tokenizer = tokenizer;
   Corpora corpora = load_corpora(host, data, recipe.seed, cache, progress);
-  Course course{recipe, corpora.tokenizer, corpora.train, corpora.valid, {}, {}};
+  Course course{recipe, corpora.tokenizer, corpora.train, corpora.valid, {}, {}, {}};
   course.recipe.model.vocab = course.tokenizer.vocab_size();
   course.batches.seq_len = recipe.model.seq_len;
   course.batches.count_pads = recipe.data.count_pads;

@@ -26,6 +26,7 @@ struct Seen {
 // Something to type once a text is seen behind what was seen before.
 struct Typed {
   std::string when, keys;
+  std::size_t then = 0;  // and so many bytes more were shown
 };
 
 // What `some ARGUMENTS` sends to a terminal of that many columns, while somebody types.
@@ -50,7 +51,7 @@ Seen in_a_terminal(const std::string& folder, const std::string& arguments, unsi
     seen.shown.append(piece, static_cast<std::size_t>(got));
     while (next < typed.size()) {
       const std::size_t at = seen.shown.find(typed[next].when, from);
-      if (at == std::string::npos) break;
+      if (at == std::string::npos || seen.shown.size() < at + typed[next].when.size() + typed[next].then) break;
       from = at + typed[next].when.size();
       const std::string& keys = typed[next++].keys;
       if (write(terminal, keys.data(), keys.size()) != static_cast<ssize_t>(keys.size())) break;
@@ -130,7 +131,7 @@ TEST(Terminal, ChatAnswersStopsAndRemembers) {
   ASSERT_EQ(setenv("TERM", "xterm", 1), 0);
   const auto [code, shown] = in_a_terminal(folder.path(), "chat run --max-tokens 1000000", 80,
                                            {{"> ", "Once upon a time\r"},      // an answer without end ...
-                                            {"Once upon a time\r\n", "\003"},  // ... that is stopped
+                                            {"Once upon a time\r\n", "\003", 1},  // ... that is stopped once it began
                                             // The prompt begins a line; "> " alone may be part of an answer.
                                             {"stopped)\r\n> ", "/tokens 3\r"},
                                             {"\n> ", "half a li\003"},  // a line given up
