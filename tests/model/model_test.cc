@@ -379,6 +379,33 @@ TEST(ModelParameters, AreDeclaredOnce) {
   }
 }
 
+// The last matrix of a feed-forward block may begin at zero, and still learns.
+TEST(ModelParameters, ReadoutsThatBeginSilent) {
+  const std::vector<std::pair<const char*, Variant>> silent = {
+      {"ffn.1.weight", {"dense", [](ModelConfig& c) { c.ffn = Ffn::dense, c.dense_init = OutputInit::zero; }}},
+      {"readout.weight",
+       {"linear", [](ModelConfig& c) { c.readout = Readout::linear, c.readout_init = OutputInit::zero; }}},
+      {"readout.weight",
+       {"features", [](ModelConfig& c) { c.readout = Readout::features, c.readout_init = OutputInit::zero; }}}};
+  for (const auto& [name, variant] : silent) {
+    SCOPED_TRACE(variant.name);
+    ModelConfig config = small_config();
+    variant.change(config);
+    Model model(make_context("cpu", "f64"), config, true);
+    const auto largest = [&](const Tensor& tensor) {
+      double most = 0;
+      for (std::int64_t i = 0; i < tensor.elements(); ++i) most = std::max(most, std::abs(tensor.data<double>()[i]));
+      return most;
+    };
+    const Param matrix = model.parameters().param(std::string("layers.1.") + name);
+    EXPECT_EQ(largest(matrix.value), 0);
+    const Batch batch = rows_batch(sample_rows, config.seq_len, false);
+    model.clear_gradients();
+    model.train_pass(upload(model.context(), batch), {});
+    EXPECT_GT(largest(matrix.grad), 0);
+  }
+}
+
 // Where a parameter is bound is where the model reads it: moving it changes the loss.
 TEST(ModelParameters, AreReadWhereTheyAreBound) {
   for (const Variant& variant : model_variants) {

@@ -61,8 +61,6 @@ inline const std::vector<Variant> model_variants = {
     {"readin_features", [](ModelConfig& c) { c.readin = true, c.readout = Readout::features, c.query_dim = 6; }},
     {"readout", [](ModelConfig& c) { c.readout = Readout::linear; }},
     {"features", [](ModelConfig& c) { c.readout = Readout::features; }},
-    {"silent_readout", [](ModelConfig& c) { c.readout = Readout::features, c.readout_init = OutputInit::zero; }},
-    {"silent_dense", [](ModelConfig& c) { c.ffn = Ffn::dense, c.dense_init = OutputInit::zero; }},
     {"balanced", [](ModelConfig& c) { c.keys.balance_rate = 0.05, c.experts = 7; }},
     {"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
     {"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
