@@ -82,6 +82,8 @@ void declare_layer(const ModelConfig& config, Layer& layer, Declaration& declare
     declare.linear(layer.dense_weight[1], layer.dense_bias[1], "ffn.1", d, hidden,
                    config.dense_init == OutputInit::zero ? Initial{Kind::zero} : uniform(hidden), uniform(hidden));
   }
+  if (config.ffn != Ffn::none && config.look_back > 0)
+    declare.add(layer.look_back, "look_back.weight", {config.look_back, d}, {Kind::zero}, 1);
   if (config.ffn != Ffn::some) return;
   declare_router(config, layer, declare);
   if (config.readin) declare.add(layer.readin, "readin.weight", {d, d}, {Kind::identity}, 1);
@@ -90,7 +92,12 @@ void declare_layer(const ModelConfig& config, Layer& layer, Declaration& declare
                 config.readout_init == OutputInit::zero ? Initial{Kind::zero} : usual, 1);
   };
   if (config.readout == Readout::linear) readout(d, {Kind::identity});
-  if (config.readout == Readout::features) readout(f, uniform(f));
+  if (config.readout == Readout::features || config.readout == Readout::modulated) readout(f, uniform(f));
+  if (config.readout == Readout::modulated) {
+    declare.linear(layer.hidden_weight, layer.hidden_bias, "hidden", f, d);
+    declare.add(layer.gains, "gains", {config.experts, f}, {Kind::constant, config.gain_init},
+                static_cast<double>(config.top_k) / config.experts);
+  }
   if (config.temperature == Temperature::learned)
     declare.add(layer.log_temperature, "log_temperature", {1}, {Kind::constant, std::log(config.train_temp)});
   for (const ExpertPart* part : active_parts(config)) part->declare(config, layer, declare);

@@ -154,6 +154,8 @@ INSTANTIATE_TEST_SUITE_P(Settings, ModelOnGpu, testing::ValuesIn(model_variants)
 INSTANTIATE_TEST_SUITE_P(
     MoreSettings, ModelOnGpu,
     testing::Values(Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 8; }},
+                    Variant{"modulated_gains",
+                            [](ModelConfig& c) { c.readout = Readout::modulated, c.use_library = false; }},
                     Variant{"readin_narrow",
                             [](ModelConfig& c) {
                               c.readin = true, c.readout = Readout::features, c.query_dim = 32, c.router_mult = 0.5;

@@ -140,6 +140,14 @@ INSTANTIATE_TEST_SUITE_P(
                     true},
         StepVariant{"readin_narrow",
                     [](ModelConfig& c) { c.readin = true, c.readout = Readout::features, c.query_dim = 20; }, true},
+        StepVariant{"modulated_look_back",
+                    [](ModelConfig& c) { c.readout = Readout::modulated, c.look_back = 3, c.query_dim = 16; }, true},
+        StepVariant{"modulated_listen",
+                    [](ModelConfig& c) {
+                      c.readout = Readout::modulated, c.modulation = ModulationPlace::inside, c.listen = 3;
+                    },
+                    true},
+        StepVariant{"dense_look_back", [](ModelConfig& c) { c.ffn = Ffn::dense, c.look_back = 3; }, true},
         StepVariant{"balanced",
                     [](ModelConfig& c) {
                       c.keys.balance_rate = 0.01;
