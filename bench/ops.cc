@@ -95,7 +95,7 @@ struct ExpertsBench {
   std::unique_ptr<Context> context = make_context("cpu", "fp32");
   Tensor x = numbers({tokens, d}, "x", 1), gates = numbers({tokens, k}, "gates", 1), dy = numbers({tokens, d}, "dy", 1);
   ExpertWeights weights{numbers({experts, f, d}, "w1", 0.05f), numbers({experts, d, f}, "w2", 0.03f)};
-  ExpertTape tape{Tensor::zeros({tokens * k, f}, DType::f32), Tensor()};
+  ExpertTape tape{Tensor::zeros({tokens * k, f}, DType::f32), {}, {}, {}};
   Tensor y = Tensor::zeros({tokens, d}, DType::f32);
   Tensor dx = Tensor::zeros({tokens, d}, DType::f32), dgates = Tensor::zeros({tokens, k}, DType::f32);
   Tensor indices = Tensor::zeros({tokens, k}, DType::i32);

@@ -1,10 +1,9 @@
-// A low-rank correction of every matrix of the library: w + b a.
+// A low-rank correction of every matrix of the library, w + b a, never made into a matrix (ops/low_rank.h).
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/setting.h"
 #include "model/expert_part.h"
-#include "ops/elementwise.h"
 
 namespace some::model {
 namespace {
@@ -19,8 +18,7 @@ class Lora : public ExpertPart {
 
   void check(const ModelConfig& config) const override {
     const int smaller = std::min(config.d_model, config.d_ffn);
-    if (config.lora_rank < 1)
-      bad_input("some.lora_rank = {}: wants a whole number of at least 1", config.lora_rank);
+    if (config.lora_rank < 1) bad_input("some.lora_rank = {}: wants a whole number of at least 1", config.lora_rank);
     if (config.lora_rank > smaller) {
       bad_input("some.lora_rank = {}: must not be more than the smaller side of an expert's matrix, {}",
                 config.lora_rank, smaller);
@@ -37,28 +35,9 @@ class Lora : public ExpertPart {
     declare.expert(layer.lora_w2_b, "w2.lora_b", d, rank, {Initial::Kind::zero});
   }
 
-  void weights(Context& ctx, const Layer& layer, ExpertWeights& weights) const override {
-    const auto merge = [&](Tensor& matrix, const Param& a, const Param& b) {
-      if (!matrix) return;
-      Tensor merged = ctx.scratch(matrix.shape());
-      lora_merge(ctx, matrix, a.value, b.value, merged);
-      matrix = merged;
-    };
-    merge(weights.w1, layer.lora_w1_a, layer.lora_w1_b);
-    merge(weights.w2, layer.lora_w2_a, layer.lora_w2_b);
-  }
-  void gradients(Context& ctx, const Layer& layer, ExpertGrads& grads) const override {
-    const auto room = [&](const Param& matrix, Tensor& gradient) {
-      if (!matrix) return;
-      gradient = ctx.scratch(matrix.compute.shape(), ctx.master);
-      fill(ctx, 0, gradient);
-    };
-    room(layer.w1, grads.w1);
-    room(layer.w2, grads.w2);
-  }
-  void finish(Context& ctx, const Layer& layer, const ExpertGrads& grads) const override {
-    lora_project(ctx, grads.w1, layer.lora_w1_a, layer.lora_w1_b);
-    if (grads.w2) lora_project(ctx, grads.w2, layer.lora_w2_a, layer.lora_w2_b);
+  void weights(Context&, const Layer& layer, ExpertWeights& weights) const override {
+    weights.low1 = {layer.lora_w1_a, layer.lora_w1_b};
+    weights.low2 = {layer.lora_w2_a, layer.lora_w2_b};
   }
 };
 

@@ -24,10 +24,9 @@ class ExpertPart {
 
   // Forward: what the experts compute with, by the parts before; scratch memory lives as long as the pass.
   virtual void weights(Context&, const Layer&, ExpertWeights&) const {}
-  // Backward: where the gradients of those weights go (added to), before the experts' own backward pass, and what
-  // becomes of them behind it. Parts that leave them empty do not learn.
+  // Backward: where the gradients of the matrices themselves go (added to). Parts that leave them empty do not train
+  // them.
   virtual void gradients(Context&, const Layer&, ExpertGrads&) const {}
-  virtual void finish(Context&, const Layer&, const ExpertGrads&) const {}
   virtual bool learns(const ModelConfig&) const { return false; }
 };
 

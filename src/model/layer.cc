@@ -200,6 +200,8 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   tape.choices.pre = ctx.scratch({tokens * pass.top_k, config.d_ffn});
   if (pass.training && !experts_learn(config) && experts_keep_outputs(ctx, tape.experts))
     tape.choices.outputs = ctx.scratch({tokens * pass.top_k, d});
+  if (tape.experts.low1) tape.choices.low1 = ctx.scratch({tokens * pass.top_k, tape.experts.low1.rank()});
+  if (tape.experts.low2) tape.choices.low2 = ctx.scratch({tokens * pass.top_k, tape.experts.low2.rank()});
   tape.mixed = ctx.scratch({tokens, tape.experts.w2 ? d : config.d_ffn});
   experts_forward(ctx, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, tape.mixed);
   // spec 3.6: the readout
@@ -229,8 +231,7 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
 
   Tensor dgates = ctx.scratch(tape.routing.gates.shape(), ctx.master);
   ExpertGrads grads;
-  const std::vector<const ExpertPart*> parts = active_parts(config);
-  for (const ExpertPart* part : parts) part->gradients(ctx, layer, grads);
+  for (const ExpertPart* part : active_parts(config)) part->gradients(ctx, layer, grads);
   Tensor dseen = dx;
   if (layer.readin) {
     dseen = ctx.scratch(tape.seen.shape());
@@ -249,7 +250,6 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
       });
     }
   }
-  for (const ExpertPart* part : parts) part->finish(ctx, layer, grads);
 
   // Gradient reaches the router through the gates only: keys and choice are not differentiated (spec 3).
   Tensor auxiliary = pass.auxiliary_loss;

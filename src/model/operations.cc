@@ -60,6 +60,7 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
                  + 4 * config.heads              // lse
                  + c * (2 * d + 2 * d) + 4 * 4;  // two norms: sum, y, mean, rstd
   double widest = 0;                             // largest scratch of a backward pass that is given back, a token
+  double fixed = 0;                              // the same, whatever the number of tokens
   if (has_some) {
     if (config.router == Router::mlp) layer += 2 * c * config.router_hidden();
     layer += 4 * (2 * query + 2) + k * 12;  // raw, query, norms, routing
@@ -70,6 +71,16 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
       layer += c * k * d;  // the experts' outputs
     if (config.readout != Readout::none) layer += c * d;
     widest = c * (k * d + (bf16 ? 0 : 2 * k * d)) + 4 * query + c * config.router_hidden();
+    if (config.training == ExpertTraining::lora) {
+      const double low = c * k * config.lora_rank * matrices;  // what the first factors make of each choice
+      layer += low;
+      if (training) widest += low;  // and the second ones of its gradient
+      if (training && !bf16) {      // on the CPU each block of at most 384 choices has its own sums for both factors
+        const double sums = c * config.lora_rank * (d + f) * matrices;
+        widest += sums * k / 384;
+        fixed += sums * config.experts;
+      }
+    }
     if (config.readin) widest += c * d;
     if (config.modulates()) widest += c * (2 * f + (config.listen > 0 ? k * d : 0));
   } else if (config.ffn == Ffn::dense) {
@@ -80,7 +91,7 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   widest = std::max(widest, c * 4 * d);
   const double logits = std::min(tokens, 4096.0) * config.vocab * c;
   if (training)
-    out.activations = tokens * (layers * layer + 5 * c * d + widest) + logits;
+    out.activations = tokens * (layers * layer + 5 * c * d + widest) + fixed + logits;
   else
     out.activations = tokens * (layer + 3 * c * d) + logits;
   return out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/rooms.h"
+#include "ops/low_rank.h"
 #include "ops/op.h"
 #include "ops/param.h"
 
@@ -20,15 +21,17 @@ struct DispatchPlan {
 SOME_OP(DispatchPlan, make_dispatch, (Context & ctx, const Tensor& indices, int experts), (ctx, indices, experts))
 
 struct ExpertWeights {
-  Tensor w1;  // [E, f, d] compute
-  Tensor w2;  // [E, d, f] compute; empty for readout = "features"
+  Tensor w1;               // [E, f, d] compute
+  Tensor w2;               // [E, d, f] compute; empty for readout = "features"
+  LowRank low1{}, low2{};  // training = "lora": what is added to w1 and w2
 };
 
 // What the backward pass needs of the forward pass; rows in plan order, compute precision. It has `pre` alone, or,
 // where experts_keep_outputs says so and the experts do not learn, both.
 struct ExpertTape {
-  Tensor pre;      // [T*k, f]: w1 x, or with outputs GELU'(w1 x)
-  Tensor outputs;  // [T*k, d]: w2 GELU(w1 x)
+  Tensor pre;         // [T*k, f]: w1 x, or with outputs GELU'(w1 x)
+  Tensor outputs;     // [T*k, d]: w2 GELU(w1 x)
+  Tensor low1, low2;  // [T*k, r]: what the corrections' first factors make of what their matrices are given
 };
 
 // Whether the backward pass is quicker with the outputs than by computing the GELU and its slope again.
@@ -41,23 +44,16 @@ SOME_OP(void, experts_forward,
          ExpertTape& tape, Tensor& y),
         (ctx, x, weights, plan, gates, tape, y))
 
-struct ExpertGrads {  // master precision, added to; only where experts learn (training = "full", or "lora" before
-                      // projection)
+struct ExpertGrads {  // master precision, added to; only where the matrices themselves learn (training = "full")
   Tensor w1;
   Tensor w2;
 };
 
-// dx [T, d] compute is ADDED to; dgates [T, k] master is overwritten; tape.pre may be overwritten. grads may be null.
+// dx [T, d] compute is ADDED to; dgates [T, k] master is overwritten; the tape may be overwritten. grads may be null.
+// The gradients of low-rank corrections are added to their parameters' own.
 SOME_OP(void, experts_backward,
         (Context & ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
          const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates, ExpertGrads* grads),
         (ctx, dy, x, weights, plan, gates, tape, dx, dgates, grads))
-
-// training = "lora": effective = frozen + B A for each expert. frozen, effective: [E, out, in] compute; a: [E, r, in],
-// b: [E, out, r] master.
-SOME_OP(void, lora_merge, (Context & ctx, const Tensor& frozen, const Tensor& a, const Tensor& b, Tensor& effective),
-        (ctx, frozen, a, b, effective))
-// a.grad += B^T dW, b.grad += dW A^T; dw: [E, out, in] master.
-SOME_OP(void, lora_project, (Context & ctx, const Tensor& dw, const Param& a, const Param& b), (ctx, dw, a, b))
 
 }  // namespace some::ops

@@ -3,6 +3,7 @@
 
 #include "ops/experts.h"
 #include "ops/gemm_cpu.h"
+#include "ops/low_rank_cpu.h"
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
 
@@ -13,7 +14,7 @@ namespace {
 // that the hidden layer between them stays in the cache.
 constexpr std::int64_t largest_block = 384;
 struct Block {
-  std::int64_t expert, begin, end;  // of plan.order
+  std::int64_t number, expert, begin, end;  // of plan.order
 };
 
 std::vector<Block> make_blocks(const DispatchPlan& plan) {
@@ -23,15 +24,15 @@ std::vector<Block> make_blocks(const DispatchPlan& plan) {
     const std::int64_t begin = offsets[e], count = offsets[e + 1] - begin;
     const std::int64_t parts = (count + largest_block - 1) / largest_block;
     for (std::int64_t part = 0; part < parts; ++part) {
-      blocks.push_back({e, begin + count * part / parts, begin + count * (part + 1) / parts});
+      blocks.push_back({static_cast<std::int64_t>(blocks.size()), e, begin + count * part / parts,
+                        begin + count * (part + 1) / parts});
     }
   }
   return blocks;
 }
 
 template <typename Body>
-void for_each_block(Context& ctx, const DispatchPlan& plan, Body&& body) {
-  const std::vector<Block> blocks = make_blocks(plan);
+void for_each_block(Context& ctx, const std::vector<Block>& blocks, Body&& body) {
   parallel_for(*ctx.threads, static_cast<std::int64_t>(blocks.size()),
                [&](std::int64_t i) { body(blocks[static_cast<std::size_t>(i)]); });
 }
@@ -46,27 +47,30 @@ void gather(const T* x, std::int64_t width, const std::int32_t* order, std::int6
 
 template <typename T>
 void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan, const Tensor& gates,
-             Tensor& pre, Tensor& y) {
+             ExpertTape& tape, Tensor& y) {
   const std::int64_t tokens = x.dim(0), d = x.dim(1), f = weights.w1.dim(1), k = gates.dim(1);
   const std::int32_t* order = plan.order.data<std::int32_t>();
   const std::int32_t* place = plan.place.data<std::int32_t>();
   const T* gate = gates.data<T>();
-  T* hidden = pre.data<T>();
+  T* hidden = tape.pre.data<T>();
   T* result = y.data<T>();
+  const Correction<T> first(weights.low1, tape.low1), second(weights.low2, tape.low2);
   ArenaScope scope(*ctx.arena);
   T* answers = weights.w2 ? ctx.scratch({tokens * k, d}).template data<T>() : nullptr;  // of each choice, in plan order
-  for_each_block(ctx, plan, [&](const Block& block) {
+  for_each_block(ctx, make_blocks(plan), [&](const Block& block) {
     const std::int64_t rows = block.end - block.begin;
     T* input = thread_buffer<T>(0, rows * d);
     gather(x.data<T>(), d, order, k, block, input);
     T* before = hidden + block.begin * f;
     gemm_serial(Product<T>{false, true, rows, f, d, T(1), input, d, weights.w1.data<T>() + block.expert * f * d, d,
                            T(0), before, f});
+    first.forward(block.expert, block.begin, rows, input, before);
     if (answers == nullptr) return;
     T* after = thread_buffer<T>(1, rows * f);
     gelu(before, after, rows * f);
     gemm_serial(Product<T>{false, true, rows, d, f, T(1), after, f, weights.w2.data<T>() + block.expert * d * f, f,
                            T(0), answers + block.begin * d, d});
+    second.forward(block.expert, block.begin, rows, after, answers + block.begin * d);
   });
   // Each token adds up its own experts, best first: no two pieces of work meet in a sum.
   parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
@@ -103,15 +107,29 @@ T choice_gradient(const T* pre, T gate, T* gradient, [[maybe_unused]] T* activat
   return sum;
 }
 
+// Each expert adds up its own blocks in their order: the same sums for any number of threads.
+template <typename T>
+void add_corrections(Context& ctx, const DispatchPlan& plan, const std::vector<Block>& blocks,
+                     const Correction<T>& first, const Correction<T>& second) {
+  parallel_for(*ctx.threads, plan.experts, [&](std::int64_t e) {
+    auto block = std::lower_bound(blocks.begin(), blocks.end(), e,
+                                  [](const Block& one, std::int64_t expert) { return one.expert < expert; });
+    for (; block != blocks.end() && block->expert == e; ++block) {
+      first.add_block(block->number, e);
+      second.add_block(block->number, e);
+    }
+  });
+}
+
 template <typename T>
 void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
-              const Tensor& gates, Tensor& pre, Tensor& dx, Tensor& dgates, ExpertGrads* grads) {
+              const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates, ExpertGrads* grads) {
   const std::int64_t tokens = x.dim(0), d = x.dim(1), f = weights.w1.dim(1), k = gates.dim(1);
   const std::int64_t choices = tokens * k, dy_width = dy.dim(1);
   const std::int32_t* order = plan.order.data<std::int32_t>();
   const std::int32_t* place = plan.place.data<std::int32_t>();
   const T* gate = gates.data<T>();
-  T* hidden = pre.data<T>();
+  T* hidden = tape.pre.data<T>();
   T* gate_gradient = dgates.data<T>();
   const bool w1_learns = grads != nullptr && grads->w1, w2_learns = grads != nullptr && grads->w2 && weights.w2;
   ArenaScope scope(*ctx.arena);
@@ -120,28 +138,47 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeigh
   T* activations = w2_learns ? ctx.scratch({choices, f}).template data<T>() : nullptr;
   T* answers = w2_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
   T* inputs = w1_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
-  for_each_block(ctx, plan, [&](const Block& block) {
+  const std::vector<Block> blocks = make_blocks(plan);
+  Correction<T> first(weights.low1, tape.low1), second(weights.low2, tape.low2);
+  first.make_room(ctx, static_cast<std::int64_t>(blocks.size()));
+  second.make_room(ctx, static_cast<std::int64_t>(blocks.size()));
+  for_each_block(ctx, blocks, [&](const Block& block) {
     const std::int64_t rows = block.end - block.begin;
     T* gradient = thread_buffer<T>(1, rows * f);
+    T* answer = w2_learns ? answers + block.begin * d : thread_buffer<T>(0, rows * d);
+    T* pulled = thread_buffer<T>(3, rows * std::max(first.rank(), second.rank()));
     if (weights.w2) {
-      T* answer = w2_learns ? answers + block.begin * d : thread_buffer<T>(0, rows * d);
       gather(dy.data<T>(), d, order, k, block, answer);
       gemm_serial(Product<T>{false, false, rows, f, d, T(1), answer, d, weights.w2.data<T>() + block.expert * d * f, f,
                              T(0), gradient, f});
+      second.backward(block.expert, rows, answer, pulled, gradient);
     } else {
       gather(dy.data<T>(), dy_width, order, k, block, gradient);
     }
+    // gate * GELU(pre), for gradients of w2 or of its correction
+    T* activation = w2_learns ? activations + block.begin * f : second ? thread_buffer<T>(2, rows * f) : nullptr;
     for (std::int64_t j = block.begin; j < block.end; ++j) {
-      T* row = gradient + (j - block.begin) * f;
-      gate_gradient[order[j]] = w2_learns
-                                    ? choice_gradient<true>(hidden + j * f, gate[order[j]], row, activations + j * f, f)
+      const std::int64_t own = (j - block.begin) * f;
+      T* row = gradient + own;
+      gate_gradient[order[j]] = activation != nullptr
+                                    ? choice_gradient<true>(hidden + j * f, gate[order[j]], row, activation + own, f)
                                     : choice_gradient<false, T>(hidden + j * f, gate[order[j]], row, nullptr, f);
       if (w1_learns) std::copy_n(row, f, hidden + j * f);
     }
+    second.weigh(block.begin, rows, order, gate);
+    second.sum_block(block.number, block.begin, rows, activation, answer, pulled);
+    T* share = shares + block.begin * d;
     gemm_serial(Product<T>{false, false, rows, d, f, T(1), gradient, f, weights.w1.data<T>() + block.expert * f * d, d,
-                           T(0), shares + block.begin * d, d});
+                           T(0), share, d});
     if (w1_learns) gather(x.data<T>(), d, order, k, block, inputs + block.begin * d);
+    if (first) {
+      first.backward(block.expert, rows, gradient, pulled, share);
+      T* input = thread_buffer<T>(0, rows * d);
+      gather(x.data<T>(), d, order, k, block, input);
+      first.sum_block(block.number, block.begin, rows, input, gradient, pulled);
+    }
   });
+  if (first || second) add_corrections(ctx, plan, blocks, first, second);
   T* input_gradient = dx.data<T>();
   parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
@@ -198,50 +235,14 @@ bool experts_keep_outputs(Context&, const ExpertWeights&) { return false; }
 
 void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
                      const Tensor& gates, ExpertTape& tape, Tensor& y) {
-  with_precision(ctx, [&](auto zero) { forward<decltype(zero)>(ctx, x, weights, plan, gates, tape.pre, y); });
+  with_precision(ctx, [&](auto zero) { forward<decltype(zero)>(ctx, x, weights, plan, gates, tape, y); });
 }
 
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
                       const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates,
                       ExpertGrads* grads) {
   with_precision(
-      ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weights, plan, gates, tape.pre, dx, dgates, grads); });
-}
-
-void lora_merge(Context& ctx, const Tensor& frozen, const Tensor& a, const Tensor& b, Tensor& effective) {
-  with_precision(ctx, [&](auto zero) {
-    using T = decltype(zero);
-    const std::int64_t experts = frozen.dim(0), out = frozen.dim(1), in = frozen.dim(2), rank = a.dim(1);
-    constexpr std::int64_t rows = 256;
-    const std::int64_t parts = (out + rows - 1) / rows;
-    parallel_for(*ctx.threads, experts * parts, [&](std::int64_t piece) {
-      const std::int64_t e = piece / parts, begin = piece % parts * rows, count = std::min(rows, out - begin);
-      T* target = effective.data<T>() + (e * out + begin) * in;
-      std::copy_n(frozen.data<T>() + (e * out + begin) * in, count * in, target);
-      gemm_serial(Product<T>{false, false, count, in, rank, T(1), b.data<T>() + (e * out + begin) * rank, rank,
-                             a.data<T>() + e * rank * in, in, T(1), target, in});
-    });
-  });
-}
-
-void lora_project(Context& ctx, const Tensor& dw, const Param& a, const Param& b) {
-  with_precision(ctx, [&](auto zero) {
-    using T = decltype(zero);
-    const std::int64_t experts = dw.dim(0), out = dw.dim(1), in = dw.dim(2), rank = a.value.dim(1);
-    std::vector<Product<T>> products;
-    for (std::int64_t e = 0; e < experts; ++e) {
-      const T* gradient = dw.data<T>() + e * out * in;
-      if (a.grad) {
-        products.push_back({true, false, rank, in, out, T(1), b.value.data<T>() + e * out * rank, rank, gradient, in,
-                            T(1), a.grad.data<T>() + e * rank * in, in});
-      }
-      if (b.grad) {
-        products.push_back({false, true, out, rank, in, T(1), gradient, in, a.value.data<T>() + e * rank * in, in, T(1),
-                            b.grad.data<T>() + e * out * rank, rank});
-      }
-    }
-    gemm_batch(*ctx.threads, products);
-  });
+      ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weights, plan, gates, tape, dx, dgates, grads); });
 }
 
 }  // namespace some::ops::cpu

@@ -10,6 +10,7 @@
 #include "ops/cuda_primitives.cuh"
 #include "ops/experts.h"
 #include "ops/grouped_gemm.h"
+#include "ops/low_rank_cuda.h"
 
 namespace some::ops::cuda {
 namespace {
@@ -102,7 +103,6 @@ __global__ void __launch_bounds__(256)
   dgates[index] = sum;
 }
 
-// Without w2: dgate = dy . GELU(pre) and pre <- gate * dy * GELU'(pre), one warp a row.
 // The same from outputs that were kept: dgates[t, i] = dy[t] . outputs of choice (t, i). A warp a token, four choices
 // at a time, so that five loads are under way together.
 template <typename T, int kWidth>
@@ -142,11 +142,13 @@ __global__ void __launch_bounds__(256) gate_products_kernel(const T* __restrict_
   }
 }
 
-template <typename T>
+// Without w2: dgate = dy . GELU(pre) and pre <- gate * dy * GELU'(pre), one warp a row, kWidth columns a lane.
+template <typename T, int kWidth>
 __global__ void __launch_bounds__(256)
     features_backward_kernel(const T* __restrict__ dy, const std::int32_t* __restrict__ order,
                              const float* __restrict__ gates, std::int64_t rows, int choices, int columns,
                              T* __restrict__ pre, float* __restrict__ dgates) {
+  after_previous();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
   if (row >= rows) return;
   const int lane = threadIdx.x & 31, choice = order[row];
@@ -154,13 +156,32 @@ __global__ void __launch_bounds__(256)
   const T* const gradient = dy + static_cast<std::int64_t>(choice / choices) * columns;
   T* const values = pre + row * columns;
   float sum = 0.f;
-  for (int c = lane; c < columns; c += 32) {
-    const float upstream = to_f32(gradient[c]);
-    const Gelu gelu = gelu_of<T>(to_f32(values[c]));
-    sum = fmaf(upstream, gelu.value, sum);
-    values[c] = from_f32<T>(gate * upstream * gelu.derivative);
+  constexpr int ahead = 4;  // pieces whose loads are under way together
+  for (int first = lane * kWidth; first < columns; first += ahead * 32 * kWidth) {
+    Piece<T, kWidth> upstream[ahead], before[ahead];
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) {
+      const int column = first + i * 32 * kWidth;
+      if (column < columns) {
+        upstream[i] = *reinterpret_cast<const Piece<T, kWidth>*>(gradient + column);
+        before[i] = *reinterpret_cast<const Piece<T, kWidth>*>(values + column);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) {
+      const int column = first + i * 32 * kWidth;
+      if (column >= columns) break;
+#pragma unroll
+      for (int c = 0; c < kWidth; ++c) {
+        const float above = to_f32(upstream[i].values[c]);
+        const Gelu gelu = gelu_of<T>(to_f32(before[i].values[c]));
+        sum = fmaf(above, gelu.value, sum);
+        before[i].values[c] = from_f32<T>(gate * above * gelu.derivative);
+      }
+      *reinterpret_cast<Piece<T, kWidth>*>(values + column) = before[i];
+    }
   }
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  sum = warp_sum(sum);
   if (lane == 0) dgates[choice] = sum;
 }
 
@@ -191,6 +212,14 @@ GroupedProduct product_of(const Context& ctx, const DispatchPlan& plan, const Te
   product.tiles = static_cast<const Tile*>(tiles.raw());
   product.order = plan.order.data<std::int32_t>();
   return product;
+}
+
+// To a product: + low times one factor of every expert.
+void correct(GroupedProduct& product, const Tensor& low, const Factor& factor) {
+  product.low = low.raw();
+  product.factor = factor.values.raw();
+  product.factor_transposed = factor.first;
+  product.rank = static_cast<int>(factor.rank());
 }
 
 void gate_gradients(Context& ctx, const Tensor& dy, const Tensor& outputs, const DispatchPlan& plan, Tensor& dgates) {
@@ -226,6 +255,10 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   first.result = tape.pre.raw();
   first.a = x.raw();
   first.gather = choices;
+  if (weights.low1) {
+    thin_product(ctx, plan, {x, choices}, {weights.low1.a.compute, true}, tape.low1);
+    correct(first, tape.low1, {weights.low1.b.compute, false});
+  }
   if (!weights.w2) {
     grouped_product(ctx, first);
     return combine<true, false>(ctx, tape.pre, plan, gates.data<float>(), choices, y);
@@ -241,6 +274,10 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   second.depth = weights.w2.dim(2);
   const Tensor outputs = tape.outputs ? tape.outputs : ctx.scratch({second.rows, second.columns});
   second.result = outputs.raw();
+  if (weights.low2) {
+    thin_product(ctx, plan, {activated}, {weights.low2.a.compute, true}, tape.low2);
+    correct(second, tape.low2, {weights.low2.b.compute, false});
+  }
   grouped_product(ctx, second);
   combine<false, false>(ctx, outputs, plan, gates.data<float>(), choices, y);
 }
@@ -249,7 +286,8 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
                       const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates,
                       ExpertGrads* grads) {
   if (x.dim(0) == 0) return;
-  if (tape.outputs && grads != nullptr) failed("experts that learn need what went into their GELU, which was not kept");
+  if (tape.outputs && (grads != nullptr || weights.low1))
+    failed("experts that learn need what went into their GELU, which was not kept");
   const Tensor& pre = tape.pre;
   const ArenaScope scope(*ctx.arena);
   const cudaStream_t stream = ctx.cuda->stream;
@@ -292,6 +330,15 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     first.gates = gates.data<float>();
     first.a = dy.raw();
     first.gather = choices;
+    if (weights.low2) {  // while pre still holds what went into the GELU
+      Tensor pulled = ctx.scratch({rows, weights.low2.rank()});
+      thin_product(ctx, plan, {dy, choices}, {weights.low2.b.compute, false}, pulled);
+      correct(first, pulled, {weights.low2.a.compute, true});
+      const float* const weight = gates.data<float>();
+      if (weights.low2.a.grad) thin_gradient(ctx, plan, {{pre}, true, pulled, weight, weights.low2.a.grad, true});
+      if (weights.low2.b.grad)
+        thin_gradient(ctx, plan, {{dy, choices}, false, tape.low2, weight, weights.low2.b.grad, false});
+    }
     if (tape.outputs) {
       grouped_product(ctx, first);
       gate_gradients(ctx, dy, tape.outputs, plan, dgates);
@@ -306,10 +353,11 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   } else {
     by_type(ctx.compute, [&](auto zero) {
       using T = decltype(zero);
-      features_backward_kernel<<<grid_for(rows, 8), 256, 0, stream>>>(
-          static_cast<const T*>(dy.raw()), order, gates.data<float>(), rows, choices, static_cast<int>(width),
-          static_cast<T*>(pre.raw()), dgates.data<float>());
-      SOME_CUDA_LAUNCHED();
+      const bool wide =
+          width % 8 == 0 && all_aligned16(static_cast<const char*>(dy.raw()), static_cast<char*>(pre.raw()));
+      const auto kernel = wide ? features_backward_kernel<T, vector_width<T>> : features_backward_kernel<T, 1>;
+      launch_behind(ctx, kernel, grid_for(rows, 8), 256, 0, static_cast<const T*>(dy.raw()), order, gates.data<float>(),
+                    rows, choices, static_cast<int>(width), static_cast<T*>(pre.raw()), dgates.data<float>());
     });
   }
 
@@ -321,6 +369,14 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   second.depth = width;
   Tensor row_gradients = ctx.scratch({rows, model});
   second.result = row_gradients.raw();
+  if (weights.low1) {
+    Tensor pulled = ctx.scratch({rows, weights.low1.rank()});
+    thin_product(ctx, plan, {pre}, {weights.low1.b.compute, false}, pulled);
+    correct(second, pulled, {weights.low1.a.compute, true});
+    if (weights.low1.b.grad) thin_gradient(ctx, plan, {{pre}, false, tape.low1, nullptr, weights.low1.b.grad, false});
+    if (weights.low1.a.grad)
+      thin_gradient(ctx, plan, {{x, choices}, false, pulled, nullptr, weights.low1.a.grad, true});
+  }
   grouped_product(ctx, second);
   combine<false, true>(ctx, row_gradients, plan, nullptr, choices, dx);
 

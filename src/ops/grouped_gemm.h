@@ -38,7 +38,9 @@ constexpr bool reads_result(Finish finish) {
 // Whether `activated` is written.
 constexpr bool activates(Finish finish) { return finish == Finish::gelu || finish == Finish::gelu_slope; }
 
-// result[j, n] = sum_c a[source(j), c] * b[group(j)][n, c], or b[group(j)][c, n] when b_transposed.
+// result[j, n] = sum_c a[source(j), c] * b[group(j)][n, c], or b[group(j)][c, n] when b_transposed. With a low-rank
+// correction of rank > 0, before the finish: + sum_r low[j, r] * factor[group(j)][n, r], or factor[group(j)][r, n] when
+// factor_transposed.
 struct GroupedProduct {
   DType type = DType::bf16;
   const void* a = nullptr;
@@ -47,7 +49,11 @@ struct GroupedProduct {
   std::int64_t rows = 0, columns = 0, depth = 0, groups = 1;
   const Tile* tiles = nullptr;  // null: one group of all rows
   const std::int32_t* order = nullptr;
-  int gather = 0;  // source(j) = order[j] / gather; 0: source(j) = j
+  int gather = 0;                // source(j) = order[j] / gather; 0: source(j) = j
+  const void* low = nullptr;     // [rows, rank], the operands' type
+  const void* factor = nullptr;  // the same type
+  bool factor_transposed = false;
+  int rank = 0;
   Finish finish = Finish::store;
   void* result = nullptr;        // [rows, columns], the operands' type
   void* activated = nullptr;     // the same; for Finish::gelu and gelu_slope

@@ -156,7 +156,8 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
     const Tile tile = row_tile(arguments, index / arguments.column_tiles);
     const int column_tile = index % arguments.column_tiles;
     WarpTile<kFinish, kColumns == Columns::woven, 2> share{
-        arguments, tile.begin + warp * 16, tile.end, column_tile * block_columns, column_tile, staging, lane};
+        arguments, tile.begin + warp * 16, tile.end, column_tile * block_columns, column_tile, staging, lane,
+        tile.group};
     share.start();
     float sums[2][64];
     named_sync(1 + group, 256);

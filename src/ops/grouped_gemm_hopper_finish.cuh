@@ -5,6 +5,7 @@
 #include "base/rooms.h"
 #include "ops/cuda_hopper.cuh"
 #include "ops/grouped_gemm_kernel.cuh"
+#include "ops/low_rank_add.cuh"
 
 namespace some::ops::cuda {
 
@@ -103,6 +104,7 @@ struct WarpTile {
   int first, end, column, slot;
   std::uint32_t staging;  // this warp's staging_bytes; where it activates, unless woven: twice as many
   int lane;
+  int group;                 // of the rows
   float gates[2 * kBlocks];  // for a backward finish: those of this lane's rows
 
   __device__ __forceinline__ WarpRows rows_of(int part) const {
@@ -124,7 +126,14 @@ struct WarpTile {
     }
   }
 
-  __device__ __forceinline__ void finish(const float (&sums)[kBlocks][64]) {
+  __device__ __forceinline__ void finish(float (&sums)[kBlocks][64]) {
+    if (arguments.rank > 0) {
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        const int row = first + block * 64;
+        if (row < end) add_low_rank<16, kWoven>(sums[block], arguments, group, row, end, column, lane);
+      }
+    }
     if constexpr (kWoven) {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {

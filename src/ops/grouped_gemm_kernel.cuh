@@ -19,6 +19,10 @@ struct ProductArguments {
   int gather;
   int rows, columns, depth;
   int column_tiles, slots;
+  const void* low;  // a low-rank correction, where rank > 0
+  const void* factor;
+  bool factor_transposed;
+  int rank;
 };
 
 inline ProductArguments arguments_of(const GroupedProduct& product, int column_tile, int slot_width) {
@@ -37,6 +41,10 @@ inline ProductArguments arguments_of(const GroupedProduct& product, int column_t
   arguments.depth = static_cast<int>(product.depth);
   arguments.column_tiles = static_cast<int>((product.columns + column_tile - 1) / column_tile);
   arguments.slots = static_cast<int>((product.columns + slot_width - 1) / slot_width);
+  arguments.low = product.low;
+  arguments.factor = product.factor;
+  arguments.factor_transposed = product.factor_transposed;
+  arguments.rank = product.rank;
   return arguments;
 }
 

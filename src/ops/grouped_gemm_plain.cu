@@ -8,6 +8,23 @@ namespace {
 constexpr int block_columns = 64;
 constexpr int block_depth = 16;
 
+// What a low-rank correction adds to four columns of row j.
+template <typename T>
+__device__ void add_low_rank(float (&sums)[4], const ProductArguments& arguments, int group, int j, int column) {
+  const int rank = arguments.rank, columns = arguments.columns;
+  const T* const low = static_cast<const T*>(arguments.low) + static_cast<std::int64_t>(j) * rank;
+  const T* const factor = static_cast<const T*>(arguments.factor) + static_cast<std::int64_t>(group) * columns * rank;
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    if (column + n >= columns) break;
+    for (int r = 0; r < rank; ++r) {
+      const std::int64_t at = arguments.factor_transposed ? static_cast<std::int64_t>(r) * columns + column + n
+                                                          : static_cast<std::int64_t>(column + n) * rank + r;
+      sums[n] = fmaf(to_f32(low[r]), to_f32(factor[at]), sums[n]);
+    }
+  }
+}
+
 template <typename T, bool kTransposed>
 __global__ void __launch_bounds__(256) plain_kernel(ProductArguments arguments, Finish finish) {
   const int tile_index = blockIdx.x / arguments.column_tiles;
@@ -67,6 +84,8 @@ __global__ void __launch_bounds__(256) plain_kernel(ProductArguments arguments, 
     const int j = tile.begin + thread_row * 8 + i;
     const bool in_group = j < tile.end;
     float gate = 1.f, row_sum = 0.f;
+    if (in_group && arguments.rank > 0)
+      add_low_rank<T>(sums[i], arguments, tile.group, j, first_column + thread_column * 4);
     if (in_group && reads_result(finish) && arguments.gates != nullptr) gate = arguments.gates[arguments.order[j]];
 #pragma unroll
     for (int n = 0; n < 4; ++n) {

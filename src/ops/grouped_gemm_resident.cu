@@ -234,7 +234,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
       const Tile tile = row_tile(arguments, walk.row);
       WarpTile<kFinish, kColumns == Columns::woven, 1> warp_tile{
           arguments,   tile.begin + half * 64 + warp * 16, tile.end, walk.column * block_columns,
-          walk.column, places.staging(threadIdx.x >> 5),   lane};
+          walk.column, places.staging(threadIdx.x >> 5),   lane,     tile.group};
       warp_tile.start();
       float sums[1][64];
       named_sync(1 + pair, 2 * pair_threads);

@@ -2,6 +2,7 @@
 // four stages of asynchronous copies, eight warps of 64x32. Rows of `a` are gathered while loading. Two blocks fit on a
 // multiprocessor.
 #include "ops/grouped_gemm_kernel.cuh"
+#include "ops/low_rank_add.cuh"
 
 namespace some::ops::cuda {
 namespace {
@@ -107,8 +108,9 @@ __global__ void __launch_bounds__(256, 2) warp_kernel(const ProductArguments arg
   copy_async_wait<0>();
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int column = first_column + warp_column;
-    finish_rows<kFinish, 4>(sums[i], arguments, tile.begin + warp_row + i * 16, tile.end, column, column / 32, lane);
+    const int column = first_column + warp_column, row = tile.begin + warp_row + i * 16;
+    if (arguments.rank > 0) add_low_rank<4, false>(sums[i], arguments, tile.group, row, tile.end, column, lane);
+    finish_rows<kFinish, 4>(sums[i], arguments, row, tile.end, column, column / 32, lane);
   }
 }
 

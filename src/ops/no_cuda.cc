@@ -83,8 +83,6 @@ void experts_backward(Context&, const Tensor&, const Tensor&, const ExpertWeight
                       ExpertTape&, Tensor&, Tensor&, ExpertGrads*) {
   refuse();
 }
-void lora_merge(Context&, const Tensor&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
-void lora_project(Context&, const Tensor&, const Param&, const Param&) { refuse(); }
 
 void head_loss(Context&, const Tensor&, const Param&, const Param&, const Tensor&, double, Tensor&, Tensor*) {
   refuse();

@@ -16,7 +16,8 @@ struct ExpertsShape {
   int experts, k;
   Choice choice = Choice::spread;
   bool features = false, learning = false;
-  bool kept = false;  // with the outputs kept for the backward pass, where the device does that
+  bool kept = false;      // with the outputs kept for the backward pass, where the device does that
+  std::int64_t rank = 0;  // of a low-rank correction that learns; 0: none
 };
 
 double plain_gelu(double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }
@@ -39,27 +40,55 @@ Array choices_of(const ExpertsShape& s) {
 Arrays expert_inputs(const ExpertsShape& s) {
   const std::int64_t width = s.features ? s.f : s.d;
   Array gates = normals({s.tokens, s.k}, "gates");
-  return {{"x", normals({s.tokens, s.d}, "x")},
-          {"w1", normals({s.experts, s.f, s.d}, "w1", 1.0 / std::sqrt(static_cast<double>(s.d)))},
-          {"w2", normals({s.experts, s.d, s.f}, "w2", 1.0 / std::sqrt(static_cast<double>(s.f)))},
-          {"gates", gates},
-          {"indices", choices_of(s)},
-          {"dy", normals({s.tokens, width}, "dy")},
-          {"dx0", normals({s.tokens, s.d}, "dx0")},
-          {"dw1_0", normals({s.experts, s.f, s.d}, "dw1_0")},
-          {"dw2_0", normals({s.experts, s.d, s.f}, "dw2_0")}};
+  Arrays inputs{{"x", normals({s.tokens, s.d}, "x")},
+                {"w1", normals({s.experts, s.f, s.d}, "w1", 1.0 / std::sqrt(static_cast<double>(s.d)))},
+                {"w2", normals({s.experts, s.d, s.f}, "w2", 1.0 / std::sqrt(static_cast<double>(s.f)))},
+                {"gates", gates},
+                {"indices", choices_of(s)},
+                {"dy", normals({s.tokens, width}, "dy")},
+                {"dx0", normals({s.tokens, s.d}, "dx0")},
+                {"dw1_0", normals({s.experts, s.f, s.d}, "dw1_0")},
+                {"dw2_0", normals({s.experts, s.d, s.f}, "dw2_0")}};
+  if (s.rank > 0) {
+    const auto factors = [&](const std::string& name, std::int64_t out, std::int64_t in) {
+      inputs[name + "a"] = normals({s.experts, s.rank, in}, name + "a", 1.0 / std::sqrt(static_cast<double>(in)));
+      inputs[name + "b"] = normals({s.experts, out, s.rank}, name + "b", 1.0 / std::sqrt(static_cast<double>(s.rank)));
+      inputs["d" + name + "a_0"] = normals({s.experts, s.rank, in}, "d" + name + "a_0");
+      inputs["d" + name + "b_0"] = normals({s.experts, out, s.rank}, "d" + name + "b_0");
+    };
+    factors("low1", s.f, s.d);
+    factors("low2", s.d, s.f);
+  }
+  return inputs;
+}
+
+// The matrix that an expert computes with, its correction merged in: what no operation ever makes.
+Array effective(const ExpertsShape& s, const Arrays& in, const std::string& matrix, const std::string& correction) {
+  Array merged = in.at(matrix);
+  if (s.rank == 0) return merged;
+  const Array& a = in.at(correction + "a");
+  const Array& b = in.at(correction + "b");
+  const std::int64_t out = b.dim(1), inputs = a.dim(2);
+  for (std::int64_t row = 0; row < s.experts * out; ++row) {
+    for (std::int64_t i = 0; i < inputs; ++i) {
+      for (std::int64_t r = 0; r < s.rank; ++r)
+        merged[row * inputs + i] += b[row * s.rank + r] * a[(row / out * s.rank + r) * inputs + i];
+    }
+  }
+  return merged;
 }
 
 OpCase experts_case(ExpertsShape s) {
   OpCase one;
-  one.name = fmt::format("experts_t{}_d{}_f{}_e{}_k{}{}{}{}", s.tokens, s.d, s.f, s.experts, s.k,
+  one.name = fmt::format("experts_t{}_d{}_f{}_e{}_k{}{}{}{}{}", s.tokens, s.d, s.f, s.experts, s.k,
                          s.choice == Choice::all_one      ? "_all_one"
                          : s.choice == Choice::skip_first ? "_unused"
                                                           : "",
                          s.features ? "_features" : "",
                          s.learning ? "_learning"
                          : s.kept   ? "_kept"
-                                    : "");
+                                    : "",
+                         s.rank > 0 ? fmt::format("_lora{}", s.rank) : "");
   const std::int64_t width = s.features ? s.f : s.d;
   one.inputs = [=] { return expert_inputs(s); };
   one.run = [=](Lab& lab, const Arrays& in) {
@@ -69,7 +98,20 @@ OpCase experts_case(ExpertsShape s) {
     weights.w1 = lab.compute(in.at("w1"));
     if (!s.features) weights.w2 = lab.compute(in.at("w2"));
     const Tensor x = lab.compute(in.at("x")), gates = lab.master(in.at("gates"));
-    ExpertTape tape{lab.new_compute({s.tokens * s.k, s.f}), Tensor()};
+    ExpertTape tape;
+    tape.pre = lab.new_compute({s.tokens * s.k, s.f});
+    if (s.rank > 0) {
+      const auto factors = [&](const std::string& name) {
+        return LowRank{lab.param(in.at(name + "a"), in.at("d" + name + "a_0")),
+                       lab.param(in.at(name + "b"), in.at("d" + name + "b_0"))};
+      };
+      weights.low1 = factors("low1");
+      tape.low1 = lab.new_compute({s.tokens * s.k, s.rank});
+      if (!s.features) {
+        weights.low2 = factors("low2");
+        tape.low2 = lab.new_compute({s.tokens * s.k, s.rank});
+      }
+    }
     Tensor y = lab.new_compute({s.tokens, width});
     const bool kept = s.kept && experts_keep_outputs(ctx, weights);
     EXPECT_EQ(kept, s.kept && ctx.compute == DType::bf16) << "or this case tests nothing of its own";
@@ -90,10 +132,19 @@ OpCase experts_case(ExpertsShape s) {
     results["dgates"] = read(dgates);
     if (s.learning) results["dw1"] = read(grads.w1);
     if (s.learning && !s.features) results["dw2"] = read(grads.w2);
+    if (s.rank > 0) {
+      results["dlow1a"] = read(weights.low1.a.grad);
+      results["dlow1b"] = read(weights.low1.b.grad);
+    }
+    if (s.rank > 0 && !s.features) {
+      results["dlow2a"] = read(weights.low2.a.grad);
+      results["dlow2b"] = read(weights.low2.b.grad);
+    }
     return results;
   };
   one.reference = [=](const Arrays& in) {
     const std::int64_t choices = s.tokens * s.k;
+    const Array w1 = effective(s, in, "w1", "low1"), w2 = effective(s, in, "w2", "low2");
     Arrays out{{"order", zeros({choices})},
                {"place", zeros({choices})},
                {"offsets", zeros({s.experts + 1})},
@@ -108,14 +159,13 @@ OpCase experts_case(ExpertsShape s) {
         const std::int64_t t = choice / s.k;
         for (std::int64_t j = 0; j < s.f; ++j) {
           double sum = 0;
-          for (std::int64_t i = 0; i < s.d; ++i) sum += in.at("w1")[(e * s.f + j) * s.d + i] * in.at("x")[t * s.d + i];
+          for (std::int64_t i = 0; i < s.d; ++i) sum += w1[(e * s.f + j) * s.d + i] * in.at("x")[t * s.d + i];
           if (!s.kept) out["pre"][next * s.f + j] = sum;
           const double hidden = in.at("gates")[choice] * plain_gelu(sum);
           if (s.features) {
             out["y"][t * s.f + j] += hidden;
           } else {
-            for (std::int64_t i = 0; i < s.d; ++i)
-              out["y"][t * s.d + i] += hidden * in.at("w2")[(e * s.d + i) * s.f + j];
+            for (std::int64_t i = 0; i < s.d; ++i) out["y"][t * s.d + i] += hidden * w2[(e * s.d + i) * s.f + j];
           }
         }
         ++next;
@@ -129,40 +179,9 @@ OpCase experts_case(ExpertsShape s) {
   one.gradients = {{"x", "dx", "dx0"}, {"gates", "dgates"}};
   if (s.learning) one.gradients.push_back({"w1", "dw1", "dw1_0"});
   if (s.learning && !s.features) one.gradients.push_back({"w2", "dw2", "dw2_0"});
-  return one;
-}
-
-OpCase lora_case(int experts, std::int64_t out, std::int64_t in, std::int64_t rank) {
-  OpCase one;
-  one.name = fmt::format("lora_e{}_{}x{}_r{}", experts, out, in, rank);
-  one.inputs = [=] {
-    return Arrays{{"frozen", normals({experts, out, in}, "frozen")}, {"a", normals({experts, rank, in}, "a")},
-                  {"b", normals({experts, out, rank}, "b")},         {"dw", normals({experts, out, in}, "dw")},
-                  {"da0", normals({experts, rank, in}, "da0")},      {"db0", normals({experts, out, rank}, "db0")}};
-  };
-  one.run = [=](Lab& lab, const Arrays& inputs) {
-    const Param a = lab.param(inputs.at("a"), inputs.at("da0")), b = lab.param(inputs.at("b"), inputs.at("db0"));
-    Tensor effective = lab.new_compute({experts, out, in});
-    lora_merge(lab.context(), lab.compute(inputs.at("frozen")), a.value, b.value, effective);
-    lora_project(lab.context(), lab.master(inputs.at("dw")), a, b);
-    return Arrays{{"effective", read(effective)}, {"da", read(a.grad)}, {"db", read(b.grad)}};
-  };
-  one.reference = [=](const Arrays& inputs) {
-    Array effective = inputs.at("frozen");
-    for (std::int64_t e = 0; e < experts; ++e) {
-      for (std::int64_t o = 0; o < out; ++o) {
-        for (std::int64_t i = 0; i < in; ++i) {
-          for (std::int64_t r = 0; r < rank; ++r) {
-            effective[(e * out + o) * in + i] +=
-                inputs.at("b")[(e * out + o) * rank + r] * inputs.at("a")[(e * rank + r) * in + i];
-          }
-        }
-      }
-    }
-    return Arrays{{"effective", effective}};
-  };
-  one.loss = {{"effective", "dw"}};
-  one.gradients = {{"a", "da", "da0"}, {"b", "db", "db0"}};
+  for (const std::string name : {"low1a", "low1b", "low2a", "low2b"}) {
+    if (s.rank > 0 && !(s.features && name[3] == '2')) one.gradients.push_back({name, "d" + name, "d" + name + "_0"});
+  }
   return one;
 }
 
@@ -184,9 +203,17 @@ const bool added = add_cases({
     experts_case({130, 64, 96, 8, 4, Choice::spread, false, false, true}),
     experts_case({300, 72, 200, 4, 4, Choice::skip_first, false, false, true}),
     experts_case({150, 40, 36, 7, 6, Choice::spread, false, false, true}),
-    lora_case(1, 5, 7, 1),
-    lora_case(4, 11, 12, 3),
-    lora_case(2, 300, 20, 4),
+    experts_case({1, 12, 11, 1, 1, Choice::spread, false, false, false, 1}),
+    experts_case({50, 12, 11, 6, 3, Choice::skip_first, true, false, false, 3}),
+    experts_case({33, 12, 11, 6, 2, Choice::skip_first, false, false, false, 3}),
+    experts_case({900, 8, 16, 2, 1, Choice::all_one, false, false, false, 2}),
+    experts_case({600, 16, 24, 3, 2, Choice::spread, false, true, false, 2}),
+    experts_case({130, 64, 96, 8, 4, Choice::spread, true, false, false, 2}),
+    experts_case({130, 64, 96, 8, 4, Choice::spread, false, false, false, 2}),
+    experts_case({300, 72, 200, 4, 4, Choice::skip_first, true, false, false, 8}),
+    experts_case({300, 72, 200, 4, 4, Choice::skip_first, false, false, false, 8}),
+    experts_case({140, 40, 136, 3, 2, Choice::spread, false, false, false, 11}),
+    experts_case({140, 40, 136, 3, 2, Choice::spread, true, false, false, 4}),
 });
 
 TEST(Dispatch, RefusesAnExpertThatDoesNotExist) {

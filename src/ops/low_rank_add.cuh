@@ -1,0 +1,63 @@
+// What a low-rank correction adds to a product of an expert's matrix, while the product is still in registers:
+// sum_r low[j, r] * factor[group][n, r]. In the warp's matrix instruction, eight ranks at a time, it costs one word of
+// the factor and one instruction for every 16 x 8 numbers, and nothing in memory.
+#pragma once
+
+#include "base/rooms.h"
+#include "ops/cuda_primitives.cuh"
+#include "ops/grouped_gemm_kernel.cuh"
+
+namespace some::ops::cuda {
+
+// d[16x8] += a[16x8] * b[8x8]; lanes hold d as for the larger product.
+__device__ __forceinline__ void multiply_add_8(float* d, std::uint32_t a0, std::uint32_t a1, std::uint32_t b) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(b));
+}
+
+// Two neighbouring ranks of a row or column, those from `rank` on zero.
+__device__ __forceinline__ std::uint32_t rank_pair(const bf16* place, std::int64_t stride, int left) {
+  const unsigned short* const at = reinterpret_cast<const unsigned short*>(place);
+  std::uint32_t pair = left > 0 ? __ldg(at) : 0u;
+  if (left > 1) pair |= static_cast<std::uint32_t>(__ldg(at + stride)) << 16;
+  return pair;
+}
+
+// For 16 rows from `row` on and 8 * kTiles columns from `column` on that one warp holds in the matrix product's layout
+// (kWoven: ops/grouped_gemm_hopper_load.cuh). All lanes take part.
+template <int kTiles, bool kWoven>
+__device__ __forceinline__ void add_low_rank(float* sums, const ProductArguments& arguments, int group, int row,
+                                             int row_end, int column, int lane) {
+  const int rank = arguments.rank, columns = arguments.columns, own = lane >> 2;
+  const bf16* const low = static_cast<const bf16*>(arguments.low);
+  const bf16* const factor =
+      static_cast<const bf16*>(arguments.factor) + static_cast<std::int64_t>(group) * columns * rank;
+  const std::int64_t by_column = arguments.factor_transposed ? 1 : rank,
+                     by_rank = arguments.factor_transposed ? columns : 1;
+  for (int start = 0; start < rank; start += 8) {
+    const int r = start + 2 * (lane & 3), left = rank - r;
+    std::uint32_t rows[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int j = row + own + 8 * half;
+      rows[half] = rank_pair(low + static_cast<std::int64_t>(j) * rank + r, 1, j < row_end ? left : 0);
+    }
+    constexpr int step = kTiles < 8 ? kTiles : 8;  // tiles whose loads are under way together
+#pragma unroll
+    for (int first = 0; first < kTiles; first += step) {
+      std::uint32_t pairs[step];
+#pragma unroll
+      for (int i = 0; i < step; ++i) {
+        const int tile = first + i;
+        const int n =
+            column + (kWoven ? (tile >> 2) * 32 + (own >> 1) * 8 + (tile & 3) * 2 + (own & 1) : tile * 8 + own);
+        pairs[i] = rank_pair(factor + n * by_column + r * by_rank, by_rank, n < columns ? left : 0);
+      }
+#pragma unroll
+      for (int i = 0; i < step; ++i) multiply_add_8(sums + 4 * (first + i), rows[0], rows[1], pairs[i]);
+    }
+  }
+}
+
+}  // namespace some::ops::cuda

@@ -1,0 +1,41 @@
+// The thin products of low-rank corrections (ops/low_rank.h) on the GPU, for choices grouped by expert. CUDA only.
+// Their other half, what a correction adds to a product, is made where the product is (GroupedProduct::low).
+#pragma once
+
+#include "base/rooms.h"
+#include "ops/grouped_gemm.h"
+
+namespace some::ops::cuda {
+
+// One factor of every group: [rank, columns] each where it is the first (LowRank::a), [columns, rank] where it is the
+// second (LowRank::b).
+struct Factor {
+  Tensor values;  // compute
+  bool first = true;
+  std::int64_t rank() const { return values.dim(first ? 1 : 2); }
+  std::int64_t columns() const { return values.dim(first ? 2 : 1); }
+};
+
+// The rows a thin product reads: row j is values[order[j] / gather], or values[j] without gathering.
+struct ThinRows {
+  Tensor values;  // [*, columns] compute
+  int gather = 0;
+};
+
+// result[j, r] = sum_c rows[j, c] * factor[group(j)][r, c]; result: [choices, rank] compute.
+void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, const Factor& factor, Tensor& result);
+
+// target[g][r, c] += sum over the choices j of group g, in a fixed order, of low[j, r] * rows[j, c], where `gelu` of
+// GELU(rows[j, c]), and where there are gates times the choice's. low: [choices, rank]; target lies as the factor whose
+// gradient it is.
+struct ThinGradient {
+  ThinRows rows;
+  bool gelu = false;
+  Tensor low;
+  const float* gates = nullptr;  // indexed by choice
+  Tensor target;                 // master
+  bool first = true;             // as Factor's
+};
+void thin_gradient(Context& ctx, const DispatchPlan& plan, const ThinGradient& gradient);
+
+}  // namespace some::ops::cuda
