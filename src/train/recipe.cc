@@ -302,8 +302,8 @@ class Reader {
   // Checks across keys that are not the model's own. As in check_config, a message begins with the key at fault.
   void check_run() const {
     if (recipe.data.train.empty()) bad_input("data.train = \"\": wants a file, a folder or \"builtin:stories\"");
-    if (recipe.data.separator.empty())
-      bad_input("data.separator = \"\": wants the line that stands between two stories");
+    if (recipe.data.unit != TextUnit::document && recipe.data.train.starts_with("builtin:"))
+      bad_input("data.unit: built-in text comes as documents; lines and paragraphs are units of files");
     if (recipe.data.tokenizer.empty())
       bad_input("data.tokenizer = \"\": wants \"bytelevel\", \"whitespace\" or a tokenizer.json");
     // Three special tokens and one for each byte.

@@ -107,7 +107,8 @@ void add_model(Builder& builder) {
   builder.integer("d_model", FIELD(model.d_model), 1, 65536, "Width of the model; even, and a multiple of heads.");
   builder.integer("layers", FIELD(model.layers), 1, 4096, "Transformer blocks.");
   builder.integer("heads", FIELD(model.heads), 1, 65536, "Attention heads.");
-  builder.integer("seq_len", FIELD(model.seq_len), 2, 1048576, "Longest sequence, in tokens; longer stories are cut.");
+  builder.integer("seq_len", FIELD(model.seq_len), 2, 1048576,
+                  "Longest sequence, in tokens; data.long says what becomes of longer documents.");
   builder.choice("norm", FIELD(model.norm), {"post", "pre"},
                  "Layer norm after the residual sum (post, as published) or on the way into each block (pre).");
   builder.choice("position", FIELD(model.position), {"sinusoidal", "rope"},
@@ -252,15 +253,22 @@ void add_data(Builder& builder) {
   builder.text("train", FIELD(data.train),
                "Training text: a file, a folder, or \"builtin:DOMAIN\". A relative path is looked up from the working "
                "folder, then from the recipe's.");
-  builder.text("valid", FIELD(data.valid), "Validation text, likewise; empty: valid_share of the training stories.");
-  builder.text("separator", FIELD(data.separator), "The line between two stories of a plain-text file.");
-  builder.text("field", FIELD(data.field), "Name of the story's field in JSON lines; empty: text.");
+  builder.text("valid", FIELD(data.valid), "Validation text, likewise; empty: valid_share of the training text.");
+  builder.text("separator", FIELD(data.separator),
+               "The line between two documents of a plain-text file; empty: a file is one document.");
+  builder.text("field", FIELD(data.field), "Name of the text's field in JSON lines; empty: text.");
+  builder.choice("unit", FIELD(data.unit), {"document", "line", "paragraph"},
+                 "What one document is: what stands between separators, or each line or paragraph of that.");
+  builder.choice("long", FIELD(data.long_documents), {"split", "cut"},
+                 "Documents longer than seq_len: read as consecutive sequences (split), or only their beginning (cut, "
+                 "as published).");
   builder.integer("train_stories", FIELD(data.train_stories), 0, unlimited,
-                  "Use only the first so many training stories; 0: all.");
+                  "Use only the first so many training documents; 0: all.");
   builder.integer("valid_stories", FIELD(data.valid_stories), 0, unlimited, "Likewise for validation.");
   builder
       .number("valid_share", FIELD(data.valid_share), 0, 1,
-              "Share of the training stories kept for validation where `valid` is empty.")
+              "Share of the training documents kept for validation where `valid` is empty; of the end of each where "
+              "there are too few.")
       .below_high = true;
   builder.text("tokenizer", FIELD(data.tokenizer),
                "\"bytelevel\" or \"whitespace\" (trained on the training text; the published runs used whitespace), or "
@@ -276,7 +284,7 @@ void add_train(Builder& builder) {
   builder.integer("epochs", FIELD(train.epochs), 1, 1e9, "Times the training text is read.");
   builder.integer("max_steps", FIELD(train.max_steps), 0, unlimited,
                   "Stop, and end the learning-rate schedule, after so many steps; 0: as many as the epochs give.");
-  builder.integer("batch", FIELD(train.batch), 1, 1048576, "Stories in one pass.");
+  builder.integer("batch", FIELD(train.batch), 1, 1048576, "Sequences in one pass.");
   builder.integer("accumulate", FIELD(train.accumulate), 1, 1048576, "Passes whose gradients make one step.");
   builder.number("lr", FIELD(train.lr), 0, unlimited, "Highest learning rate.").above_low = true;
   builder.integer("warmup_steps", FIELD(train.warmup_steps), 0, unlimited,

@@ -165,6 +165,7 @@ decay_warmup = 8
 [data]
 train = "builtin:stories"
 train_stories = 48
+long = "cut"
 valid_stories = 8
 vocab = 320
 [train]
