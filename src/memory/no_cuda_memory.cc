@@ -11,7 +11,8 @@ namespace {
 void make_queries(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
 void search(Context&, const Store&, const MemorySettings&, const Tensor&, const Tensor&, Found&) { refuse(); }
 void mix(Context&, const MemorySettings&, const Found&, const Tensor&, Tensor&, Tensor&) { refuse(); }
-void learn(Context&, const MemorySettings&, const Tensor&, const Tensor&, const Tensor&, const Found&, Store&) {
+void learn(Context&, const MemorySettings&, const Tensor&, const Tensor&, const Tensor&, const Found&, Store&,
+           Tensor&) {
   refuse();
 }
 void slot_weights(Context&, const Store&, const MemorySettings&, const Tensor&, const Tensor&, Tensor&) { refuse(); }

@@ -18,12 +18,13 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
   for (const double one : settings.sharpness) within("sharpness", one, 0, 1e5, "a number from 0 to 100000");
   within("decay", settings.decay, 0, 1, "a share from 0 to 1");
   within("share", settings.share, 0, 1, "a share from 0 to 1");
-  if (settings.window < 0) bad_input("{}window: {} is none; say a number of tokens, or 0", where, settings.window);
+  if (settings.window < 0 || settings.window > most_window)
+    bad_input("{}window: {} is none; say a number of tokens up to {}, or 0", where, settings.window, most_window);
 }
 
 nlohmann::json to_json(const MemorySettings& settings) {
-  return {{"slots", settings.slots},   {"match", settings.match},   {"sharpness", settings.sharpness},
-          {"decay", settings.decay},   {"share", settings.share},   {"counts", settings.counts},
+  return {{"slots", settings.slots},  {"match", settings.match}, {"sharpness", settings.sharpness},
+          {"decay", settings.decay},  {"share", settings.share}, {"counts", settings.counts},
           {"window", settings.window}};
 }
 

@@ -16,6 +16,7 @@ inline constexpr std::int64_t shares_each = static_cast<std::int64_t>(share_list
 
 inline constexpr std::int64_t most_slots = std::int64_t{1} << 26;
 inline constexpr std::size_t most_sharpnesses = 8;
+inline constexpr std::int64_t most_window = 8192;  // positions of one lesson
 inline constexpr double never_match = 2.0;  // no product of unit vectors reaches it: nothing is merged, the oldest slot
                                             // goes first, which makes a plain cache of the store
 

@@ -63,12 +63,16 @@ SOME_OP(void, mix,
          Tensor& nll),
         (ctx, settings, found, targets, shares, nll))
 
-// One lesson: positions near a key of their value move it, the others are born in the slots used least. places: i64
-// [T], packed. store.reach is moved on.
+// What becomes of a position in a lesson: the slot it hit, the slot it was born in with born_flag, or nothing.
+inline constexpr std::int32_t born_flag = std::int32_t{1} << 30, no_fate = -1;
+static_assert(most_slots <= born_flag);
+
+// One lesson, of at most most_window positions: those near a key of their value move it, the others are born in the
+// slots used least. places: i64 [T], packed; fates: i32 [T], overwritten. store.reach is moved on.
 SOME_OP(void, learn,
         (Context & ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
-         const Tensor& places, const Found& found, Store& store),
-        (ctx, settings, queries, targets, places, found, store))
+         const Tensor& places, const Found& found, Store& store, Tensor& fates),
+        (ctx, settings, queries, targets, places, found, store, fates))
 
 // How much of each row's answer every slot has: weights [R, reach] = sum over sharpnesses of say[r, s] * the slot's
 // weight at that sharpness. say: [R, sharpnesses] master; weights: zeros where nothing was learnt yet.

@@ -24,25 +24,22 @@ void normalize(T* row, std::int64_t d) {
   for (std::int64_t i = 0; i < d; ++i) row[i] *= inverse;
 }
 
-// ln n of every slot, and of an empty one what no sum notices.
+// What a slot counts for beside its nearness: e^(ln n) is n, and 0 where it is empty.
 template <typename T>
-T* log_counts(Context& ctx, const Store& store, const MemorySettings& settings) {
+const T* masses(Context& ctx, const Store& store, const MemorySettings& settings) {
   const T* counts = store.counts.data<T>();
-  T* logs = ctx.scratch({std::max<std::int64_t>(store.reach, 1)}, dtype_of<T>()).template data<T>();
-  for (std::int64_t m = 0; m < store.reach; ++m) {
-    logs[m] = !(counts[m] > 0)  ? -std::numeric_limits<T>::infinity()
-              : settings.counts ? std::log(counts[m])
-                                : T(0);
-  }
-  return logs;
+  if (settings.counts) return counts;
+  T* ones = ctx.scratch({std::max<std::int64_t>(store.reach, 1)}, dtype_of<T>()).template data<T>();
+  for (std::int64_t m = 0; m < store.reach; ++m) ones[m] = counts[m] > 0 ? T(1) : T(0);
+  return ones;
 }
 
 // scores [T, last - first] of all queries with the keys of some slots.
 template <typename T>
 void score(Context& ctx, const Store& store, const Tensor& queries, std::int64_t first, std::int64_t last, T* scores) {
   const std::int64_t d = queries.dim(1), width = last - first;
-  gemm(*ctx.threads, false, true, queries.dim(0), width, d, T(1), queries.data<T>(), d, store.keys.data<T>() + first * d,
-       d, T(0), scores, width);
+  gemm(*ctx.threads, false, true, queries.dim(0), width, d, T(1), queries.data<T>(), d,
+       store.keys.data<T>() + first * d, d, T(0), scores, width);
 }
 
 // What is gathered over the parts of the store for one position and one sharpness: sums of e^(... - shift).
@@ -60,34 +57,27 @@ struct Sums {
   }
 };
 
-// The highest score of a slot that is not empty plus the largest ln n: near enough to the largest exponent, for every
-// sharpness at once.
+// The highest score of a slot that is not empty; the lowest number there is where all are.
 template <typename T>
-struct Peak {
-  T score = -std::numeric_limits<T>::infinity(), log_count = -std::numeric_limits<T>::infinity();
-};
-
-template <typename T>
-Peak<T> peak_of(const T* scores, const T* logs, std::int64_t width) {
+T highest_score(const T* scores, const T* mass, std::int64_t width) {
   constexpr T lowest = std::numeric_limits<T>::lowest();
-  T score = lowest, log_count = lowest;
-#pragma omp simd reduction(max : score, log_count)
+  T highest = lowest;
+#pragma omp simd reduction(max : highest)
   for (std::int64_t m = 0; m < width; ++m) {
-    const T here = logs[m] >= T(0) ? scores[m] : lowest;
-    score = here > score ? here : score;
-    log_count = logs[m] > log_count ? logs[m] : log_count;
+    const T here = mass[m] > T(0) ? scores[m] : lowest;
+    highest = here > highest ? here : highest;
   }
-  return {score, log_count};
+  return highest;
 }
 
 template <typename T>
-Sums<T> sums_of(const T* scores, const T* logs, const std::int32_t* values, std::int64_t width, std::int32_t target,
-                T sharpness, const Peak<T>& peak) {
-  const T shift = sharpness * peak.score + peak.log_count;
+Sums<T> sums_of(const T* scores, const T* mass, const std::int32_t* values, std::int64_t width, std::int32_t target,
+                T sharpness, T highest) {
+  const T shift = sharpness * highest;
   T all = 0, matching = 0;
 #pragma omp simd reduction(+ : all, matching)
   for (std::int64_t m = 0; m < width; ++m) {
-    const T weight = exp_of(sharpness * scores[m] + logs[m] - shift);
+    const T weight = mass[m] * exp_of(sharpness * scores[m] - shift);
     all += weight;
     matching += weight * (values[m] == target ? T(1) : T(0));
   }
@@ -104,7 +94,7 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
   T* product = found.product.data<T>();
   T* said = found.said.data<T>();
   ArenaScope scope(*ctx.arena);
-  const T* logs = log_counts<T>(ctx, store, settings);
+  const T* mass = masses<T>(ctx, store, settings);
   const std::int64_t widest = std::min(store.reach, slots_at_once);
   T* scores = ctx.scratch({positions, std::max<std::int64_t>(widest, 1)}, dtype_of<T>()).template data<T>();
   std::vector<Sums<T>> sums(static_cast<std::size_t>(positions * kinds));
@@ -117,12 +107,12 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
       for (std::int64_t t = begin; t < end; ++t) {
         if (target[t] < 0) continue;
         const T* row = scores + t * width;
-        const Peak<T> peak = peak_of(row, logs + first, width);
-        if (!(peak.log_count >= T(0))) continue;  // all empty
+        const T highest = highest_score(row, mass + first, width);
+        if (highest == std::numeric_limits<T>::lowest()) continue;  // all empty
         for (std::int64_t s = 0; s < kinds; ++s)
           sums[static_cast<std::size_t>(t * kinds + s)].add(
-              sums_of(row, logs + first, values + first, width, target[t],
-                      static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]), peak));
+              sums_of(row, mass + first, values + first, width, target[t],
+                      static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]), highest));
         for (std::int64_t m = 0; m < width; ++m) {
           if (values[first + m] != target[t] || (nearest[t] >= 0 && !(row[m] > product[t]))) continue;
           nearest[t] = static_cast<std::int32_t>(first + m);
@@ -177,7 +167,7 @@ struct Hits {
 
 template <typename T>
 void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
-                 const Tensor& places, const Found& found, Store& store) {
+                 const Tensor& places, const Found& found, Store& store, Tensor& fates) {
   const std::int64_t positions = queries.dim(0), d = queries.dim(1);
   const std::int32_t* target = targets.data<std::int32_t>();
   const std::int64_t* place = places.data<std::int64_t>();
@@ -190,6 +180,7 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
   std::int32_t* values = store.values.data<std::int32_t>();
   std::int64_t* born = store.born.data<std::int64_t>();
   std::int64_t* hit = store.hit.data<std::int64_t>();
+  std::int32_t* fate = fates.data<std::int32_t>();
 
   const T kept = static_cast<T>(1 - settings.decay), match = static_cast<T>(settings.match);
   for (std::int64_t m = 0; m < store.reach; ++m) usage[m] *= kept;  // spec 8, learning 1
@@ -198,11 +189,14 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
   std::vector<std::int64_t> misses;
   std::vector<std::pair<std::int32_t, std::int64_t>> found_in;  // slot, position
   for (std::int64_t t = 0; t < positions; ++t) {
+    fate[t] = no_fate;
     if (target[t] < 0) continue;
-    if (nearest[t] >= 0 && product[t] > match)
+    if (nearest[t] >= 0 && product[t] > match) {
       found_in.emplace_back(nearest[t], t);
-    else
+      fate[t] = nearest[t];
+    } else {
       misses.push_back(t);
+    }
   }
   std::sort(found_in.begin(), found_in.end());
   for (const auto& [slot, t] : found_in) {
@@ -244,6 +238,7 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
     values[slot] = target[t];
     counts[slot] = usage[slot] = T(1);
     born[slot] = hit[slot] = place[t];
+    fate[t] = static_cast<std::int32_t>(slot) | born_flag;
     store.reach = std::max(store.reach, slot + 1);
   }
 }
@@ -255,7 +250,7 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
   const std::int64_t kinds = static_cast<std::int64_t>(settings.sharpness.size());
   if (reach == 0) return;
   ArenaScope scope(*ctx.arena);
-  const T* logs = log_counts<T>(ctx, store, settings);
+  const T* mass = masses<T>(ctx, store, settings);
   T* out = weights.data<T>();
   T* scores = ctx.scratch({rows, reach}, dtype_of<T>()).template data<T>();
   const T* heard = say.data<T>();
@@ -265,15 +260,15 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
       const T* row = scores + r * reach;
       T* result = out + r * reach;
       std::fill_n(result, reach, T(0));
-      const Peak<T> peak = peak_of(row, logs, reach);
-      if (!(peak.log_count >= T(0))) continue;
+      const T highest = highest_score(row, mass, reach);
+      if (highest == std::numeric_limits<T>::lowest()) continue;
       for (std::int64_t s = 0; s < kinds; ++s) {
         const T sharpness = static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]);
-        const Sums<T> sums = sums_of(row, logs, store.values.data<std::int32_t>(), reach, -1, sharpness, peak);
+        const Sums<T> sums = sums_of(row, mass, store.values.data<std::int32_t>(), reach, -1, sharpness, highest);
         const T factor = heard[r * kinds + s] / sums.all;
 #pragma omp simd
         for (std::int64_t m = 0; m < reach; ++m)
-          result[m] += factor * exp_of(sharpness * row[m] + logs[m] - sums.shift);
+          result[m] += factor * mass[m] * exp_of(sharpness * row[m] - sums.shift);
       }
     }
   });
@@ -299,8 +294,7 @@ void make_queries(Context& ctx, const Tensor& states, const Tensor& mean, Tensor
 
 void search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
             const Tensor& targets, Found& found) {
-  with_precision(
-      ctx, [&](auto zero) { search_store<decltype(zero)>(ctx, store, settings, queries, targets, found); });
+  with_precision(ctx, [&](auto zero) { search_store<decltype(zero)>(ctx, store, settings, queries, targets, found); });
 }
 
 void mix(Context& ctx, const MemorySettings& settings, const Found& found, const Tensor& targets, Tensor& shares,
@@ -309,9 +303,10 @@ void mix(Context& ctx, const MemorySettings& settings, const Found& found, const
 }
 
 void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
-           const Tensor& places, const Found& found, Store& store) {
-  with_precision(
-      ctx, [&](auto zero) { take_lesson<decltype(zero)>(ctx, settings, queries, targets, places, found, store); });
+           const Tensor& places, const Found& found, Store& store, Tensor& fates) {
+  with_precision(ctx, [&](auto zero) {
+    take_lesson<decltype(zero)>(ctx, settings, queries, targets, places, found, store, fates);
+  });
 }
 
 void slot_weights(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,

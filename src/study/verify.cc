@@ -431,6 +431,8 @@ void Case::memory() {
   for (std::int64_t i = 0; i < windows; ++i) {
     const std::string window = fmt::format("window.{}.", i);
     const std::int64_t positions = fixture_.shape(window + "states", 2)[0];
+    if (positions > most_window)
+      bad_input("{}: {}states has {} positions; a window has at most {}", report_.file, window, positions, most_window);
     ctx.arena->reset();
     const Tensor targets =
         on_device(fixture_.ids(window + "targets", {positions}, 0, std::numeric_limits<std::int32_t>::max()));
@@ -453,7 +455,8 @@ void Case::memory() {
     std::vector<double> mixed = read_vector(nll);
     for (double& one : mixed) one = std::exp(-one);
     compare(fmt::format("{}.probability", i), mixed, tolerances_.values);
-    learn(ctx, settings, queries, targets, on_device(places), found, store);
+    Tensor fates = ctx.scratch({positions}, DType::i32);
+    learn(ctx, settings, queries, targets, on_device(places), found, store, fates);
     if (tolerances_.losses_only) continue;
     compare(fmt::format("{}.keys", i), store.keys, tolerances_.values);
     compare_indices(fmt::format("{}.values", i), store.values, nullptr);

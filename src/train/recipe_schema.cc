@@ -329,6 +329,28 @@ void add_train(Builder& builder) {
                   "CPU threads; 0: one for each CPU that the process may use.");
 }
 
+void add_memory(Builder& builder) {
+  builder.table = "memory";
+  builder.integer("slots", FIELD(memory.slots), 0, static_cast<double>(most_slots),
+                  "Slots of a memory that is read from the training text when training has ended; 0: none.");
+  builder.number("match", FIELD(memory.match), -1, never_match,
+                 "How near a key of the same token must be for a hit; 2: nothing is ever merged.");
+  RecipeKey& sharpness = builder.add("sharpness", SettingKind::numbers,
+                                     "How sharply nearness counts; of several the mixture finds out which to hear.");
+  sharpness.low = 0;
+  sharpness.high = 1e5;
+  for (int n = 1; n <= static_cast<int>(most_sharpnesses); ++n) sharpness.lengths.push_back(n);
+  sharpness.get = [](const Recipe& recipe) { return Setting(recipe.memory.sharpness); };
+  sharpness.set = [](Recipe& recipe, const Setting& value) {
+    recipe.memory.sharpness = std::get<std::vector<double>>(value);
+  };
+  builder.number("decay", FIELD(memory.decay), 0, 1, "Of the slots' usage, a window.");
+  builder.number("share", FIELD(memory.share), 0, 1,
+                 "What every weight of the mixture of model and memory is given anew after each token.");
+  builder.integer("window", FIELD(memory.window), 0, static_cast<double>(most_window),
+                  "Tokens from one lesson to the next; 0: half of model.seq_len, at most 256.");
+}
+
 #undef FIELD
 
 // The number as a reader would write it in a range: whole numbers without a point.
@@ -372,6 +394,7 @@ const std::vector<RecipeKey>& recipe_keys() {
     add_some(builder);
     add_data(builder);
     add_train(builder);
+    add_memory(builder);
     return builder.keys;
   }();
   return keys;
@@ -391,6 +414,7 @@ const std::vector<RecipeTable>& recipe_tables() {
       {"some", "Experts, routing and the rules that move the keys. Unused where model.ffn is not \"some\"."},
       {"data", "The text and its tokens."},
       {"train", "The run."},
+      {"memory", "What is learnt in use, without a gradient: slots with a key and a token."},
   };
   return tables;
 }
@@ -432,7 +456,10 @@ std::string RecipeKey::wants() const {
       return words;
     }
     case SettingKind::numbers: {
-      std::string words = lengths == std::vector<int>{2} ? "a list of two numbers" : "a list of two numbers or []";
+      std::string words = lengths == std::vector<int>{2} ? "a list of two numbers"
+                          : lengths == std::vector<int>{0, 2}
+                              ? "a list of two numbers or []"
+                              : fmt::format("a list of 1 to {} numbers", lengths.back());
       return range_words(*this).empty() ? words : words + ", each" + range_words(*this);
     }
     case SettingKind::integers: return "a list of whole numbers, each" + range_words(*this);
