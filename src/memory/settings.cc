@@ -3,8 +3,31 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/setting.h"
 
 namespace some::memory {
+
+const std::vector<Setting<MemorySettings>>& memory_settings() {
+  static const std::vector<Setting<MemorySettings>> settings = [] {
+    SettingList<MemorySettings> list;
+    list.integer("slots", &MemorySettings::slots, 0, static_cast<double>(most_slots),
+                 "Slots of a memory that is read from the training text when training has ended; 0: none.");
+    list.number("match", &MemorySettings::match, -1, never_match,
+                "How near a key of the same token must be for a hit; 2: nothing is ever merged.");
+    Setting<MemorySettings>& sharpness =
+        list.sequence("sharpness", SettingKind::numbers, &MemorySettings::sharpness, 0,
+                      "How sharply nearness counts; of several the mixture finds out which to hear.");
+    sharpness.high = 1e5;
+    for (int n = 1; n <= static_cast<int>(most_sharpnesses); ++n) sharpness.lengths.push_back(n);
+    list.number("decay", &MemorySettings::decay, 0, 1, "Of the slots' usage, a window.");
+    list.number("share", &MemorySettings::share, 0, 1,
+                "What every weight of the mixture of model and memory is given anew after each token.");
+    list.integer("window", &MemorySettings::window, 0, static_cast<double>(most_window),
+                 "Tokens from one lesson to the next; 0: half of model.seq_len, at most 256.");
+    return list.list;
+  }();
+  return settings;
+}
 
 void check_settings(const MemorySettings& settings, const std::string& where) {
   const auto within = [&](const char* name, double value, double low, double high, const char* right) {

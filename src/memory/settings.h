@@ -8,6 +8,11 @@
 #include "base/json.h"
 #include "base/rooms.h"
 
+namespace some {
+template <typename Owner>
+struct Setting;  // base/setting.h
+}
+
 namespace some::memory {
 
 // The list of shares that the memory's say is mixed over.
@@ -34,6 +39,8 @@ struct MemorySettings {
   bool operator==(const MemorySettings&) const = default;
 };
 
+// As a recipe's [memory] table has them, where 0 slots stand for no memory. Include base/setting.h to use them.
+const std::vector<Setting<MemorySettings>>& memory_settings();
 // bad_input that names the setting and what would be right; `where` stands before it ("memory.", "--").
 void check_settings(const MemorySettings& settings, const std::string& where);
 

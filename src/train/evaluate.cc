@@ -96,7 +96,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   model.clear_key_sums();
   pass.observe = [&](int layer, const SomeTape& tape) {
     const auto l = static_cast<std::size_t>(layer);
-    add_key_sums(ctx, tape.query, tape.routing, taking_part, SumOptions{}, model.key_sums()[l]);
+    add_key_sums(ctx, {tape.query, tape.routing, KeyPlan(), 0, &model.key_sums()[l]}, taking_part);
     if (batches < sample_batches && samples[l].positions < sample_positions)
       samples[l].add(tape.routing, current->targets, taking_part == nullptr);
   };
