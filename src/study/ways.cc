@@ -240,7 +240,6 @@ class Ways {
           TrainPass pass;
           pass.temperature = run_.recipe.model.eval_temp;  // as it is used
           pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
-          pass.collect_keys = false;
           double sum = 0;
           for (const double nll : read_vector(model.train_pass(upload(ctx, batch), pass))) sum += nll;
           ++adam.step;
