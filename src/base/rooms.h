@@ -38,8 +38,15 @@ using namespace data;
 using namespace experts;
 using namespace keys;
 }  // namespace model
-namespace train {
+namespace memory {
 using namespace model;
+namespace cuda {
+using namespace some::cuda;
+using namespace ops::cuda;
+}  // namespace cuda
+}  // namespace memory
+namespace train {
+using namespace memory;
 }
 namespace page {
 using namespace text;

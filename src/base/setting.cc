@@ -68,7 +68,11 @@ std::string SettingWords::wants() const {
       return words;
     }
     case SettingKind::numbers: {
-      std::string words = lengths == std::vector<int>{2} ? "a list of two numbers" : "a list of two numbers or []";
+      std::string words = lengths == std::vector<int>{2}      ? "a list of two numbers"
+                          : lengths == std::vector<int>{0, 2} ? "a list of two numbers or []"
+                          : lengths.empty()
+                              ? "a list of numbers"
+                              : fmt::format("a list of {} to {} numbers", lengths.front(), lengths.back());
       return range_words(*this).empty() ? words : words + ", each" + range_words(*this);
     }
     case SettingKind::integers: return "a list of whole numbers, each" + range_words(*this);

@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "cli/commands.h"
+#include "study/ways.h"
 
 namespace some::cli {
 namespace {
@@ -15,8 +16,38 @@ struct Options {
   ModelFlags model;
   AdaptOptions adapt;
   std::string svg, html;
+  WaysOptions ways;
+  bool compare = false;
   bool json = false;
 };
+
+// Every way of learning in use, in one table.
+void compare(const Options& options, OpenedRun& run) {
+  if (!options.adapt.rules.empty() || options.adapt.frozen || !options.adapt.out.empty() || !options.svg.empty())
+    bad_input("--compare goes through every way of learning: --rules, --frozen, --out and --svg do not go with it");
+  WaysOptions ways = options.ways;
+  ways.data = options.adapt.data;
+  if (options.adapt.window > 0) ways.choices.window = options.adapt.window;
+  ways.progress = options.adapt.progress;
+  const nlohmann::json report = compare_ways(run, ways);
+  if (!options.html.empty()) write_file_atomic(options.html, ways_page(report, run));
+  if (options.json) return print_json(report);
+  fmt::print(
+      "{} at step {} reads {}: {} tokens in windows of {}; every token is predicted before it is learnt from\n\n",
+      report["run"].get<std::string>(), report["step"].get<std::int64_t>(), report["data"].get<std::string>(),
+      report["tokens"].get<std::int64_t>(), report["window"].get<std::int64_t>());
+  fmt::print("what learns        loss      gain   original after  forgotten   seconds  times frozen\n");
+  for (const auto& way : report["ways"]) {
+    fmt::print("{:<14}  {:>7.4f}  {:>+8.4f}   {:>14.4f}  {:>+9.4f}  {:>8.2f}  {:>12.2f}{}\n",
+               way["name"].get<std::string>(), way["loss"].get<double>(), way["gain"].get<double>(),
+               way["original"].get<double>(), way["forgotten"].get<double>(), way["seconds"].get<double>(),
+               way["times_frozen"].get<double>(),
+               way.contains("rate")
+                   ? fmt::format("   (rate {}, the best of {})", way["rate"].get<double>(), way["tried"].size())
+                   : "");
+  }
+  if (!options.html.empty()) fmt::print("page: {}\n", options.html);
+}
 
 // Windows merged into at most `rows` of about equal length.
 void print_windows(const nlohmann::json& frozen, const nlohmann::json& active, std::size_t rows) {
@@ -113,6 +144,9 @@ void run(Options options) {
       redraw(done < total ? fmt::format("{}: {} of {} tokens", what, done, total) : std::string());
     };
   }
+  if (options.compare) return compare(options, run);
+  if (options.ways.tokens > 0 || !options.ways.memory.empty() || options.ways.choices.slots)
+    bad_input("--tokens, --memory and --slots go with --compare");
   const nlohmann::json report = adapt_run(run, options.adapt);
   if (!options.svg.empty()) write_file_atomic(options.svg, adapt_picture(report));
   if (!options.html.empty()) write_file_atomic(options.html, adapt_page(report, run));
@@ -148,6 +182,12 @@ void add_adapt(CLI::App& app) {
                    "stories of each text to measure before and after; 0: all")
       ->capture_default_str();
   command->add_option("--out", options->adapt.out, "save the adapted model as a new run folder");
+  command->add_flag("--compare", options->compare,
+                    "every way of learning in one table: keys, a memory, an output bias, gradient steps on everything");
+  command->add_option("--tokens", options->ways.tokens, "with --compare: only the first N tokens; 0: all");
+  command->add_option("--memory", options->ways.memory,
+                      "with --compare: a memory to begin from (it is not changed; default: an empty one)");
+  command->add_option("--slots", options->ways.choices.slots, "with --compare: slots of an empty memory");
   command->add_option("--html", options->html, "also write the report as a page (--out writes OUT/adapt.html)");
   command->add_option("--svg", options->svg, "also draw the losses over the stream into this file");
   command->add_flag("--json", options->json, "print the report as one JSON object");

@@ -4,13 +4,17 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 #include "cli/line_editor.h"
 #include "cli/show.h"
+#include "memory/memory_file.h"
 #include "study/generate.h"
+#include "study/read.h"
 #include "study/trace.h"
 #include "train/recipe_schema.h"
 #include "train/run.h"
@@ -21,6 +25,8 @@ namespace {
 struct Options {
   ModelFlags model;
   GenerateOptions generate;
+  std::string memory;
+  bool learn = false;
 };
 
 struct ChatCommand {
@@ -43,8 +49,13 @@ const ChatCommand commands[] = {
 
 class Chat {
  public:
-  Chat(OpenedRun run, GenerateOptions options) : run_(std::move(run)), options_(std::move(options)) {
+  Chat(OpenedRun run, const Options& options)
+      : run_(std::move(run)), options_(options.generate), memory_file_(options.memory), learn_(options.learn) {
     options_.stop = [] { return interrupted(); };
+    if (memory_file_.empty()) return;
+    memory_ =
+        learn_ && !there_is(memory_file_) ? new_memory(run_, usual_settings(run_)) : open_memory(run_, memory_file_);
+    options_.memory = &*memory_;
   }
 
   void talk() {
@@ -63,6 +74,10 @@ class Chat {
         if (!line.empty() && line[0] == '/') {
           if (!obey(line)) return;
         } else {
+          if (learn_ && !line.empty()) {
+            learn_written(run_, *memory_, line);
+            save_memory(*memory_, memory_file_);
+          }
           answer(line.empty() ? text_ : line);
         }
       } catch (const Error& error) {
@@ -114,7 +129,7 @@ class Chat {
     const auto most = static_cast<std::size_t>(run_.recipe.model.seq_len);
     const std::size_t left_out = ids.size() > most ? ids.size() - most : 0;
     ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(left_out));
-    Trace trace = trace_tokens(run_, ids, parse_layers("", run_.recipe.model));
+    Trace trace = trace_tokens(run_, ids, parse_layers("", run_.recipe.model), memory_ ? &*memory_ : nullptr);
     if (last_.prompt.size() > left_out) trace.prompt_tokens = last_.prompt.size() - left_out;
     trace.stopped = last_.stopped;
     if (left_out > 0) say("(the last {} tokens: as many as the model reads at once)\n", most);
@@ -186,6 +201,9 @@ class Chat {
 
   OpenedRun run_;
   GenerateOptions options_;
+  std::string memory_file_;
+  bool learn_;
+  std::optional<Memory> memory_;
   bool shows_ = false;  // a person reads along
   std::string text_, asked_;
   Generated last_;
@@ -193,9 +211,10 @@ class Chat {
 
 void run(Options options) {
   check(options.generate);
+  if (options.learn && options.memory.empty()) bad_input("--learn needs --memory FILE: what is learnt is kept there");
   hold_interrupts();
   OpenedRun run = open_run(options.model);
-  Chat(std::move(run), std::move(options.generate)).talk();
+  Chat(std::move(run), options).talk();
 }
 
 }  // namespace
@@ -205,6 +224,10 @@ void add_chat(CLI::App& app) {
   CLI::App* command = app.add_subcommand("chat", "write with a trained run, line by line");
   add_model_flags(*command, options->model);
   add_sampling_flags(*command, options->generate);
+  command->add_option("--memory", options->memory, "a memory of this run: it has its say in every token");
+  command->add_flag(
+      "--learn", options->learn,
+      "with --memory: the memory learns from every line you write, and is kept (made where there is none)");
   command->callback([options] { run(*options); });
 }
 

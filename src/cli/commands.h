@@ -28,6 +28,8 @@ void add_inspect(CLI::App& app);
 void add_trace(CLI::App& app);
 void add_guilds(CLI::App& app);
 void add_adapt(CLI::App& app);
+void add_read(CLI::App& app);
+void add_memory(CLI::App& app);
 void add_info(CLI::App& app);
 void add_verify(CLI::App& app);
 void add_bench(CLI::App& app);

@@ -1,7 +1,11 @@
 #include <fmt/format.h>
 
+#include <cmath>
+#include <optional>
+
 #include "base/error.h"
 #include "cli/commands.h"
+#include "study/read.h"
 #include "train/json.h"
 #include "train/run.h"
 
@@ -13,6 +17,7 @@ struct Options {
   std::string data;
   std::vector<std::string> overrides;
   std::int64_t stories = 0;
+  std::string memory;
   bool json = false;
 };
 
@@ -47,6 +52,13 @@ void run(const Options& options) {
   how.stories = options.stories;
   how.long_documents = config.long_documents;
   const Evaluation evaluation = evaluate(*run.model, data, how);
+  std::optional<Evaluation> remembering;
+  if (!options.memory.empty()) {
+    const Memory memory = open_memory(run, options.memory);
+    how.memory = &memory;
+    remembering = evaluate(*run.model, data, how);
+    how.memory = nullptr;
+  }
   const std::vector<LayerMeasures> layers = layer_measures(*run.model, evaluation.layers, {});
   const DataUse text = use_of(data, run.recipe.model.seq_len, config.long_documents, options.stories);
   if (options.json) {
@@ -56,6 +68,11 @@ void run(const Options& options) {
     out["data"] = source;
     out["text"] = to_json(text);
     out["layers"] = to_json(layers);
+    if (remembering)
+      out["memory"] = {{"file", options.memory},
+                       {"loss", remembering->loss},
+                       {"bits_per_byte", remembering->bits_per_byte},
+                       {"gain", evaluation.loss - remembering->loss}};
     print_json(out);
     return;
   }
@@ -63,6 +80,10 @@ void run(const Options& options) {
   fmt::print("{}\n", describe(text, run.recipe.model.seq_len));
   fmt::print("loss {:.4f} nats a token   perplexity {:.3f}   {:.4f} bits a byte   ({} tokens predicted)\n",
              evaluation.loss, evaluation.perplexity(), evaluation.bits_per_byte, evaluation.tokens);
+  if (remembering)
+    fmt::print("with {}: loss {:.4f}   perplexity {:.3f}   {:.4f} bits a byte   ({} {:.4f})\n", options.memory,
+               remembering->loss, remembering->perplexity(), remembering->bits_per_byte,
+               remembering->loss <= evaluation.loss ? "gains" : "costs", std::abs(evaluation.loss - remembering->loss));
   if (evaluation.padded_loss)
     fmt::print("padded loss {:.4f} (padding counted as text, as this run was trained)\n", *evaluation.padded_loss);
   for (const LayerMeasures& layer : layers) {
@@ -86,6 +107,7 @@ void add_eval(CLI::App& app) {
   command->add_option("OVERRIDES", options->overrides,
                       "with --data, how that text is read: data.separator, data.field, data.unit, data.long");
   command->add_option("--stories", options->stories, "only the first N documents");
+  command->add_option("--memory", options->memory, "a memory of this run: the loss with it is told as well");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] { run(*options); });
 }

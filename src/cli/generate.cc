@@ -12,10 +12,13 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 #include "cli/show.h"
+#include "memory/memory_file.h"
 #include "study/choices.h"
 #include "study/learner.h"
+#include "study/read.h"
 #include "train/run.h"
 
 namespace some::cli {
@@ -30,6 +33,8 @@ struct Options {
   bool ignore_eos = false;
   bool adapt = false;
   std::int64_t adapt_window = 32;
+  std::string memory;
+  bool learn = false;
   bool json = false;
 };
 
@@ -77,6 +82,17 @@ void run(Options options) {
                  options.generate.adapt_rules);  // wrong names are told before anything is written
     options.generate.adapt_step = run.step;
     start.emplace(*run.model);
+  }
+  std::optional<Memory> memory;
+  if (options.learn && options.memory.empty()) bad_input("--learn needs --memory FILE: what is learnt is kept there");
+  if (!options.memory.empty()) {
+    memory = options.learn && !there_is(options.memory) ? new_memory(run, usual_settings(run))
+                                                        : open_memory(run, options.memory);
+    options.generate.memory = &*memory;
+  }
+  if (options.learn) {
+    for (const std::string& prompt : given) learn_written(run, *memory, prompt);
+    save_memory(*memory, options.memory);
   }
   const bool streamed = !options.json && prompts.size() == 1;
   bool begun = false;  // the prompt is shown with the first token, so that a refused one is not shown at all
@@ -161,6 +177,9 @@ void add_generate(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--rules", options->generate.adapt_rules,
                       "with --adapt: alpha,beta,delta in any choice (default: as the run was trained)");
+  command->add_option("--memory", options->memory, "a memory of this run: it has its say in every token");
+  command->add_flag("--learn", options->learn,
+                    "with --memory: the memory learns from the prompts first, and is kept (made where there is none)");
   command->add_flag("--ignore-eos", options->ignore_eos, "do not stop at the end-of-story token");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] { run(*options); });

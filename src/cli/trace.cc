@@ -3,19 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/commands.h"
 #include "cli/show.h"
 #include "study/generate.h"
+#include "study/read.h"
 
 namespace some::cli {
 namespace {
 
 struct Options {
   ModelFlags model;
-  std::string text, prompt, layers, html;
+  std::string text, prompt, layers, html, memory;
   GenerateOptions generate;
   bool json = false;
 };
@@ -79,6 +81,18 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
     while (!line.empty() && line.back() == ' ') line.pop_back();
     fmt::print("{}\n", line);
   }
+  if (trace.remembered.empty()) return;
+  fmt::print("\nthe memory's share in each token, and where it comes from\n");
+  for (std::size_t t = 1; t < trace.remembered.size(); ++t) {
+    const Remembered& one = trace.remembered[t];
+    fmt::print("{:>4}  {}  {:>5.1f}%", t, padded(visible(trace.words[t]), widest), 100 * one.share);
+    if (!one.passages.empty()) {
+      const Passage& passage = one.passages[0].second;
+      fmt::print("  {} at {}: {}[{}]{}", passage.text, passage.offset, visible(passage.before), visible(passage.token),
+                 visible(passage.after));
+    }
+    fmt::print("\n");
+  }
 }
 
 namespace {
@@ -89,17 +103,21 @@ void run(const Options& options) {
   OpenedRun run = open_run(options.model);
   const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
   Trace trace;
+  std::optional<Memory> memory;
+  if (!options.memory.empty()) memory = open_memory(run, options.memory);
+  Memory* const remembers = memory ? &*memory : nullptr;
   if (!options.text.empty()) {
-    trace = trace_text(run, options.text, layers);
+    trace = trace_text(run, options.text, layers, remembers);
   } else {
     trace_text(run, options.prompt,
                layers);  // a run without experts or a prompt without tokens is refused before anything is written
     GenerateOptions how = options.generate;
     how.slide = false;  // what is traced is read at once
+    how.memory = remembers;
     const Generated generated = generate(*run.model, run.tokenizer, {options.prompt}, how).front();
     std::vector<TokenId> ids = generated.prompt;
     ids.insert(ids.end(), generated.tokens.begin(), generated.tokens.end());
-    trace = trace_tokens(run, ids, layers);
+    trace = trace_tokens(run, ids, layers, remembers);
     trace.prompt_tokens = generated.prompt.size();
     trace.stopped = generated.stopped;
   }
@@ -129,6 +147,8 @@ void add_trace(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--layers,--layer", options->layers,
                       "layer numbers with commas between, counted from 0 (default: all)");
+  command->add_option("--memory", options->memory,
+                      "a memory of this run: its share in every token, and the passages it comes from");
   command->add_option("--html", options->html, "also write a page to click through");
   command->add_flag("--json", options->json, "print the trace as one JSON object");
   command->callback([options] { run(*options); });

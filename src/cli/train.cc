@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "cli/commands.h"
 #include "cli/places.h"
+#include "study/read.h"
 #include "train/json.h"
 #include "train/run.h"
 #include "train/trainer.h"
@@ -74,6 +75,31 @@ class Display {
   bool shown_ = false;
 };
 
+// Where the recipe asks for one: a memory of the training text, read when training has ended. Null where it does not.
+nlohmann::json build_memory(const std::string& folder, const std::vector<std::string>& changes) {
+  const Recipe recipe = read_run_recipe(folder, changes);
+  if (recipe.memory.slots == 0) return nullptr;
+  OpenedRun run = train::open_run(
+      folder, {"latest", recipe.train.device, recipe.train.precision, make_host(recipe.train.threads, terminal_log())});
+  Preparation shown;
+  ReadOptions how;
+  how.memory = folder + "/memory.safetensors";
+  how.progress = [&](const std::string& what, std::int64_t done, std::int64_t total) {
+    shown.show("memory: reading " + what, done, total);
+  };
+  how.stop = [] { return received_signal() != 0; };
+  nlohmann::json report = remember_training(run, how);
+  if (report["stopped"].get<bool>()) {
+    exit_code = 128 + received_signal();
+    say_line("stopped while the memory was read; go on with: some train --resume {}", folder);
+  } else {
+    say_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it",
+             report["file"].get<std::string>(), report["slots_in_use"].get<std::int64_t>(),
+             report["slots"].get<std::int64_t>(), report["loss_without"].get<double>(), report["loss"].get<double>());
+  }
+  return report;
+}
+
 void run(const Options& options) {
   if (options.recipe.empty() == options.resume.empty()) bad_input("say either a recipe to train or --resume RUN");
   if (options.from_step && options.resume.empty()) bad_input("--from-step goes with --resume RUN");
@@ -134,6 +160,10 @@ void run(const Options& options) {
     out["perplexity"] = e->perplexity();
     out["bits_per_byte"] = e->bits_per_byte;
     if (e->padded_loss) out["padded_loss"] = *e->padded_loss;
+  }
+  if (result.stopped_by == 0) {
+    const nlohmann::json memory = build_memory(folder, changes);
+    if (!memory.is_null()) out["memory"] = memory;
   }
   if (options.json)
     print_json(out);

@@ -315,8 +315,9 @@ Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
   return kept.input;
 }
 
-Tensor Model::evaluate(const DeviceBatch& batch, const EvalPass& pass) {
+Tensor Model::evaluate(const DeviceBatch& batch, const EvalPass& pass, Tensor* states) {
   const Tensor h = head_input(batch, pass);
+  if (states != nullptr) *states = h;
   Tensor nll = ctx_->scratch({batch.sequences.tokens}, ctx_->master);
   head_loss(*ctx_, h, parts_.head_weight, parts_.head_bias, batch.targets, 1.0, nll, nullptr);
   return nll;
@@ -344,7 +345,7 @@ Model::Cache Model::make_cache(std::int64_t slots, std::int64_t capacity) {
 
 Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots,
                      const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& wanted,
-                     const EvalPass& options) {
+                     const EvalPass& options, Tensor* states) {
   Context& ctx = *ctx_;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= config_.vocab)
@@ -378,6 +379,7 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
   }
   Tensor rows = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config_.d_model});
   gather_rows(ctx, stream.input, to_device(ctx, wanted), rows);
+  if (states != nullptr) *states = rows;
   Tensor out = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config_.vocab}, ctx.master);
   linear_forward(ctx, rows, parts_.head_weight, parts_.head_bias, out);
   return out;

@@ -57,13 +57,13 @@ class Model {
   // Forward and backward over one micro-batch: adds to the gradients and the key sums. Returns nll [T] (master, on the
   // device, until the arena is reset).
   Tensor train_pass(const DeviceBatch& batch, const TrainPass& pass);
-  // Forward only. nll [T] as above.
-  Tensor evaluate(const DeviceBatch& batch, const EvalPass& pass);
+  // Forward only. nll [T] as above; `states`, where given, becomes what enters the head, [T, d] compute.
+  Tensor evaluate(const DeviceBatch& batch, const EvalPass& pass, Tensor* states = nullptr);
   // Logits [T, V] in master precision.
   Tensor logits(const DeviceBatch& batch, const EvalPass& pass);
 
   // Generation with a key/value cache: new tokens of several sequences, each in a slot. Returns the logits of the rows
-  // named in `wanted`.
+  // named in `wanted`; `states` as above, of those rows.
   struct Cache {
     std::vector<Tensor> layers;  // [slots, capacity, 2d] compute
     std::vector<Tensor> states;  // [slots * capacity, d] compute: what feed-forward blocks read; where they look back
@@ -72,7 +72,7 @@ class Model {
   Cache make_cache(std::int64_t slots, std::int64_t capacity);
   Tensor decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots,
                 const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& wanted,
-                const EvalPass& pass);
+                const EvalPass& pass, Tensor* states = nullptr);
 
   void clear_gradients();
   void clear_key_sums();

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "memory/answers.h"
 #include "study/learner.h"
 #include "train/evaluate.h"
 
@@ -44,6 +45,11 @@ class Reader {
     model_.decode(cache_, rows.tokens, rows.slots, rows.positions, {0}, pass);
   }
 
+  // say: for each text, how much of the answer the memory has.
+  void remember(std::vector<std::vector<double>> say) {
+    answers_.emplace(model_.context(), *options_.memory, std::move(say));
+  }
+
   std::vector<double> read(const Rows& rows) {
     std::vector<double> logits;
     for (std::size_t first = 0; first < rows.tokens.size();) {
@@ -61,8 +67,14 @@ class Reader {
       const bool silent = wanted.empty();
       if (silent) wanted.push_back(0);
       model_.context().arena->reset();
-      const std::vector<double> some =
-          read_vector(model_.decode(cache_, part(rows.tokens), part(rows.slots), part(rows.positions), wanted, pass_));
+      Tensor states;
+      std::vector<double> some = read_vector(
+          model_.decode(cache_, part(rows.tokens), part(rows.slots), part(rows.positions), wanted, pass_, &states));
+      if (answers_ && !silent) {
+        std::vector<std::int32_t> texts;
+        for (const std::int32_t row : wanted) texts.push_back(rows.slots[first + static_cast<std::size_t>(row)]);
+        answers_->mix(states, texts, some);
+      }
       if (!silent) logits.insert(logits.end(), some.begin(), some.end());
       if (learner_) {
         learner_->pass_done(static_cast<std::int64_t>(last - first));
@@ -83,6 +95,7 @@ class Reader {
   Model::Cache cache_;
   EvalPass pass_;
   std::optional<KeyLearner> learner_;
+  std::optional<Answers> answers_;
   std::int64_t seen_ = 0;  // tokens since the last update
 };
 
@@ -170,6 +183,12 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
     bad_input("{} texts at once need {:.1f} GiB of memory for what was read, and there are {:.1f}: ask for fewer",
               prompts.size(), cache / (1 << 30), memory_limit() / (1 << 30));
   Reader reader(model, options, prompts.size());
+  if (options.memory != nullptr) {
+    std::vector<std::vector<double>> say;
+    for (const Generated& one : out)
+      say.push_back(say_of(options.memory->settings, shares_after(model, *options.memory, one.prompt)));
+    reader.remember(std::move(say));
+  }
   std::vector<std::size_t> active(prompts.size());
   std::iota(active.begin(), active.end(), std::size_t{0});
   const int vocab = model.config().vocab;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/rooms.h"
+#include "memory/memory.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -30,6 +31,8 @@ struct GenerateOptions {
   std::int64_t adapt_window = 0;
   std::string adapt_rules;      // "alpha,beta,delta" in any choice; empty: as the run was trained
   std::int64_t adapt_step = 0;  // updates of the run so far
+  // A memory has its say in every token. It hears each prompt first, so that its weight is what it has earned there.
+  Memory* memory = nullptr;
 };
 
 struct Generated {

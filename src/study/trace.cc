@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "memory/answers.h"
+
 namespace some::study {
 
 std::vector<int> parse_layers(const std::string& list, const ModelConfig& config) {
@@ -29,7 +31,58 @@ std::vector<int> parse_layers(const std::string& list, const ModelConfig& config
   return out;
 }
 
-Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::vector<int>& layers) {
+namespace {
+
+constexpr std::size_t every_slot = static_cast<std::size_t>(most_slots), most_passages = 4;
+constexpr std::int64_t words_around = 24;
+
+// Token by token, as the weights of the mixture go along with the text.
+std::vector<Remembered> remembered_in(OpenedRun& run, const std::vector<TokenId>& ids, Memory& memory) {
+  Context& ctx = *run.ctx;
+  std::vector<Remembered> out(ids.size());
+  if (ids.size() < 2) return out;
+  Batch batch;
+  batch.offsets = {0, static_cast<std::int32_t>(ids.size()) - 1};
+  for (std::size_t t = 0; t + 1 < ids.size(); ++t) {
+    batch.tokens.push_back(ids[t]);
+    batch.targets.push_back(ids[t + 1]);
+    batch.positions.push_back(static_cast<std::int32_t>(t));
+  }
+  batch.longest = batch.predicted = batch.size();
+  ctx.arena->reset();
+  const DeviceBatch device_batch = upload(ctx, batch);
+  Tensor states, nll = run.model->evaluate(device_batch, {}, &states);
+  Tensor shares = memory.store.shares.clone();
+  const Tensor born = memory.store.born.to(Device::cpu), hit = memory.store.hit.to(Device::cpu);
+  const std::int32_t only[1] = {0};
+  for (std::size_t t = 0; t + 1 < ids.size(); ++t) {
+    const auto row = static_cast<std::int64_t>(t);
+    const Tensor state = states.rows(row, row + 1);
+    Answers answers(ctx, memory, {say_of(memory.settings, read_vector(shares))});
+    const std::vector<SlotPart> parts = answers.parts_of(state, only, ids[t + 1], every_slot).front();
+    Tensor loss = nll.rows(row, row + 1);
+    mix_losses(ctx, memory, state, device_batch.targets.rows(row, row + 1), shares, loss);
+    Remembered& one = out[t + 1];
+    one.nll = read_vector(loss)[0];
+    const double whole = std::exp(-one.nll);
+    for (const SlotPart& part : parts) {
+      const double share = part.weight / whole;
+      one.share += share;
+      if (one.passages.size() >= most_passages || share < 0.005) continue;
+      one.passages.emplace_back(share,
+                                passage_at(memory, run.tokenizer, born.data<std::int64_t>()[part.slot], words_around));
+      const std::int64_t last = hit.data<std::int64_t>()[part.slot];
+      if (last != born.data<std::int64_t>()[part.slot] && one.passages.size() < most_passages)
+        one.passages.emplace_back(share, passage_at(memory, run.tokenizer, last, words_around));
+    }
+    one.share = std::min(one.share, 1.0);
+  }
+  return out;
+}
+
+}  // namespace
+
+Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::vector<int>& layers, Memory* memory) {
   require_experts(run, "trace");
   const TokenId unknown = run.tokenizer.unk_id();
   if (std::all_of(ids.begin(), ids.end(), [&](TokenId id) { return id == unknown; })) {
@@ -49,13 +102,14 @@ Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::v
   trace.choices = collect_choices(*run.model, make_token_data({ids}), options);
   for (const TokenId id : ids) trace.words.emplace_back(run.tokenizer.token_bytes(id));
   trace.text = run.tokenizer.decode(ids);
+  if (memory != nullptr) trace.remembered = remembered_in(run, ids, *memory);
   return trace;
 }
 
-Trace trace_text(OpenedRun& run, const std::string& text, const std::vector<int>& layers) {
+Trace trace_text(OpenedRun& run, const std::string& text, const std::vector<int>& layers, Memory* memory) {
   const std::vector<TokenId> ids = run.tokenizer.encode(text);
   if (ids.empty()) bad_input("the text \"{}\" gives no token: write at least one word", text);
-  return trace_tokens(run, ids, layers);
+  return trace_tokens(run, ids, layers, memory);
 }
 
 nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
@@ -66,6 +120,15 @@ nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
     nlohmann::json one{{"position", t}, {"id", choices.tokens[t]}, {"text", trace.words[t]}};
     // The surprise at a token is what predicting it from the token before cost; the first is not predicted.
     if (t > 0 && choices.next[t - 1] >= 0) one["surprise_nats"] = choices.nll[t - 1];
+    if (t > 0 && t < trace.remembered.size()) {
+      const Remembered& memory = trace.remembered[t];
+      nlohmann::json passages = nlohmann::json::array();
+      for (const auto& [share, passage] : memory.passages) {
+        passages.push_back(to_json(passage));
+        passages.back()["share"] = share;
+      }
+      one["memory"] = {{"share", memory.share}, {"surprise_nats", memory.nll}, {"passages", passages}};
+    }
     if (trace.prompt_tokens > 0) one["generated"] = t >= trace.prompt_tokens;
     nlohmann::json layers = nlohmann::json::array();
     for (const int layer : trace.layers) {

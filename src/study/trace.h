@@ -7,8 +7,16 @@
 
 #include "base/rooms.h"
 #include "study/choices.h"
+#include "study/memory_view.h"
 
 namespace some::study {
+
+// The memory's part in a token that was predicted from those before it.
+struct Remembered {
+  double share = 0;                                  // of the token's probability
+  double nll = 0;                                    // of the mixture, in nats
+  std::vector<std::pair<double, Passage>> passages;  // of the slots with this token, by their part in its probability
+};
 
 struct Trace {
   std::vector<std::string>
@@ -18,13 +26,16 @@ struct Trace {
   std::string stopped;      // why generation ended; empty where nothing was generated
   std::vector<int> layers;  // the layers asked for
   Choices choices;
+  std::vector<Remembered>
+      remembered;  // one a token where there was a memory; nothing of the first, which nobody predicts
 };
 
 // Traces the text as the model reads it. bad_input when it has no token the tokenizer knows, or more than the model's
 // seq_len.
-Trace trace_text(OpenedRun& run, const std::string& text, const std::vector<int>& layers);
+Trace trace_text(OpenedRun& run, const std::string& text, const std::vector<int>& layers, Memory* memory = nullptr);
 // Traces ids that are already there (a prompt and what was generated from it).
-Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::vector<int>& layers);
+Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::vector<int>& layers,
+                   Memory* memory = nullptr);
 
 nlohmann::json to_json(const Trace& trace, const OpenedRun& run);
 

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <string_view>
 
 #include "base/escape.h"
 #include "keys/measures.h"
+#include "memory/store.h"
 #include "model/model.h"
 #include "ops/elementwise.h"
 #include "ops/look_back.h"
@@ -91,8 +93,10 @@ class Case {
       keys();
     else if (report_.kind == "model")
       model();
+    else if (report_.kind == "memory")
+      memory();
     else
-      bad_input("{}: unknown kind '{}' (layer, keys or model)", report_.file, shortened(report_.kind, 40));
+      bad_input("{}: unknown kind '{}' (layer, keys, model or memory)", report_.file, shortened(report_.kind, 40));
     if (!tolerances_.losses_only) check_all_were_compared();
     return std::move(report_);
   }
@@ -125,6 +129,7 @@ class Case {
   void layer();
   void keys();
   void model();
+  void memory();
 
   Fixture fixture_;
   Tolerances tolerances_;
@@ -404,6 +409,63 @@ void Case::model() {
     compare(prefix + "usage", layer.keys.usage, tolerances_.stepped);
     compare(prefix + "mass", layer.keys.mass, tolerances_.stepped);
     if (layer.keys.choice_bias) compare(prefix + "choice_bias", layer.keys.choice_bias, tolerances_.stepped);
+  }
+}
+
+// Windows are read as the program reads a text: all positions of one, then the lesson.
+void Case::memory() {
+  const JsonObject& config = fixture_.config();
+  MemorySettings settings;
+  settings.slots = config.need<std::int64_t>("slots", 1, 1 << 24);
+  settings.match = config.need<double>("match");
+  settings.sharpness = {config.need<double>("sharpness")};
+  settings.decay = config.need<double>("decay");
+  settings.share = config.need<double>("share");
+  settings.counts = config.get<bool>("counts", true);
+  check_settings(settings, report_.file + ": ");
+  std::int64_t windows = 0;
+  while (fixture_.has(fmt::format("window.{}.states", windows))) ++windows;
+  if (windows == 0) bad_input("{}: there is no window.0.states: a memory reads at least one window", report_.file);
+  const std::int64_t d = fixture_.shape("mean", 1)[0];
+  fixture_.expected("0.keys", static_cast<std::size_t>(settings.slots * d));  // refuses sizes that are not the file's
+  Context& ctx = *ctx_;
+  Store store = make_store(ctx, settings, input("mean", {d}, ctx.master));
+  std::int64_t read = 0;
+  for (std::int64_t i = 0; i < windows; ++i) {
+    const std::string window = fmt::format("window.{}.", i);
+    const std::int64_t positions = fixture_.shape(window + "states", 2)[0];
+    if (positions > most_window)
+      bad_input("{}: {}states has {} positions; a window has at most {}", report_.file, window, positions, most_window);
+    ctx.arena->reset();
+    const Tensor targets =
+        on_device(fixture_.ids(window + "targets", {positions}, 0, std::numeric_limits<std::int32_t>::max()));
+    Tensor queries = ctx.scratch({positions, d}, ctx.master);
+    make_queries(ctx, input(window + "states", {positions, d}, ctx.compute), store.mean, queries);
+    Found found = make_found(ctx, settings, positions);
+    search(ctx, store, settings, queries, targets, found);
+    compare(fmt::format("{}.memory_probability", i), found.said, tolerances_.values);
+    std::vector<double> chance = read_vector(input(window + "model_probability", {positions}, ctx.master));
+    Tensor model = Tensor::empty({positions}, DType::f64), places = Tensor::empty({positions}, DType::i64);
+    for (std::int64_t t = 0; t < positions; ++t) {
+      if (!(chance[static_cast<std::size_t>(t)] > 0 && chance[static_cast<std::size_t>(t)] <= 1))
+        bad_input("{}: {}model_probability holds {}; wants numbers above 0 and at most 1", report_.file, window,
+                  chance[static_cast<std::size_t>(t)]);
+      model.data<double>()[t] = -std::log(chance[static_cast<std::size_t>(t)]);
+      places.data<std::int64_t>()[t] = packed({0, read++});
+    }
+    Tensor nll = on_device(model.to(ctx.master));
+    mix(ctx, settings, found, targets, store.shares, nll);
+    std::vector<double> mixed = read_vector(nll);
+    for (double& one : mixed) one = std::exp(-one);
+    compare(fmt::format("{}.probability", i), mixed, tolerances_.values);
+    Tensor fates = ctx.scratch({positions}, DType::i32);
+    learn(ctx, settings, queries, targets, on_device(places), found, store, fates);
+    if (tolerances_.losses_only) continue;
+    compare(fmt::format("{}.keys", i), store.keys, tolerances_.values);
+    compare_indices(fmt::format("{}.values", i), store.values, nullptr);
+    compare(fmt::format("{}.counts", i), store.counts, tolerances_.values);
+    compare(fmt::format("{}.usage", i), store.usage, tolerances_.values);
+    compare(fmt::format("{}.shares", i), store.shares, tolerances_.values);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "memory/answers.h"
 #include "ops/elementwise.h"
 
 namespace some::train {
@@ -87,6 +88,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   out.stories = options.stories > 0 ? std::min(options.stories, data.stories()) : data.stories();
   std::vector<ChoiceSample> samples(static_cast<std::size_t>(config.layers));
   std::int64_t batches = 0;
+  Tensor shares = options.memory != nullptr ? options.memory->store.shares.clone() : Tensor();
   const Batch* current = nullptr;
   const Tensor* taking_part = nullptr;
   EvalPass pass;
@@ -114,7 +116,9 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
     const DeviceBatch device_batch = upload(ctx, batch);
     current = &batch;
     taking_part = options.count_pads && !context ? nullptr : &device_batch.targets;
-    const std::vector<double> nll = read_vector(model.evaluate(device_batch, pass));
+    Tensor states, losses = model.evaluate(device_batch, pass, &states);
+    if (options.memory != nullptr) mix_losses(ctx, *options.memory, states, device_batch.targets, shares, losses);
+    const std::vector<double> nll = read_vector(losses);
     double batch_sum = 0;
     for (std::size_t t = 0; t < nll.size(); ++t) {
       if (batch.targets[t] < 0) continue;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/rooms.h"
 #include "data/token_data.h"
+#include "memory/memory.h"
 #include "model/model.h"
 #include "train/measures.h"
 #include "train/recipe.h"
@@ -24,6 +25,8 @@ struct EvaluateOptions {
   // of a sequence before it (but at the document's beginning).
   LongDocuments long_documents = LongDocuments::cut;
   double temperature = 0;  // 0: eval_temp
+  // Has its say in every prediction. It does not learn; its weight in the mixture follows the text.
+  const Memory* memory = nullptr;
 };
 
 // How a recipe has its validation text evaluated.

@@ -9,6 +9,7 @@
 
 #include "base/rooms.h"
 #include "data/token_data.h"
+#include "memory/settings.h"
 #include "model/config.h"
 
 namespace some::train {
@@ -66,6 +67,7 @@ struct Recipe {
   ModelConfig model;
   DataConfig data;
   TrainConfig train;
+  MemorySettings memory{.slots = 0};  // [memory]: built from the training text when training ends; 0 slots: none
   std::optional<Published> published;
 };
 

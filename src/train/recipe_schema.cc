@@ -134,6 +134,9 @@ const std::vector<RecipeKey>& recipe_keys() {
         model_settings(), [](auto& recipe) -> auto& { return recipe.model; });
     add_data(list);
     add_train(list);
+    list.table = "memory";
+    list.include(
+        memory_settings(), [](auto& recipe) -> auto& { return recipe.memory; });
     return std::vector<RecipeKey>(list.list.begin(), list.list.end());
   }();
   return keys;
@@ -153,6 +156,7 @@ const std::vector<RecipeTable>& recipe_tables() {
       {"some", "Experts, routing and the rules that move the keys. Unused where model.ffn is not \"some\"."},
       {"data", "The text and its tokens."},
       {"train", "The run."},
+      {"memory", "What is learnt in use, without a gradient: slots with a key and a token."},
   };
   return tables;
 }

@@ -36,7 +36,8 @@ flag() { [[ " ${words[*]} " == *" $1 "* ]] || words+=("$@"); }  # unless the lin
 settings() { words=("${words[@]:0:$1}" "${@:2}" "${words[@]:$1}"); }  # before the line's own
 case $1 in
   train) [[ " $* " == *" --resume "* ]] || settings 2 $model $text $steps ;;
-  adapt) flag --stories 10; flag --eval-stories 4 ;;
+  adapt) if [[ " $* " == *" --compare "* ]]; then flag --tokens 300; else flag --stories 10; flag --eval-stories 4; fi ;;
+  read) flag --tokens 600; flag --original 300 ;;
   guilds) flag --shuffles 5; flag --stories 6 ;;
   inspect) flag --stories 6 ;;
   generate | chat) flag --max-tokens 12 ;;

@@ -60,6 +60,7 @@ std::vector<std::unique_ptr<Target>> all_targets(const std::string& scratch_fold
 void add_text_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 void add_file_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 void add_run_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
+void add_memory_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 
 // Changes that know nothing of a format: bits, bytes, pieces left out, doubled, moved, cut off, and numbers that are
 // often wrong.

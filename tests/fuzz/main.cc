@@ -189,6 +189,7 @@ std::vector<std::unique_ptr<Target>> all_targets(const std::string& scratch_fold
   add_text_targets(targets, scratch_folder);
   add_file_targets(targets, scratch_folder);
   add_run_targets(targets, scratch_folder);
+  add_memory_targets(targets, scratch_folder);
   return targets;
 }
 

@@ -281,7 +281,7 @@ CASES = {
 
 
 # Cases of settings that the program does not have yet: they wait in a folder of their own.
-NEXT = ("memory-",)
+NEXT = ()
 
 
 def file_of(name):

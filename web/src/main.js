@@ -1,9 +1,10 @@
 // The script of every page: reads the page's data and puts charts and views where the page has places for them.
 import { showCharts } from './charts.js';
 import { showContents } from './contents.js';
+import { store } from './view/store.js';
 import { trace } from './view/trace.js';
 
-const views = { trace };
+const views = { store, trace };
 
 const data = JSON.parse(document.getElementById('page-data').textContent);
 const charts = showCharts(data.charts);

@@ -51,6 +51,7 @@ class Trace {
       ['picked', 'what is picked'],
       ['surprise', 'surprise'],
     ];
+    if (data.tokens.some(({ memory }) => memory)) shadings.push(['memory', "the memory's share"]);
     this.shadings = choice('shading', shadings, this.shading, (shading) => {
       this.shading = shading;
       this.draw();
@@ -168,7 +169,7 @@ class Trace {
   choose(kind, value) {
     const same = this.pick && this.pick.kind === kind && this.pick.value === value;
     this.pick = same ? null : { kind, value };
-    if (this.pick) this.shading = 'picked';
+    if (this.pick && this.shading !== 'memory') this.shading = 'picked';
     this.draw();
   }
 
@@ -183,6 +184,7 @@ class Trace {
       const { surprise_nats: surprise } = this.data.tokens[t];
       return surprise === undefined ? 0 : 1 - Math.exp(-surprise / 3);
     }
+    if (this.shading === 'memory') return this.data.tokens[t].memory?.share ?? 0;
     if (!this.pick) return 0;
     const { kind, value } = this.pick;
     if (kind === 'expert') return this.gate(t, value);
@@ -288,8 +290,32 @@ class Trace {
         this.setButton(this.set(t)),
         ` stands at ${same} of ${tokens.length}.`,
       ),
+      ...this.passages(tokens[t]),
       table(heads(['layer'], ['experts, with their gates; pick one to see where else it fires']), rows),
     );
+  }
+
+  // Where the memory has a token from: the words around it in the texts it has read.
+  passages({ memory }) {
+    if (!memory) return [];
+    const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
+    const told = element(
+      'p',
+      {},
+      `The memory has ${percent(memory.share)} of its probability, which is `,
+      `${Math.exp(-memory.surprise_nats).toPrecision(2)} with it.`,
+    );
+    const found = memory.passages.map(({ text, offset, before, token, after, share }) =>
+      element(
+        'blockquote',
+        {},
+        before,
+        element('mark', {}, token),
+        after,
+        element('footer', {}, `${text}, token ${offset}: ${percent(share)}`),
+      ),
+    );
+    return [told, ...found];
   }
 
   drawSeen() {

@@ -1,0 +1,177 @@
+// What a memory knows, and how it is tended: show, forget, merge, prune.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/folders.h"
+#include "cli/commands.h"
+#include "memory/memory_file.h"
+#include "memory/reader.h"
+#include "study/memory_view.h"
+#include "train/run.h"
+
+namespace some::cli {
+namespace {
+
+struct ShowOptions {
+  std::string file, run;
+  std::size_t strongest = 12;
+  bool json = false;
+};
+
+std::string run_of(const Memory& memory, const std::string& given, const std::string& file) {
+  if (!given.empty()) return given;
+  if (memory.run.empty() || !there_is_folder(memory.run))
+    bad_input("{} was read with the run {}, which is not here: say where it is now with --run FOLDER", file,
+              memory.run.empty() ? "of no name" : memory.run);
+  return memory.run;
+}
+
+std::string one_line(std::string text) {
+  for (char& c : text) c = c == '\n' || c == '\r' || c == '\t' ? ' ' : c;
+  return text;
+}
+
+std::string in_words(const nlohmann::json& passage) {
+  return fmt::format("…{}[{}]{}…", one_line(passage["before"].get<std::string>()),
+                     one_line(passage["token"].get<std::string>()), one_line(passage["after"].get<std::string>()));
+}
+
+void show(const ShowOptions& options) {
+  const auto ctx = make_context("cpu", "fp32");
+  const Memory memory = load_memory(*ctx, options.file);
+  const std::string run = run_of(memory, options.run, options.file);
+  const Tokenizer tokenizer = Tokenizer::load(RunPaths{run}.tokenizer());
+  if (hex(tokenizer.hash()) != memory.tokenizer)
+    bad_input("{} was read with another tokenizer than that of {}: say where its own run is with --run FOLDER",
+              options.file, run);
+  const nlohmann::json report = describe_memory(memory, tokenizer, options.strongest);
+  if (options.json) return print_json(report);
+  fmt::print("{}: {} of {} slots hold what {:.0f} tokens taught; it belongs to {}\n", options.file,
+             report["slots_in_use"].get<std::int64_t>(), memory.settings.slots, report["tokens_held"].get<double>(),
+             memory.run);
+  double say = 0;
+  for (const auto& one : report["say"]) say += one.get<double>();
+  fmt::print("its say in the answer now: {:.1f}%\n\n", 100 * say);
+  std::int64_t number = 0;
+  for (const auto& text : report["texts"])
+    fmt::print("text {}  {}: {} tokens read, {} slots born there\n", ++number, text["text"].get<std::string>(),
+               text["tokens"].get<std::int64_t>(), text["slots"].get<std::int64_t>());
+  if (!report["strongest"].empty()) fmt::print("\n   slot    count    usage  token\n");
+  for (const auto& slot : report["strongest"]) {
+    fmt::print("{:>7}  {:>7.0f}  {:>7.1f}  \"{}\"\n", slot["slot"].get<std::int64_t>(), slot["count"].get<double>(),
+               slot["usage"].get<double>(), one_line(slot["token"].get<std::string>()));
+    fmt::print("         born in {} at {}: {}\n", slot["born"]["text"].get<std::string>(),
+               slot["born"]["offset"].get<std::int64_t>(), in_words(slot["born"]));
+    if (slot["hit"]["offset"] != slot["born"]["offset"] || slot["hit"]["text"] != slot["born"]["text"])
+      fmt::print("         last in {} at {}: {}\n", slot["hit"]["text"].get<std::string>(),
+                 slot["hit"]["offset"].get<std::int64_t>(), in_words(slot["hit"]));
+  }
+}
+
+struct ForgetOptions {
+  std::string file, text, run, out;
+  ModelFlags model;
+};
+
+void forget(ForgetOptions options) {
+  Memory before;
+  {
+    const auto ctx = make_context("cpu", "fp32");
+    before = load_memory(*ctx, options.file);
+    options.model.run = run_of(before, options.run, options.file);
+    text_named(before, options.text);
+  }
+  OpenedRun run = open_run(options.model);
+  Memory memory = load_memory(*run.ctx, options.file);
+  require_model(memory, options.file, *run.model, run.tokenizer);
+  const std::int64_t text = text_named(memory, options.text);
+  const std::string name = memory.texts[static_cast<std::size_t>(text)].name;
+  Preparation shown;
+  const Memory left = without_text(*run.model, memory, text, [&](std::int64_t done, std::int64_t total) {
+    shown.show("reading the other texts again", done, total);
+  });
+  const std::string out = options.out.empty() ? options.file : options.out;
+  save_memory(left, out);
+  fmt::print("{}: {} is forgotten; {} slots hold what is left, as if it had never been read\n", out, name,
+             slots_in_use(left));
+}
+
+struct MergeOptions {
+  std::string first, second, out;
+};
+
+void merge_files(const MergeOptions& options) {
+  const auto ctx = make_context("cpu", "fp32");
+  Memory memory = load_memory(*ctx, options.first);
+  const Memory other = load_memory(*ctx, options.second);
+  const std::int64_t before = slots_in_use(memory), theirs = slots_in_use(other);
+  merge(*ctx, memory, other);
+  const std::string out = options.out.empty() ? options.first : options.out;
+  save_memory(memory, out);
+  fmt::print("{}: {} and {} slots became {} of {}\n", out, before, theirs, slots_in_use(memory), memory.settings.slots);
+}
+
+struct PruneOptions {
+  std::string file, out;
+  std::int64_t least = 2;
+};
+
+void prune_file(const PruneOptions& options) {
+  if (options.least < 1) bad_input("--least {}: say at least 1", options.least);
+  const auto ctx = make_context("cpu", "fp32");
+  Memory memory = load_memory(*ctx, options.file);
+  const std::int64_t emptied = prune(*ctx, memory, options.least);
+  const std::string out = options.out.empty() ? options.file : options.out;
+  save_memory(memory, out);
+  fmt::print("{}: {} slots with a count below {} are empty now; {} are left\n", out, emptied, options.least,
+             slots_in_use(memory));
+}
+
+}  // namespace
+
+void add_memory(CLI::App& app) {
+  CLI::App* group = app.add_subcommand("memory", "what a memory knows, and how it is tended");
+  group->require_subcommand(1);
+  {
+    auto options = std::make_shared<ShowOptions>();
+    CLI::App* command = group->add_subcommand("show", "texts, and the strongest slots with their words and places");
+    command->add_option("FILE", options->file, "the memory's file")->required();
+    command->add_option("--strongest", options->strongest, "how many slots")->capture_default_str();
+    command->add_option("--run", options->run, "where its run is (default: where it was)");
+    command->add_flag("--json", options->json, "print as one JSON object");
+    command->callback([options] { show(*options); });
+  }
+  {
+    auto options = std::make_shared<ForgetOptions>();
+    CLI::App* command =
+        group->add_subcommand("forget", "as if a text had never been read: the other texts are read again");
+    command->add_option("FILE", options->file, "the memory's file")->required();
+    command->add_option("TEXT", options->text, "the text's name, or its number as `show` lists it")->required();
+    command->add_option("--run", options->run, "where its run is (default: where it was)");
+    command->add_option("--out", options->out, "write here instead");
+    command->add_option("--device", options->model.device, "cpu, cuda, cuda:N or auto")->capture_default_str();
+    command->add_option("--threads", options->model.threads, "CPU threads; 0: all")->capture_default_str();
+    command->callback([options] { forget(*options); });
+  }
+  {
+    auto options = std::make_shared<MergeOptions>();
+    CLI::App* command = group->add_subcommand("merge", "take the slots of a second memory into the first");
+    command->add_option("FILE", options->first, "the memory's file")->required();
+    command->add_option("OTHER", options->second, "a memory of the same model")->required();
+    command->add_option("--out", options->out, "write here instead");
+    command->callback([options] { merge_files(*options); });
+  }
+  {
+    auto options = std::make_shared<PruneOptions>();
+    CLI::App* command = group->add_subcommand("prune", "empty the slots that hold little");
+    command->add_option("FILE", options->file, "the memory's file")->required();
+    command->add_option("--least", options->least, "slots with a smaller count are emptied")->capture_default_str();
+    command->add_option("--out", options->out, "write here instead");
+    command->callback([options] { prune_file(*options); });
+  }
+}
+
+}  // namespace some::cli

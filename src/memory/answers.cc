@@ -1,0 +1,102 @@
+#include "memory/answers.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "memory/reader.h"
+
+namespace some::memory {
+
+Answers::Answers(Context& ctx, const Memory& memory, std::vector<std::vector<double>> say)
+    : ctx_(ctx), memory_(memory), say_(std::move(say)) {
+  const Tensor values = memory.store.values.to(Device::cpu);
+  values_.assign(values.data<std::int32_t>(), values.data<std::int32_t>() + values.elements());
+}
+
+std::vector<double> Answers::weights(const Tensor& states, std::span<const std::int32_t> texts) {
+  const ArenaScope scope(*ctx_.arena);
+  const auto rows = states.dim(0), kinds = static_cast<std::int64_t>(memory_.settings.sharpness.size());
+  Tensor say = Tensor::empty({rows, kinds}, DType::f64);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::vector<double>& own = say_[static_cast<std::size_t>(texts[static_cast<std::size_t>(r)])];
+    std::copy(own.begin(), own.end(), say.data<double>() + r * kinds);
+  }
+  Tensor queries = ctx_.scratch({rows, states.dim(1)}, ctx_.master);
+  make_queries(ctx_, states, memory_.store.mean, queries);
+  Tensor out = ctx_.scratch({rows, std::max<std::int64_t>(1, memory_.store.reach)}, ctx_.master);
+  slot_weights(ctx_, memory_.store, memory_.settings, queries, say.to(ctx_.master).to(ctx_.device), out);
+  return read_vector(out);
+}
+
+void Answers::mix(const Tensor& states, std::span<const std::int32_t> texts, std::vector<double>& logits) {
+  const auto rows = static_cast<std::size_t>(states.dim(0)), reach = static_cast<std::size_t>(memory_.store.reach);
+  if (rows == 0 || reach == 0) return;
+  const std::size_t vocabulary = logits.size() / rows;
+  const std::vector<double> weight = weights(states, texts);
+  std::vector<double> said(vocabulary);
+  for (std::size_t r = 0; r < rows; ++r) {
+    std::fill(said.begin(), said.end(), 0.0);
+    double heard = 0;
+    for (std::size_t m = 0; m < reach; ++m) {
+      if (values_[m] < 0) continue;
+      said[static_cast<std::size_t>(values_[m])] += weight[r * reach + m];
+      heard += weight[r * reach + m];
+    }
+    double* row = logits.data() + r * vocabulary;
+    const double highest = *std::max_element(row, row + vocabulary);
+    double sum = 0;
+    for (std::size_t v = 0; v < vocabulary; ++v) sum += std::exp(row[v] - highest);
+    for (std::size_t v = 0; v < vocabulary; ++v) {
+      const double both = (1 - heard) * std::exp(row[v] - highest) / sum + said[v];
+      row[v] = std::log(std::max(both, 1e-300));
+    }
+  }
+}
+
+std::vector<std::vector<SlotPart>> Answers::parts_of(const Tensor& states, std::span<const std::int32_t> texts,
+                                                     std::int32_t value, std::size_t most) {
+  const auto rows = static_cast<std::size_t>(states.dim(0)), reach = static_cast<std::size_t>(memory_.store.reach);
+  std::vector<std::vector<SlotPart>> out(rows);
+  if (reach == 0) return out;
+  const std::vector<double> weight = weights(states, texts);
+  for (std::size_t r = 0; r < rows; ++r) {
+    std::vector<SlotPart>& own = out[r];
+    for (std::size_t m = 0; m < reach; ++m) {
+      if (values_[m] == value) own.push_back({static_cast<std::int32_t>(m), values_[m], weight[r * reach + m]});
+    }
+    const std::size_t kept = std::min(most, own.size());
+    std::partial_sort(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(kept), own.end(),
+                      [](const SlotPart& a, const SlotPart& b) {
+                        return a.weight != b.weight ? a.weight > b.weight : a.slot < b.slot;
+                      });
+    own.resize(kept);
+  }
+  return out;
+}
+
+std::vector<double> shares_after(Model& model, Memory& memory, std::span<const std::int32_t> tokens) {
+  MemoryReader reader(model, &memory, false);
+  if (tokens.size() > 1)
+    reader.read(tokens,
+                {0, 1, std::ssize(tokens), memory.settings.window, windows_at_once(model.context(), model.config())},
+                {});
+  return reader.shares();
+}
+
+void mix_losses(Context& ctx, const Memory& memory, const Tensor& states, const Tensor& targets, Tensor& shares,
+                Tensor& nll) {
+  constexpr std::int64_t rows_at_once = 512;
+  for (std::int64_t first = 0; first < nll.dim(0); first += rows_at_once) {
+    const ArenaScope scope(*ctx.arena);
+    const std::int64_t last = std::min(nll.dim(0), first + rows_at_once);
+    Tensor queries = ctx.scratch({last - first, states.dim(1)}, ctx.master);
+    make_queries(ctx, states.rows(first, last), memory.store.mean, queries);
+    Found found = make_found(ctx, memory.settings, last - first);
+    const Tensor wanted = targets.rows(first, last);
+    search(ctx, memory.store, memory.settings, queries, wanted, found);
+    Tensor losses = nll.rows(first, last);
+    memory::mix(ctx, memory.settings, found, wanted, shares, losses);
+  }
+}
+
+}  // namespace some::memory

@@ -1,0 +1,241 @@
+#include "memory/memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace some::memory {
+namespace {
+
+// The slots of a store on the host, in double.
+struct Slots {
+  std::vector<double> keys, counts, usage;
+  std::vector<std::int32_t> values;
+  std::vector<std::int64_t> born, hit;
+  std::size_t d = 0;
+
+  explicit Slots(const Store& store)
+      : keys(read_vector(store.keys)),
+        counts(read_vector(store.counts)),
+        usage(read_vector(store.usage)),
+        d(static_cast<std::size_t>(store.keys.dim(1))) {
+    const auto host = [](const Tensor& tensor) { return tensor.device().is_cpu() ? tensor : tensor.to(Device::cpu); };
+    const Tensor v = host(store.values), b = host(store.born), h = host(store.hit);
+    values.assign(v.data<std::int32_t>(), v.data<std::int32_t>() + v.elements());
+    born.assign(b.data<std::int64_t>(), b.data<std::int64_t>() + b.elements());
+    hit.assign(h.data<std::int64_t>(), h.data<std::int64_t>() + h.elements());
+  }
+
+  bool empty(std::size_t m) const { return !(counts[m] > 0); }
+  void clear(std::size_t m) {
+    std::fill_n(keys.begin() + static_cast<std::ptrdiff_t>(m * d), d, 0.0);
+    counts[m] = usage[m] = 0;
+    values[m] = -1;
+    born[m] = hit[m] = nowhere;
+  }
+  void take(std::size_t m, const Slots& from, std::size_t slot) {
+    std::copy_n(from.keys.begin() + static_cast<std::ptrdiff_t>(slot * d), d,
+                keys.begin() + static_cast<std::ptrdiff_t>(m * d));
+    counts[m] = from.counts[slot];
+    usage[m] = from.usage[slot];
+    values[m] = from.values[slot];
+    born[m] = from.born[slot];
+    hit[m] = from.hit[slot];
+  }
+
+  void put(Context& ctx, Store& store) const {
+    const auto numbers = [&](const std::vector<double>& from, Tensor& to) {
+      Tensor host = Tensor::empty(to.shape(), DType::f64);
+      std::copy(from.begin(), from.end(), host.data<double>());
+      to.copy_from(host.to(ctx.master));
+    };
+    numbers(keys, store.keys);
+    numbers(counts, store.counts);
+    numbers(usage, store.usage);
+    Tensor v = Tensor::empty(store.values.shape(), DType::i32), b = Tensor::empty(store.born.shape(), DType::i64),
+           h = Tensor::empty(store.hit.shape(), DType::i64);
+    std::copy(values.begin(), values.end(), v.data<std::int32_t>());
+    std::copy(born.begin(), born.end(), b.data<std::int64_t>());
+    std::copy(hit.begin(), hit.end(), h.data<std::int64_t>());
+    store.values.copy_from(v);
+    store.born.copy_from(b);
+    store.hit.copy_from(h);
+    store.reach = 0;
+    for (std::size_t m = 0; m < counts.size(); ++m) {
+      if (!empty(m)) store.reach = static_cast<std::int64_t>(m) + 1;
+    }
+  }
+};
+
+void move_texts(std::vector<Deed>& deeds, const std::vector<std::int64_t>& to) {
+  for (Deed& deed : deeds) {
+    if (deed.kind == Deed::Kind::read) deed.reading.text = to[static_cast<std::size_t>(deed.reading.text)];
+    move_texts(deed.others, to);
+  }
+}
+
+}  // namespace
+
+std::string fingerprint(Model& model, const Tokenizer& tokenizer) {
+  std::uint64_t hash = hash_bytes("memory", 6, tokenizer.hash());
+  const auto add = [&](const std::string& name, const Tensor& values) {
+    const Tensor plain = values.dtype() == DType::f32 ? values : values.to(DType::f32);
+    const Tensor host = plain.device().is_cpu() ? plain : plain.to(Device::cpu);
+    hash = hash_bytes(name.data(), name.size(), hash);
+    hash = hash_bytes(host.raw(), host.bytes(), hash);
+  };
+  const ParameterStore& store = model.parameters();
+  for (const auto& entry : store.entries()) add(entry.name, store.view(store.value, entry));
+  if (model.config().ffn == Ffn::some) {
+    for (const Layer& layer : model.layers())
+      add(fmt::format("layers.{}.keys", layer.index), layer.keys.routing_keys());
+    const std::uint64_t library = model.library_hash();
+    hash = hash_bytes(&library, sizeof library, hash);
+  }
+  return hex(hash);
+}
+
+void bind(Memory& memory, Model& model, const Tokenizer& tokenizer, const std::string& run) {
+  memory.model = fingerprint(model, tokenizer);
+  memory.tokenizer = hex(tokenizer.hash());
+  memory.run = run;
+}
+
+void require_model(const Memory& memory, const std::string& path, Model& model, const Tokenizer& tokenizer) {
+  const std::string own = fingerprint(model, tokenizer);
+  if (memory.model == own) return;
+  bad_input(
+      "{} belongs to another model ({}, read with {}) than this one ({}): what a memory holds are states of its own "
+      "model; read the texts anew with 'some read'",
+      path, memory.model, memory.run.empty() ? "an unnamed run" : memory.run, own);
+}
+
+std::int64_t usual_window(const ModelConfig& config) { return std::clamp<std::int64_t>(config.seq_len / 2, 1, 256); }
+
+Memory make_memory(Context& ctx, MemorySettings settings, const ModelConfig& config, const Tensor& mean) {
+  if (settings.window == 0) settings.window = usual_window(config);
+  if (settings.window > config.seq_len)
+    bad_input("a window of {} tokens is more than the model reads at once: model.seq_len is {}", settings.window,
+              config.seq_len);
+  Memory memory;
+  memory.settings = settings;
+  memory.store = make_store(ctx, settings, mean);
+  return memory;
+}
+
+std::int64_t slots_in_use(const Memory& memory) {
+  std::int64_t used = 0;
+  for (const double count : read_vector(memory.store.counts)) used += count > 0;
+  return used;
+}
+
+std::vector<double> say_of(const MemorySettings& settings, const std::vector<double>& shares) {
+  std::vector<double> say(settings.sharpness.size(), 0.0);
+  for (std::size_t s = 0; s < say.size(); ++s) {
+    for (std::size_t j = 0; j < share_list.size(); ++j) say[s] += share_list[j] * shares[s * share_list.size() + j];
+  }
+  return say;
+}
+
+std::int64_t prune(Context& ctx, Memory& memory, std::int64_t least_count) {
+  Slots slots(memory.store);
+  std::int64_t emptied = 0;
+  for (std::size_t m = 0; m < slots.counts.size(); ++m) {
+    if (slots.empty(m) || slots.counts[m] >= static_cast<double>(least_count)) continue;
+    slots.clear(m);
+    ++emptied;
+  }
+  slots.put(ctx, memory.store);
+  Deed deed;
+  deed.kind = Deed::Kind::prune;
+  deed.least_count = least_count;
+  memory.deeds.push_back(deed);
+  return emptied;
+}
+
+void merge(Context& ctx, Memory& memory, const Memory& other) {
+  if (memory.model != other.model)
+    bad_input("the two memories belong to different models ({} and {}): their keys mean different things", memory.model,
+              other.model);
+  // Texts: one of the same name and beginning is the same text.
+  std::vector<std::int64_t> to;
+  for (const KnownText& text : other.texts) {
+    std::int64_t at = -1;
+    for (std::size_t i = 0; i < memory.texts.size() && at < 0; ++i) {
+      const std::vector<std::int32_t>& mine = memory.texts[i].tokens;
+      const std::size_t both = std::min(mine.size(), text.tokens.size());
+      if (memory.texts[i].name == text.name &&
+          std::equal(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(both), text.tokens.begin()))
+        at = static_cast<std::int64_t>(i);
+    }
+    if (at < 0) {
+      at = static_cast<std::int64_t>(memory.texts.size());
+      memory.texts.push_back(text);
+    } else if (text.tokens.size() > memory.texts[static_cast<std::size_t>(at)].tokens.size()) {
+      memory.texts[static_cast<std::size_t>(at)].tokens = text.tokens;
+    }
+    to.push_back(at);
+  }
+  const auto moved = [&](std::int64_t place) {
+    if (place == nowhere) return nowhere;
+    const Place from = unpacked(place);
+    return packed({to[static_cast<std::size_t>(from.text)], from.offset});
+  };
+  Slots mine(memory.store), theirs(other.store);
+  for (std::size_t m = 0; m < theirs.counts.size(); ++m) {
+    theirs.born[m] = moved(theirs.born[m]);
+    theirs.hit[m] = moved(theirs.hit[m]);
+  }
+  std::vector<std::size_t> unmatched;
+  const std::size_t own = mine.counts.size(), d = mine.d;
+  for (std::size_t m = 0; m < theirs.counts.size(); ++m) {
+    if (theirs.empty(m)) continue;
+    const double* key = theirs.keys.data() + m * d;
+    double best = memory.settings.match;
+    std::size_t found = own;
+    for (std::size_t i = 0; i < own; ++i) {
+      if (mine.empty(i) || mine.values[i] != theirs.values[m]) continue;
+      const double product = std::inner_product(key, key + d, mine.keys.data() + i * d, 0.0);
+      if (product <= best) continue;
+      best = product;
+      found = i;
+    }
+    if (found == own) {
+      unmatched.push_back(m);
+      continue;
+    }
+    double* here = mine.keys.data() + found * d;
+    const double total = mine.counts[found] + theirs.counts[m];
+    double square = 0;
+    for (std::size_t c = 0; c < d; ++c) {
+      here[c] = (mine.counts[found] * here[c] + theirs.counts[m] * key[c]) / total;
+      square += here[c] * here[c];
+    }
+    for (std::size_t c = 0; c < d; ++c) here[c] /= std::max(std::sqrt(square), 1e-12);
+    mine.counts[found] = total;
+    mine.usage[found] += theirs.usage[m];
+    mine.hit[found] = theirs.hit[m];
+  }
+  std::stable_sort(unmatched.begin(), unmatched.end(),
+                   [&](std::size_t a, std::size_t b) { return theirs.usage[a] > theirs.usage[b]; });
+  std::vector<std::size_t> order(own);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return mine.usage[a] < mine.usage[b]; });
+  for (std::size_t j = 0; j < std::min(own, unmatched.size()); ++j) {
+    if (!mine.empty(order[j]) && mine.usage[order[j]] >= theirs.usage[unmatched[j]]) break;
+    mine.take(order[j], theirs, unmatched[j]);
+  }
+  mine.put(ctx, memory.store);
+  Deed deed;
+  deed.kind = Deed::Kind::merge;
+  deed.settings = other.settings;
+  deed.others = other.deeds;
+  move_texts(deed.others, to);
+  memory.deeds.push_back(deed);
+}
+
+}  // namespace some::memory

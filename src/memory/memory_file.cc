@@ -1,0 +1,204 @@
+#include "memory/memory_file.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/safetensors.h"
+
+namespace some::memory {
+namespace {
+
+constexpr const char* format_name = "some memory 1";
+constexpr std::size_t most_texts = 1 << 20;
+
+nlohmann::json to_json(const std::vector<Deed>& deeds) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Deed& deed : deeds) {
+    switch (deed.kind) {
+      case Deed::Kind::read:
+        list.push_back({{"read", deed.reading.text},
+                        {"begin", deed.reading.begin},
+                        {"end", deed.reading.end},
+                        {"window", deed.reading.window},
+                        {"at_once", deed.reading.at_once}});
+        break;
+      case Deed::Kind::merge:
+        list.push_back({{"merge", to_json(deed.others)}, {"settings", memory::to_json(deed.settings)}});
+        break;
+      case Deed::Kind::prune: list.push_back({{"prune", deed.least_count}}); break;
+    }
+  }
+  return list;
+}
+
+std::vector<Deed> deeds_from(const JsonObject& from, const std::string& key, const std::vector<KnownText>& texts) {
+  std::vector<Deed> deeds;
+  for (const JsonObject& one : from.objects(key)) {
+    Deed deed;
+    if (one.has("merge")) {
+      deed.kind = Deed::Kind::merge;
+      deed.settings = settings_from(one.object("settings"));
+      deed.others = deeds_from(one, "merge", texts);
+    } else if (one.has("prune")) {
+      deed.kind = Deed::Kind::prune;
+      deed.least_count = one.need<std::int64_t>("prune", 0, std::int64_t{1} << 40);
+    } else {
+      const auto text = one.need<std::int64_t>("read", 0, static_cast<std::int64_t>(texts.size()) - 1);
+      const auto tokens = static_cast<std::int64_t>(texts[static_cast<std::size_t>(text)].tokens.size());
+      const auto begin = one.need<std::int64_t>("begin", 1, tokens);
+      deed.reading = {text, begin, one.need<std::int64_t>("end", begin, tokens),
+                      one.need<std::int64_t>("window", 1, most_window),
+                      one.need<std::int64_t>("at_once", 1, std::int64_t{1} << 20)};
+    }
+    deeds.push_back(deed);
+  }
+  return deeds;
+}
+
+// [M, 2] for the file: what other programs can read without knowing how a place is packed.
+Tensor places_of(const Tensor& packed_places) {
+  const Tensor host = packed_places.device().is_cpu() ? packed_places : packed_places.to(Device::cpu);
+  Tensor out = Tensor::empty({host.dim(0), 2}, DType::i64);
+  for (std::int64_t m = 0; m < host.dim(0); ++m) {
+    const std::int64_t one = host.data<std::int64_t>()[m];
+    const Place place = one == nowhere ? Place{-1, -1} : unpacked(one);
+    out.data<std::int64_t>()[2 * m] = place.text;
+    out.data<std::int64_t>()[2 * m + 1] = place.offset;
+  }
+  return out;
+}
+
+class Loader {
+ public:
+  Loader(Context& ctx, const std::string& path) : ctx_(ctx), file_(SafetensorsFile::open(path)) {}
+
+  Memory load() {
+    const auto& metadata = file_.metadata();
+    if (const auto found = metadata.find("format"); found == metadata.end() || found->second != format_name)
+      bad_input("{} is no memory: 'some read RUN TEXT --memory {}' writes one", path(), path());
+    const JsonObject header(parse_json(file_.need_metadata("memory"), path() + ": its header"),
+                            path() + ": its header");
+    Memory memory;
+    memory.model = header.need<std::string>("model");
+    memory.tokenizer = header.need<std::string>("tokenizer");
+    memory.run = header.get<std::string>("run", "");
+    memory.settings = settings_from(header.object("settings"));
+    if (memory.settings.window < 1) bad_input("{}: its header: window must be at least 1", path());
+    const std::int64_t slots = memory.settings.slots;
+    const Shape keys = file_.shape("keys");
+    if (keys.rank() != 2 || keys[0] != slots || keys[1] < 1)
+      bad_input("{}: keys has shape {} where its settings call for [{}, d]", path(), keys.text(), slots);
+    const std::vector<std::string> names = header.need<std::vector<std::string>>("texts");
+    if (names.size() > most_texts)
+      bad_input("{}: its header names {} texts; {} is the most", path(), names.size(), most_texts);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      memory.texts.push_back({names[i], tokens(fmt::format("text.{}", i))});
+    memory.deeds = deeds_from(header, "deeds", memory.texts);
+
+    Store& store = memory.store;
+    store.reach = header.need<std::int64_t>("reach", 0, slots);
+    store.mean = numbers("mean", {keys[1]}, -1e30, 1e30);
+    store.keys = numbers("keys", keys, -1.001, 1.001);
+    store.counts = numbers("counts", {slots}, 0, 1e15);
+    store.usage = numbers("usage", {slots}, 0, 1e15);
+    store.shares = numbers("shares", {memory.settings.mixed()}, 0, 1.001);
+    const Tensor values = load("values", {slots}, DType::i32);
+    const Tensor counts = file_.load("counts").to(DType::f64);
+    for (std::int64_t m = 0; m < slots; ++m) {
+      const std::int32_t value = values.data<std::int32_t>()[m];
+      const bool empty = !(counts.data<double>()[m] > 0);
+      if (empty != (value == -1) || value < -1 || (!empty && m >= store.reach))
+        bad_input("{}: slot {} is damaged: value {} with a count of {}", path(), m, value, counts.data<double>()[m]);
+    }
+    store.values = on_device(values);
+    store.born = places("born", slots, memory.texts, values);
+    store.hit = places("hit", slots, memory.texts, values);
+    return memory;
+  }
+
+ private:
+  const std::string& path() const { return file_.path(); }
+  Tensor on_device(const Tensor& host) const { return ctx_.device.is_cpu() ? host : host.to(ctx_.device); }
+  Tensor load(const std::string& name, const Shape& shape, DType type) const {
+    if (const Shape found = file_.shape(name); found != shape || file_.dtype(name) != type)
+      bad_input("{}: {} is {} of shape {}; wants {} of shape {}", path(), name, name_of(file_.dtype(name)),
+                found.text(), name_of(type), shape.text());
+    return file_.load(name);
+  }
+  Tensor numbers(const std::string& name, const Shape& shape, double low, double high) const {
+    const DType type = file_.dtype(name);
+    const Tensor stored = load(name, shape, type == DType::f64 ? DType::f64 : DType::f32);
+    for (const double one : read_vector(stored)) {
+      if (!(one >= low && one <= high))
+        bad_input("{}: {} holds {}; wants numbers from {} to {}", path(), name, one, low, high);
+    }
+    return on_device(stored.dtype() == ctx_.master ? stored : stored.to(ctx_.master));
+  }
+  std::vector<std::int32_t> tokens(const std::string& name) const {
+    const Shape shape = file_.shape(name);
+    if (shape.rank() != 1) bad_input("{}: {} has shape {}; wants one axis", path(), name, shape.text());
+    const Tensor stored = load(name, shape, DType::i32);
+    const std::int32_t* ids = stored.data<std::int32_t>();
+    if (std::any_of(ids, ids + shape[0], [](std::int32_t id) { return id < 0; }))
+      bad_input("{}: {} holds a negative token", path(), name);
+    return {ids, ids + shape[0]};
+  }
+  Tensor places(const std::string& name, std::int64_t slots, const std::vector<KnownText>& texts,
+                const Tensor& values) const {
+    const Tensor stored = load(name, {slots, 2}, DType::i64);
+    Tensor out = Tensor::empty({slots}, DType::i64);
+    for (std::int64_t m = 0; m < slots; ++m) {
+      const std::int64_t text = stored.data<std::int64_t>()[2 * m], offset = stored.data<std::int64_t>()[2 * m + 1];
+      const bool empty = values.data<std::int32_t>()[m] < 0;
+      const bool fits =
+          empty ? text == -1 && offset == -1
+                : text >= 0 && text < static_cast<std::int64_t>(texts.size()) && offset >= 0 &&
+                      offset < static_cast<std::int64_t>(texts[static_cast<std::size_t>(text)].tokens.size());
+      if (!fits)
+        bad_input("{}: {} of slot {} is token {} of text {}, which is not there", path(), name, m, offset, text);
+      out.data<std::int64_t>()[m] = empty ? nowhere : packed({text, offset});
+    }
+    return on_device(out);
+  }
+
+  Context& ctx_;
+  SafetensorsFile file_;
+};
+
+}  // namespace
+
+void save_memory(const Memory& memory, const std::string& path) {
+  nlohmann::json names = nlohmann::json::array();
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  const Store& store = memory.store;
+  tensors.emplace_back("mean", store.mean);
+  tensors.emplace_back("keys", store.keys);
+  tensors.emplace_back("values", store.values);
+  tensors.emplace_back("counts", store.counts);
+  tensors.emplace_back("usage", store.usage);
+  tensors.emplace_back("shares", store.shares);
+  tensors.emplace_back("born", places_of(store.born));
+  tensors.emplace_back("hit", places_of(store.hit));
+  for (std::size_t i = 0; i < memory.texts.size(); ++i) {
+    const KnownText& text = memory.texts[i];
+    names.push_back(text.name);
+    Tensor ids = Tensor::empty({static_cast<std::int64_t>(text.tokens.size())}, DType::i32);
+    std::copy(text.tokens.begin(), text.tokens.end(), ids.data<std::int32_t>());
+    tensors.emplace_back(fmt::format("text.{}", i), ids);
+  }
+  const nlohmann::json header{{"model", memory.model},
+                              {"tokenizer", memory.tokenizer},
+                              {"run", memory.run},
+                              {"settings", memory::to_json(memory.settings)},
+                              {"reach", store.reach},
+                              {"texts", names},
+                              {"deeds", to_json(memory.deeds)}};
+  write_safetensors(
+      path, tensors,
+      {{"format", format_name}, {"memory", header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}});
+}
+
+Memory load_memory(Context& ctx, const std::string& path) { return Loader(ctx, path).load(); }
+
+}  // namespace some::memory

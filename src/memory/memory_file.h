@@ -1,0 +1,19 @@
+// A memory on disk: a safetensors file (base/safetensors.h) with the tensors of the store, `born` and `hit` as [M, 2]
+// (text, offset), and the tokens of every text as text.N. Its metadata says which model it belongs to, the settings and
+// what was read.
+#pragma once
+
+#include <string>
+
+#include "base/rooms.h"
+#include "memory/memory.h"
+
+namespace some::memory {
+
+// Atomically: a reader meets the file before or the file after.
+void save_memory(const Memory& memory, const std::string& path);
+// On the context's device in its master precision. Nothing of the file is believed before it is checked: bad_input
+// names the file and what is wrong.
+Memory load_memory(Context& ctx, const std::string& path);
+
+}  // namespace some::memory

@@ -1,0 +1,20 @@
+// Stands in for the CUDA half of the memory in a build without a CUDA compiler.
+#include "base/device.h"
+#include "base/error.h"
+#include "memory/store.h"
+
+namespace some::memory::cuda {
+namespace {
+[[noreturn]] void refuse() { failed("{}", why_unavailable()); }
+}  // namespace
+
+void make_queries(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
+void search(Context&, const Store&, const MemorySettings&, const Tensor&, const Tensor&, Found&) { refuse(); }
+void mix(Context&, const MemorySettings&, const Found&, const Tensor&, Tensor&, Tensor&) { refuse(); }
+void learn(Context&, const MemorySettings&, const Tensor&, const Tensor&, const Tensor&, const Found&, Store&,
+           Tensor&) {
+  refuse();
+}
+void slot_weights(Context&, const Store&, const MemorySettings&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
+
+}  // namespace some::memory::cuda

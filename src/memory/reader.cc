@@ -1,0 +1,312 @@
+#include "memory/reader.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/elementwise.h"
+
+namespace some::memory {
+namespace {
+
+constexpr std::int64_t tokens_at_once_cpu = 2048, tokens_at_once_gpu = 8192;
+
+Tensor upload_places(const Context& ctx, std::int64_t text, std::int64_t first, std::int64_t count) {
+  Tensor host = Tensor::empty({count}, DType::i64);
+  for (std::int64_t i = 0; i < count; ++i) host.data<std::int64_t>()[i] = packed({text, first + i});
+  return ctx.device.is_cpu() ? host : host.to(ctx.device);
+}
+
+std::vector<std::int32_t> read_ids(const Tensor& tensor) {
+  const Tensor host = tensor.device().is_cpu() ? tensor : tensor.to(Device::cpu);
+  return {host.data<std::int32_t>(), host.data<std::int32_t>() + host.elements()};
+}
+
+}  // namespace
+
+std::int64_t windows_at_once(const Context& ctx, const ModelConfig& config) {
+  const std::int64_t tokens = ctx.device.is_cpu() ? tokens_at_once_cpu : tokens_at_once_gpu;
+  return std::max<std::int64_t>(1, tokens / config.seq_len);
+}
+
+std::int64_t add_window(Batch& batch, std::span<const std::int32_t> tokens, std::int64_t first, std::int64_t last,
+                        std::int64_t context) {
+  if (batch.offsets.empty()) batch.offsets.push_back(0);
+  const std::int64_t begin = std::max<std::int64_t>(0, first - 1 - context);
+  for (std::int64_t i = begin; i + 1 < last; ++i) {
+    batch.tokens.push_back(tokens[static_cast<std::size_t>(i)]);
+    batch.targets.push_back(i + 1 >= first ? tokens[static_cast<std::size_t>(i + 1)] : -1);
+    batch.positions.push_back(static_cast<std::int32_t>(i - begin));
+  }
+  batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+  batch.longest = std::max(batch.longest, last - 1 - begin);
+  batch.predicted += last - first;
+  return batch.size() - (last - first);
+}
+
+// Windows that go through the model together; each is a sequence of its own, with its context before it.
+struct MemoryReader::Pass {
+  struct Window {
+    std::int64_t first, last;  // targets
+    std::int64_t begin, end;   // rows of the batch that predict them
+  };
+  Batch batch;
+  std::vector<Window> windows;
+};
+
+MemoryReader::MemoryReader(Model& model, Memory* memory, bool learn)
+    : model_(model), memory_(memory), learn_(learn && memory != nullptr) {
+  if (memory_ == nullptr) return;
+  if (learn_) {
+    for (const double count : read_vector(memory_->store.counts)) in_use_.push_back(count > 0);
+  } else {
+    shares_ = memory_->store.shares.clone();
+  }
+}
+
+std::vector<double> MemoryReader::shares() const {
+  if (memory_ == nullptr) return {};
+  return read_vector(learn_ ? memory_->store.shares : shares_);
+}
+
+MemoryReader::Pass MemoryReader::pass_of(std::span<const std::int32_t> tokens, const Stretch& stretch,
+                                         std::int64_t at) const {
+  const std::int64_t context = model_.config().seq_len - stretch.window;
+  Pass pass;
+  for (std::int64_t first = at; first < stretch.end && std::ssize(pass.windows) < stretch.at_once;) {
+    const std::int64_t last = std::min(stretch.end, first + stretch.window);
+    const std::int64_t row = add_window(pass.batch, tokens, first, last, context);
+    pass.windows.push_back({first, last, row, row + last - first});
+    first = last;
+  }
+  return pass;
+}
+
+std::int64_t MemoryReader::read(std::span<const std::int32_t> tokens, const Stretch& stretch,
+                                const PassObserver& observe) {
+  if (stretch.window < 1 || stretch.window > model_.config().seq_len)
+    bad_input("a window of {} tokens: this model reads 1 to model.seq_len = {} at once", stretch.window,
+              model_.config().seq_len);
+  Context& ctx = model_.context();
+  for (std::int64_t at = stretch.begin; at < stretch.end;) {
+    const Pass pass = pass_of(tokens, stretch, at);
+    ctx.arena->reset();
+    const DeviceBatch batch = upload(ctx, pass.batch);
+    Tensor states;
+    Tensor nll = model_.evaluate(batch, {}, &states);
+    Tensor frozen = nll, fates;
+    if (memory_ != nullptr) {
+      const MemorySettings& settings = memory_->settings;
+      Store& store = memory_->store;
+      frozen = ctx.scratch(nll.shape(), ctx.master);
+      convert(ctx, nll, frozen);
+      if (learn_) fates = ctx.scratch(nll.shape(), DType::i32);
+      const Tensor places = learn_ ? upload_places(ctx, stretch.text, pass.windows.front().first,
+                                                   pass.windows.back().last - pass.windows.front().first)
+                                   : Tensor();
+      for (const Pass::Window& window : pass.windows) {
+        const ArenaScope scope(*ctx.arena);
+        const std::int64_t count = window.last - window.first;
+        const Tensor targets = batch.targets.rows(window.begin, window.end);
+        Tensor queries = ctx.scratch({count, states.dim(1)}, ctx.master);
+        make_queries(ctx, states.rows(window.begin, window.end), store.mean, queries);
+        Found found = make_found(ctx, settings, count);
+        search(ctx, store, settings, queries, targets, found);
+        Tensor losses = nll.rows(window.begin, window.end);
+        mix(ctx, settings, found, targets, learn_ ? store.shares : shares_, losses);
+        if (!learn_) continue;
+        Tensor became = fates.rows(window.begin, window.end);
+        const std::int64_t from = window.first - pass.windows.front().first;
+        learn(ctx, settings, queries, targets, places.rows(from, from + count), found, store, became);
+      }
+    }
+    const std::vector<double> alone = read_vector(frozen);
+    const std::vector<double> mixed = memory_ != nullptr ? read_vector(nll) : alone;
+    const std::vector<std::int32_t> became = learn_ ? read_ids(fates) : std::vector<std::int32_t>();
+    std::vector<WindowResult> results;
+    std::vector<Fate> told;
+    for (const Pass::Window& window : pass.windows) {
+      WindowResult result;
+      result.tokens = window.last - window.first;
+      for (std::int64_t row = window.begin; row < window.end; ++row) {
+        const auto r = static_cast<std::size_t>(row);
+        result.frozen += alone[r];
+        result.mixed += mixed[r];
+        if (!learn_) continue;
+        Fate fate;
+        if (became[r] != no_fate) fate = {became[r] & ~born_flag, (became[r] & born_flag) != 0};
+        told.push_back(fate);
+        if (fate.slot == no_fate) continue;
+        const auto slot = static_cast<std::size_t>(fate.slot);
+        result.hits += !fate.born;
+        result.births += fate.born;
+        result.lost += fate.born && in_use_[slot];
+        in_use_[slot] = true;
+      }
+      if (!std::isfinite(result.frozen) || !std::isfinite(result.mixed))
+        failed("the loss is {}: this model computes no finite numbers any more, its checkpoint is of no use",
+               std::isfinite(result.frozen) ? result.mixed : result.frozen);
+      results.push_back(result);
+    }
+    at = pass.windows.back().last;
+    if (observe && !observe(results, told)) return at;
+  }
+  return stretch.end;
+}
+
+std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, std::span<const std::int32_t> tokens,
+                        std::int64_t end, const PassObserver& observe) {
+  std::int64_t text = -1;
+  for (std::size_t i = 0; i < memory.texts.size(); ++i) {
+    if (memory.texts[i].name == name) text = static_cast<std::int64_t>(i);
+  }
+  if (text < 0) {
+    text = static_cast<std::int64_t>(memory.texts.size());
+    memory.texts.push_back({name, {}});
+  }
+  std::vector<std::int32_t>& known = memory.texts[static_cast<std::size_t>(text)].tokens;
+  if (known.size() > tokens.size() || !std::equal(known.begin(), known.end(), tokens.begin()))
+    bad_input(
+        "{} is another text than the one of this name that the memory has read: give it another name, or forget the "
+        "old one first ('some memory forget')",
+        name);
+  if (known.empty() && !tokens.empty()) known.push_back(tokens[0]);  // nothing stands before it to predict it from
+  const auto begin = static_cast<std::int64_t>(known.size());
+  end = std::min(end, static_cast<std::int64_t>(tokens.size()));
+  if (begin >= end) return begin;
+  Stretch reading{text, begin, end, memory.settings.window, windows_at_once(model.context(), model.config())};
+  // A reading that was stopped between two passes goes on as if it had not been: it stays one reading.
+  const bool goes_on = !memory.deeds.empty() && memory.deeds.back().kind == Deed::Kind::read && [&] {
+    const Stretch& before = memory.deeds.back().reading;
+    return before.text == text && before.end == begin && before.window == reading.window &&
+           before.at_once == reading.at_once && (before.end - before.begin) % (before.window * before.at_once) == 0;
+  }();
+  if (!goes_on) {
+    Deed deed;
+    deed.reading = {text, begin, begin, reading.window, reading.at_once};
+    memory.deeds.push_back(deed);
+  }
+  MemoryReader reader(model, &memory, true);
+  return reader.read(tokens, reading, [&](std::span<const WindowResult> windows, std::span<const Fate> fates) {
+    std::int64_t& done = memory.deeds.back().reading.end;
+    std::int64_t more = 0;
+    for (const WindowResult& window : windows) more += window.tokens;
+    known.insert(known.end(), tokens.begin() + done, tokens.begin() + done + more);
+    done += more;
+    return !observe || observe(windows, fates);
+  });
+}
+
+Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64_t most) {
+  Context& ctx = model.context();
+  const std::int64_t count = std::min(most, static_cast<std::int64_t>(tokens.size()));
+  if (count < 1) bad_input("there is no text to take the mean of the model's states over");
+  const std::int64_t length = model.config().seq_len, width = model.config().d_model;
+  const std::int64_t at_once = windows_at_once(ctx, model.config());
+  std::vector<double> sum(static_cast<std::size_t>(width), 0.0);
+  for (std::int64_t at = 0; at < count;) {
+    Batch batch;
+    batch.offsets.push_back(0);
+    for (std::int64_t row = 0; row < at_once && at < count; ++row) {
+      const std::int64_t last = std::min(count, at + length);
+      for (std::int64_t i = at; i < last; ++i) {
+        batch.tokens.push_back(tokens[static_cast<std::size_t>(i)]);
+        batch.targets.push_back(-1);
+        batch.positions.push_back(static_cast<std::int32_t>(i - at));
+      }
+      batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+      batch.longest = std::max(batch.longest, last - at);
+      at = last;
+    }
+    ctx.arena->reset();
+    Tensor states;
+    model.evaluate(upload(ctx, batch), {}, &states);
+    const std::vector<double> rows = read_vector(states);
+    for (std::size_t i = 0; i < rows.size(); ++i) sum[i % sum.size()] += rows[i];
+  }
+  Tensor mean = Tensor::empty({width}, DType::f64);
+  for (std::int64_t c = 0; c < width; ++c)
+    mean.data<double>()[c] = sum[static_cast<std::size_t>(c)] / static_cast<double>(count);
+  return mean;
+}
+
+namespace {
+
+// Tokens that a list of deeds reads, but for one text.
+std::int64_t tokens_of(const std::vector<Deed>& deeds, std::int64_t without) {
+  std::int64_t sum = 0;
+  for (const Deed& deed : deeds) {
+    if (deed.kind == Deed::Kind::read && deed.reading.text != without) sum += deed.reading.end - deed.reading.begin;
+    sum += tokens_of(deed.others, without);
+  }
+  return sum;
+}
+
+// Does everything again in an empty memory, but for the readings of one text. Texts keep their numbers for now.
+void do_again(Model& model, Memory& memory, const std::vector<Deed>& deeds, std::int64_t without,
+              const std::function<void(std::int64_t)>& done) {
+  Context& ctx = model.context();
+  for (const Deed& deed : deeds) {
+    switch (deed.kind) {
+      case Deed::Kind::read:
+        if (deed.reading.text == without) break;
+        MemoryReader(model, &memory, true)
+            .read(memory.texts[static_cast<std::size_t>(deed.reading.text)].tokens, deed.reading,
+                  [&](std::span<const WindowResult> windows, std::span<const Fate>) {
+                    for (const WindowResult& window : windows) done(window.tokens);
+                    return true;
+                  });
+        memory.deeds.push_back(deed);
+        break;
+      case Deed::Kind::merge: {
+        Memory other = make_memory(ctx, deed.settings, model.config(), memory.store.mean);
+        other.model = memory.model;
+        other.texts = memory.texts;
+        do_again(model, other, deed.others, without, done);
+        merge(ctx, memory, other);
+        break;
+      }
+      case Deed::Kind::prune: prune(ctx, memory, deed.least_count); break;
+    }
+  }
+}
+
+void renumber(std::vector<Deed>& deeds, std::int64_t gone) {
+  for (Deed& deed : deeds) {
+    if (deed.reading.text > gone) --deed.reading.text;
+    renumber(deed.others, gone);
+  }
+}
+
+}  // namespace
+
+Memory without_text(Model& model, const Memory& memory, std::int64_t text,
+                    const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  const std::int64_t total = tokens_of(memory.deeds, text);
+  std::int64_t so_far = 0;
+  Memory left = make_memory(model.context(), memory.settings, model.config(), memory.store.mean);
+  left.model = memory.model;
+  left.tokenizer = memory.tokenizer;
+  left.run = memory.run;
+  left.texts = memory.texts;
+  do_again(model, left, memory.deeds, text, [&](std::int64_t tokens) {
+    so_far += tokens;
+    if (progress) progress(so_far, total);
+  });
+  left.texts.erase(left.texts.begin() + text);
+  renumber(left.deeds, text);
+  // Places name texts by number.
+  for (Tensor* places : {&left.store.born, &left.store.hit}) {
+    Tensor host = places->to(Device::cpu);
+    for (std::int64_t m = 0; m < host.elements(); ++m) {
+      std::int64_t& one = host.data<std::int64_t>()[m];
+      if (one == nowhere) continue;
+      const Place place = unpacked(one);
+      if (place.text > text) one = packed({place.text - 1, place.offset});
+    }
+    places->copy_from(host);
+  }
+  return left;
+}
+
+}  // namespace some::memory

@@ -1,0 +1,74 @@
+// Reads a text through a model and its memory, window after window (spec 8): all positions of a window are predicted
+// with the store as it was before, then the store learns from them. The model itself stays as it is, so its passes do
+// not wait for lessons: several windows go through it at once, and what it gives alone, the frozen twin, comes along.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "base/rooms.h"
+#include "memory/memory.h"
+
+namespace some::memory {
+
+// What came of one window. Sums of losses in nats.
+struct WindowResult {
+  std::int64_t tokens = 0;
+  double frozen = 0, mixed = 0;                 // the model alone; with its memory (the same where there is none)
+  std::int64_t births = 0, hits = 0, lost = 0;  // lost: births that took a slot in use
+};
+
+// What became of each position, for drawing a store while it reads.
+struct Fate {
+  std::int32_t slot = no_fate;
+  bool born = false;
+};
+
+// Told after every pass; false: stop here.
+using PassObserver = std::function<bool(std::span<const WindowResult> windows, std::span<const Fate> fates)>;
+
+// Adds to a batch, as a sequence of its own, the rows that predict the targets [first, last) of a text, with `context`
+// tokens before them that predict nothing here. Returns the first row that predicts.
+std::int64_t add_window(Batch& batch, std::span<const std::int32_t> tokens, std::int64_t first, std::int64_t last,
+                        std::int64_t context);
+
+// How many windows go through the model at once.
+std::int64_t windows_at_once(const Context& ctx, const ModelConfig& config);
+
+class MemoryReader {
+ public:
+  // memory: null for the model alone. learn: false leaves the store as it is; the weights of the mixture then go on
+  // from the memory's own, in a copy that the reader keeps.
+  MemoryReader(Model& model, Memory* memory, bool learn);
+
+  // The targets [begin, end) of a text, begin >= 1, in windows of `stretch.window`. Returns where it ended: `end`, or
+  // earlier, at the end of a pass, where it was told to stop.
+  std::int64_t read(std::span<const std::int32_t> tokens, const Stretch& stretch, const PassObserver& observe);
+
+  std::vector<double> shares() const;  // the weights of the mixture now
+
+ private:
+  struct Pass;
+  Pass pass_of(std::span<const std::int32_t> tokens, const Stretch& stretch, std::int64_t at) const;
+  Model& model_;
+  Memory* memory_;
+  bool learn_;
+  Tensor shares_;             // of a reader that does not learn
+  std::vector<bool> in_use_;  // slots, as far as the fates told
+};
+
+// A text becomes known to the memory and is read, or read on from where it was left; `tokens` begins with what was read
+// of it before (bad_input otherwise). Only the targets below `end`. Returns how far it came.
+std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, std::span<const std::int32_t> tokens,
+                        std::int64_t end, const PassObserver& observe);
+
+// The average state over a text, for a memory's `mean`; at most `most` tokens of it.
+Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64_t most);
+
+// The memory as it would be had it never read the text of this number: everything else is read again, in its order.
+// progress is told (tokens done, of how many).
+Memory without_text(Model& model, const Memory& memory, std::int64_t text,
+                    const std::function<void(std::int64_t, std::int64_t)>& progress);
+
+}  // namespace some::memory

@@ -1,0 +1,67 @@
+#include "memory/settings.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/setting.h"
+
+namespace some::memory {
+
+const std::vector<Setting<MemorySettings>>& memory_settings() {
+  static const std::vector<Setting<MemorySettings>> settings = [] {
+    SettingList<MemorySettings> list;
+    list.integer("slots", &MemorySettings::slots, 0, static_cast<double>(most_slots),
+                 "Slots of a memory that is read from the training text when training has ended; 0: none.");
+    list.number("match", &MemorySettings::match, -1, never_match,
+                "How near a key of the same token must be for a hit; 2: nothing is ever merged.");
+    Setting<MemorySettings>& sharpness =
+        list.sequence("sharpness", SettingKind::numbers, &MemorySettings::sharpness, 0,
+                      "How sharply nearness counts; of several the mixture finds out which to hear.");
+    sharpness.high = 1e5;
+    for (int n = 1; n <= static_cast<int>(most_sharpnesses); ++n) sharpness.lengths.push_back(n);
+    list.number("decay", &MemorySettings::decay, 0, 1, "Of the slots' usage, a window.");
+    list.number("share", &MemorySettings::share, 0, 1,
+                "What every weight of the mixture of model and memory is given anew after each token.");
+    list.integer("window", &MemorySettings::window, 0, static_cast<double>(most_window),
+                 "Tokens from one lesson to the next; 0: half of model.seq_len, at most 256.");
+    return list.list;
+  }();
+  return settings;
+}
+
+void check_settings(const MemorySettings& settings, const std::string& where) {
+  const auto within = [&](const char* name, double value, double low, double high, const char* right) {
+    if (!(value >= low && value <= high)) bad_input("{}{}: {} is none; say {}", where, name, value, right);
+  };
+  if (settings.slots < 1 || settings.slots > most_slots)
+    bad_input("{}slots: {} is none; say a number of slots from 1 to {}", where, settings.slots, most_slots);
+  within("match", settings.match, -1, never_match, "a number from -1 to 1, or 2: nothing is ever merged");
+  if (settings.sharpness.empty() || settings.sharpness.size() > most_sharpnesses)
+    bad_input("{}sharpness: say 1 to {} numbers", where, most_sharpnesses);
+  for (const double one : settings.sharpness) within("sharpness", one, 0, 1e5, "a number from 0 to 100000");
+  within("decay", settings.decay, 0, 1, "a share from 0 to 1");
+  within("share", settings.share, 0, 1, "a share from 0 to 1");
+  if (settings.window < 0 || settings.window > most_window)
+    bad_input("{}window: {} is none; say a number of tokens up to {}, or 0", where, settings.window, most_window);
+}
+
+nlohmann::json to_json(const MemorySettings& settings) {
+  return {{"slots", settings.slots},  {"match", settings.match}, {"sharpness", settings.sharpness},
+          {"decay", settings.decay},  {"share", settings.share}, {"counts", settings.counts},
+          {"window", settings.window}};
+}
+
+MemorySettings settings_from(const JsonObject& object) {
+  MemorySettings settings;
+  settings.slots = object.need<std::int64_t>("slots");
+  settings.match = object.need<double>("match");
+  settings.sharpness = object.need<std::vector<double>>("sharpness");
+  settings.decay = object.need<double>("decay");
+  settings.share = object.need<double>("share");
+  settings.counts = object.need<bool>("counts");
+  settings.window = object.need<std::int64_t>("window");
+  check_settings(settings, object.origin() + ": ");
+  return settings;
+}
+
+}  // namespace some::memory

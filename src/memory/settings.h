@@ -1,0 +1,50 @@
+// Every setting of a memory (spec 8), with the defaults of recipes. Names are those of the [memory] table.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/json.h"
+#include "base/rooms.h"
+
+namespace some {
+template <typename Owner>
+struct Setting;  // base/setting.h
+}
+
+namespace some::memory {
+
+// The list of shares that the memory's say is mixed over.
+inline constexpr std::array<double, 7> share_list = {0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8};
+inline constexpr std::int64_t shares_each = static_cast<std::int64_t>(share_list.size());
+
+inline constexpr std::int64_t most_slots = std::int64_t{1} << 26;
+inline constexpr std::size_t most_sharpnesses = 8;
+inline constexpr std::int64_t most_window = 8192;  // positions of one lesson
+inline constexpr double never_match = 2.0;  // no product of unit vectors reaches it: nothing is merged, the oldest slot
+                                            // goes first, which makes a plain cache of the store
+
+struct MemorySettings {
+  std::int64_t slots = 4096;
+  double match = 0.8;  // a key of the same value that is nearer than this is hit; above 1: none ever is
+  // How sharply a key's nearness counts. Several are read side by side, and the mixture finds out which to hear.
+  std::vector<double> sharpness = {153.0};
+  double decay = 0.001;     // of usage, a window
+  double share = 0.01;      // what every weight of the mixture is given anew after each token
+  bool counts = true;       // a slot's say grows with its count; false is a control
+  std::int64_t window = 0;  // tokens from one lesson to the next; 0: half of seq_len, at most 256
+
+  std::int64_t mixed() const { return static_cast<std::int64_t>(sharpness.size()) * shares_each; }
+  bool operator==(const MemorySettings&) const = default;
+};
+
+// As a recipe's [memory] table has them, where 0 slots stand for no memory. Include base/setting.h to use them.
+const std::vector<Setting<MemorySettings>>& memory_settings();
+// bad_input that names the setting and what would be right; `where` stands before it ("memory.", "--").
+void check_settings(const MemorySettings& settings, const std::string& where);
+
+nlohmann::json to_json(const MemorySettings& settings);
+MemorySettings settings_from(const JsonObject& object);
+
+}  // namespace some::memory

@@ -1,0 +1,44 @@
+#include "memory/store.h"
+
+#include <algorithm>
+
+#include "ops/elementwise.h"
+
+namespace some::memory {
+
+Tensor equal_shares(Context& ctx, const MemorySettings& settings) {
+  Tensor shares = Tensor::empty({settings.mixed()}, ctx.master, ctx.device);
+  fill(ctx, 1.0 / static_cast<double>(settings.mixed()), shares);
+  return shares;
+}
+
+Store make_store(Context& ctx, const MemorySettings& settings, const Tensor& mean) {
+  const std::int64_t slots = settings.slots, d = mean.dim(0);
+  const auto everywhere = [&](std::int32_t value) {
+    Tensor host = Tensor::empty({slots}, DType::i32);
+    std::fill_n(host.data<std::int32_t>(), slots, value);
+    return host.to(ctx.device);
+  };
+  const auto at_no_place = [&] {
+    Tensor host = Tensor::empty({slots}, DType::i64);
+    std::fill_n(host.data<std::int64_t>(), slots, nowhere);
+    return host.to(ctx.device);
+  };
+  Store store;
+  store.mean = mean.to(ctx.master).to(ctx.device);
+  store.keys = Tensor::zeros({slots, d}, ctx.master, ctx.device);
+  store.values = everywhere(-1);
+  store.counts = Tensor::zeros({slots}, ctx.master, ctx.device);
+  store.usage = Tensor::zeros({slots}, ctx.master, ctx.device);
+  store.shares = equal_shares(ctx, settings);
+  store.born = at_no_place();
+  store.hit = at_no_place();
+  return store;
+}
+
+Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions) {
+  return {ctx.scratch({static_cast<std::int64_t>(settings.sharpness.size()), positions}, ctx.master),
+          ctx.scratch({positions}, DType::i32), ctx.scratch({positions}, ctx.master)};
+}
+
+}  // namespace some::memory

@@ -1,0 +1,84 @@
+// The store of a memory (spec 8): its slots on the device, and the operations on them. A window of text goes through
+// queries, search, mix and learn, in this order; everything is in master precision.
+#pragma once
+
+#include "base/rooms.h"
+#include "memory/settings.h"
+#include "ops/op.h"
+
+namespace some::memory {
+
+// Where a token was read: which of the memory's texts, and which of its tokens.
+struct Place {
+  std::int64_t text = 0, offset = 0;
+};
+inline constexpr int offset_bits = 40;
+inline std::int64_t packed(const Place& place) { return (place.text << offset_bits) | place.offset; }
+inline Place unpacked(std::int64_t place) {
+  return {place >> offset_bits, place & ((std::int64_t{1} << offset_bits) - 1)};
+}
+inline constexpr std::int64_t nowhere = -1;  // of an empty slot
+
+struct Store {
+  Tensor mean;    // [d]
+  Tensor keys;    // [M, d]
+  Tensor values;  // i32 [M]; -1: empty
+  Tensor counts;  // [M]: n
+  Tensor usage;   // [M]: u
+  Tensor shares;  // [sharpnesses * 7]: the weights of the mixture (omega), the shares of a sharpness beside each other
+  Tensor born;    // i64 [M]: the packed place of the token that made the slot
+  Tensor hit;     // i64 [M]: of the last token that was found in it (at first its birth)
+  std::int64_t reach = 0;  // slots from here on are empty: they need not be searched. Part of the state, since a matrix
+                           // product of another width may round differently
+
+  std::int64_t slots() const { return values.dim(0); }
+};
+
+// An empty one. mean: [d] numbers of any type.
+Store make_store(Context& ctx, const MemorySettings& settings, const Tensor& mean);
+// Weights of the mixture that nothing is known of yet: all equal.
+Tensor equal_shares(Context& ctx, const MemorySettings& settings);
+
+// queries [T, d] = normalize(states - mean). states: [T, d] compute.
+SOME_OP(void, make_queries, (Context & ctx, const Tensor& states, const Tensor& mean, Tensor& queries),
+        (ctx, states, mean, queries))
+
+struct Found {
+  Tensor said;     // [sharpnesses, T]: the memory's probability of the target
+  Tensor nearest;  // i32 [T]: the slot of the target's value whose key is nearest; -1: there is none
+  Tensor product;  // [T]: its key . query
+};
+Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions);  // on the arena
+
+// What the store says of each target. Positions with a negative target find nothing.
+SOME_OP(void, search,
+        (Context & ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+         const Tensor& targets, Found& found),
+        (ctx, store, settings, queries, targets, found))
+
+// Reads the targets in order: nll[t], what the model alone gives the target, is replaced by what the mixture gives it,
+// and after each the weights learn. Positions with a negative target are passed over.
+SOME_OP(void, mix,
+        (Context & ctx, const MemorySettings& settings, const Found& found, const Tensor& targets, Tensor& shares,
+         Tensor& nll),
+        (ctx, settings, found, targets, shares, nll))
+
+// What becomes of a position in a lesson: the slot it hit, the slot it was born in with born_flag, or nothing.
+inline constexpr std::int32_t born_flag = std::int32_t{1} << 30, no_fate = -1;
+static_assert(most_slots <= born_flag);
+
+// One lesson, of at most most_window positions: those near a key of their value move it, the others are born in the
+// slots used least. places: i64 [T], packed; fates: i32 [T], overwritten. store.reach is moved on.
+SOME_OP(void, learn,
+        (Context & ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
+         const Tensor& places, const Found& found, Store& store, Tensor& fates),
+        (ctx, settings, queries, targets, places, found, store, fates))
+
+// How much of each row's answer every slot has: weights [R, reach] = sum over sharpnesses of say[r, s] * the slot's
+// weight at that sharpness. say: [R, sharpnesses] master; weights: zeros where nothing was learnt yet.
+SOME_OP(void, slot_weights,
+        (Context & ctx, const Store& store, const MemorySettings& settings, const Tensor& queries, const Tensor& say,
+         Tensor& weights),
+        (ctx, store, settings, queries, say, weights))
+
+}  // namespace some::memory

@@ -1,0 +1,93 @@
+#include "study/memory_view.h"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace some::study {
+namespace {
+
+std::string words(const Tokenizer& tokenizer, const std::vector<std::int32_t>& tokens, std::int64_t begin,
+                  std::int64_t end) {
+  begin = std::max<std::int64_t>(0, begin);
+  end = std::min(end, std::ssize(tokens));
+  if (begin >= end) return "";
+  return tokenizer.decode(
+      std::span(tokens).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+}
+
+}  // namespace
+
+Passage passage_at(const Memory& memory, const Tokenizer& tokenizer, std::int64_t packed_place, std::int64_t around) {
+  const Place place = unpacked(packed_place);
+  const KnownText& text = memory.texts.at(static_cast<std::size_t>(place.text));
+  return {text.name, place.offset, words(tokenizer, text.tokens, place.offset - around, place.offset),
+          words(tokenizer, text.tokens, place.offset, place.offset + 1),
+          words(tokenizer, text.tokens, place.offset + 1, place.offset + 1 + around)};
+}
+
+nlohmann::json to_json(const Passage& passage) {
+  return {{"text", passage.text},
+          {"offset", passage.offset},
+          {"before", passage.before},
+          {"token", passage.token},
+          {"after", passage.after}};
+}
+
+nlohmann::json describe_memory(const Memory& memory, const Tokenizer& tokenizer, std::size_t strongest) {
+  const std::vector<double> counts = read_vector(memory.store.counts), usage = read_vector(memory.store.usage);
+  const auto host = [](const Tensor& tensor) { return tensor.device().is_cpu() ? tensor : tensor.to(Device::cpu); };
+  const Tensor born = host(memory.store.born), hit = host(memory.store.hit), values = host(memory.store.values);
+  std::vector<std::int64_t> births(memory.texts.size(), 0);
+  std::vector<std::size_t> order;
+  double all = 0;
+  for (std::size_t m = 0; m < counts.size(); ++m) {
+    if (!(counts[m] > 0)) continue;
+    order.push_back(m);
+    all += counts[m];
+    ++births[static_cast<std::size_t>(unpacked(born.data<std::int64_t>()[m]).text)];
+  }
+  nlohmann::json texts = nlohmann::json::array();
+  for (std::size_t i = 0; i < memory.texts.size(); ++i)
+    texts.push_back({{"text", memory.texts[i].name}, {"tokens", memory.texts[i].tokens.size()}, {"slots", births[i]}});
+  const std::size_t shown = std::min(strongest, order.size());
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(),
+      [&](std::size_t a, std::size_t b) { return counts[a] != counts[b] ? counts[a] > counts[b] : a < b; });
+  nlohmann::json slots = nlohmann::json::array();
+  for (std::size_t i = 0; i < shown; ++i) {
+    const std::size_t m = order[i];
+    slots.push_back({{"slot", m},
+                     {"token", tokenizer.decode(std::span(values.data<std::int32_t>() + m, 1))},
+                     {"count", counts[m]},
+                     {"usage", usage[m]},
+                     {"born", to_json(passage_at(memory, tokenizer, born.data<std::int64_t>()[m], 12))},
+                     {"hit", to_json(passage_at(memory, tokenizer, hit.data<std::int64_t>()[m], 12))}});
+  }
+  return {{"model", memory.model},
+          {"run", memory.run},
+          {"settings", memory::to_json(memory.settings)},
+          {"slots_in_use", order.size()},
+          {"tokens_held", all},
+          {"say", say_of(memory.settings, read_vector(memory.store.shares))},
+          {"texts", texts},
+          {"strongest", slots}};
+}
+
+std::int64_t text_named(const Memory& memory, const std::string& name) {
+  for (std::size_t i = 0; i < memory.texts.size(); ++i) {
+    if (memory.texts[i].name == name) return static_cast<std::int64_t>(i);
+  }
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error == std::errc() && end == name.data() + name.size() && number >= 1 && number <= std::ssize(memory.texts))
+    return number - 1;
+  std::string known;
+  for (const KnownText& text : memory.texts) known += fmt::format("{}{}", known.empty() ? "" : ", ", text.name);
+  bad_input("the memory has read no text {}; {}", name,
+            known.empty() ? "it has read nothing yet" : "there are: " + known);
+}
+
+}  // namespace some::study

@@ -1,0 +1,331 @@
+#include "study/read.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/escape.h"
+#include "base/files.h"
+#include "base/folders.h"
+#include "base/memory.h"
+#include "memory/memory_file.h"
+#include "study/choices.h"
+
+namespace some::study {
+namespace {
+
+constexpr std::int64_t mean_tokens = 16384;
+constexpr double seconds_between_saves = 60;
+
+double per_token(double sum, std::int64_t tokens) { return tokens > 0 ? sum / static_cast<double>(tokens) : 0.0; }
+
+nlohmann::json to_json(const WindowResult& window) {
+  return {{"tokens", window.tokens},
+          {"frozen", per_token(window.frozen, window.tokens)},
+          {"loss", per_token(window.mixed, window.tokens)},
+          {"births", window.births},
+          {"hits", window.hits},
+          {"lost", window.lost}};
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// What the user asks for must be what the memory is.
+void refuse_changes(const Memory& memory, const std::string& path, const MemoryChoices& choices) {
+  const MemorySettings wanted = chosen_settings(memory.settings, choices);
+  if (wanted.slots != memory.settings.slots)
+    bad_input("--slots {}: the memory {} has {}; leave --slots out, or name another file", wanted.slots, path,
+              memory.settings.slots);
+  if (!(wanted == memory.settings))
+    bad_input(
+        "the memory {} was made with other settings (match {}, decay {}, share {}, window {}); leave them out, or name "
+        "another file",
+        path, memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.window);
+}
+
+// Keeps the store at moments on the way, of a part of the slots: enough to be seen, few enough for a page.
+class FrameKeeper {
+ public:
+  FrameKeeper(ReadMemory& kept, const Memory& memory, std::int64_t total) : kept_(kept), total_(total) {
+    constexpr std::int64_t most_shown = 700;
+    const std::int64_t slots = memory.settings.slots, step = (slots + most_shown - 1) / most_shown;
+    for (std::int64_t m = 0; m < slots; m += step) kept_.shown.push_back(m);
+  }
+  void after(const Memory& memory, std::span<const WindowResult> windows) {
+    for (const WindowResult& window : windows) {
+      tokens_ += window.tokens;
+      next_.births += window.births;
+      next_.hits += window.hits;
+      next_.lost += window.lost;
+    }
+    constexpr std::int64_t most_frames = 16;
+    if (tokens_ < total_ * (std::ssize(kept_.frames) + 1) / most_frames) return;
+    const std::vector<double> keys = read_vector(memory.store.keys), counts = read_vector(memory.store.counts);
+    const Tensor born = memory.store.born.to(Device::cpu), hit = memory.store.hit.to(Device::cpu);
+    const auto d = static_cast<std::size_t>(memory.store.keys.dim(1));
+    next_.tokens = tokens_;
+    for (const std::int64_t slot : kept_.shown) {
+      const auto m = static_cast<std::size_t>(slot);
+      next_.keys.insert(next_.keys.end(), keys.begin() + static_cast<std::ptrdiff_t>(m * d),
+                        keys.begin() + static_cast<std::ptrdiff_t>((m + 1) * d));
+      next_.counts.push_back(counts[m]);
+      next_.born.push_back(born.data<std::int64_t>()[slot]);
+      next_.hit.push_back(hit.data<std::int64_t>()[slot]);
+    }
+    kept_.frames.push_back(std::move(next_));
+    next_ = {};
+  }
+
+ private:
+  ReadMemory& kept_;
+  StoreFrame next_;
+  std::int64_t total_, tokens_ = 0;
+};
+
+}  // namespace
+
+MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices) {
+  settings.slots = choices.slots.value_or(settings.slots);
+  settings.window = choices.window.value_or(settings.window);
+  settings.match = choices.match.value_or(settings.match);
+  settings.decay = choices.decay.value_or(settings.decay);
+  settings.share = choices.share.value_or(settings.share);
+  if (!choices.sharpness.empty()) settings.sharpness = choices.sharpness;
+  if (choices.no_counts) settings.counts = false;
+  return settings;
+}
+
+std::vector<std::int32_t> stream_of(const TokenData& data, std::int64_t most) {
+  std::vector<std::int32_t> out;
+  for (std::int64_t i = 0; i < data.stories(); ++i) {
+    const auto ids = data.ids(i);
+    out.insert(out.end(), ids.begin(), ids.end());
+    if (most > 0 && std::ssize(out) >= most) break;
+  }
+  if (most > 0 && std::ssize(out) > most) out.resize(static_cast<std::size_t>(most));
+  return out;
+}
+
+MemorySettings usual_settings(const OpenedRun& run) {
+  MemorySettings settings = run.recipe.memory;
+  if (settings.slots == 0) settings.slots = MemorySettings{}.slots;
+  return settings;
+}
+
+Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
+  check_settings(settings, "memory.");
+  const double bytes = static_cast<double>(settings.slots) * (run.recipe.model.d_model + 8.0) *
+                       static_cast<double>(size_of(run.ctx->master));
+  if (run.ctx->device.is_cpu() && 2 * bytes > memory_limit())
+    bad_input("{} slots of {} numbers need {:.1f} GiB of memory, and there are {:.1f}: ask for fewer", settings.slots,
+              run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));
+  DataConfig config = run.recipe.data;
+  config.tokenizer = run.paths.tokenizer();
+  const TokenData train = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).train;
+  const std::vector<std::int32_t> tokens = stream_of(train, mean_tokens);
+  Memory memory = make_memory(*run.ctx, settings, run.recipe.model, mean_state(*run.model, tokens, mean_tokens));
+  bind(memory, *run.model, run.tokenizer, run.paths.folder);
+  return memory;
+}
+
+Memory open_memory(OpenedRun& run, const std::string& path) {
+  Memory memory = load_memory(*run.ctx, path);
+  require_model(memory, path, *run.model, run.tokenizer);
+  if (memory.store.keys.dim(1) != run.recipe.model.d_model)
+    bad_input("{}: keys of {} numbers, where the model's states have {}", path, memory.store.keys.dim(1),
+              run.recipe.model.d_model);
+  return memory;
+}
+
+nlohmann::json remember_training(OpenedRun& run, const ReadOptions& options) {
+  const std::string path = options.memory;
+  DataConfig config = run.recipe.data;
+  config.tokenizer = run.paths.tokenizer();
+  const Corpora corpora = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {});
+  const std::vector<std::int32_t> tokens = stream_of(corpora.train, options.tokens);
+  Memory memory = there_is(path) ? open_memory(run, path) : new_memory(run, usual_settings(run));
+  auto saved = std::chrono::steady_clock::now();
+  bool stopped = false;
+  const auto start = std::chrono::steady_clock::now();
+  const std::int64_t read =
+      learn_text(*run.model, memory, "the training text", tokens, std::ssize(tokens), [&](auto, auto) {
+        if (options.progress)
+          options.progress("the training text", memory.deeds.back().reading.end, std::ssize(tokens));
+        if (seconds_since(saved) > seconds_between_saves) {
+          save_memory(memory, path);
+          saved = std::chrono::steady_clock::now();
+        }
+        stopped = options.stop && options.stop();
+        return !stopped;
+      });
+  save_memory(memory, path);
+  nlohmann::json report{{"file", path},
+                        {"tokens", read},
+                        {"slots", memory.settings.slots},
+                        {"slots_in_use", slots_in_use(memory)},
+                        {"seconds", seconds_since(start)},
+                        {"stopped", stopped}};
+  if (stopped) return report;
+  EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
+  const double without = evaluate(*run.model, corpora.valid, how).loss;
+  how.memory = &memory;
+  const double with = evaluate(*run.model, corpora.valid, how).loss;
+  report["loss_without"] = without;
+  report["loss"] = with;
+  report["gain"] = without - with;
+  return report;
+}
+
+void learn_written(OpenedRun& run, Memory& memory, const std::string& text) {
+  const std::vector<TokenId> tokens = run.tokenizer.encode(text);
+  if (tokens.size() < 2) return;  // nothing is predicted in a single token
+  const std::string name =
+      fmt::format("written: {} ({})", shortened(text, 40), hex(hash_bytes(text.data(), text.size())).substr(0, 8));
+  learn_text(*run.model, memory, name, tokens, std::ssize(tokens), {});
+}
+
+TwoLosses losses_with(Model& model, Memory& memory, const std::vector<std::int32_t>& tokens) {
+  TwoLosses out;
+  if (tokens.size() < 2) return out;
+  const Stretch reading{0, 1, std::ssize(tokens), memory.settings.window,
+                        windows_at_once(model.context(), model.config())};
+  MemoryReader(model, &memory, false).read(tokens, reading, [&](std::span<const WindowResult> windows, auto) {
+    for (const WindowResult& window : windows) {
+      out.tokens += window.tokens;
+      out.frozen += window.frozen;
+      out.mixed += window.mixed;
+    }
+    return true;
+  });
+  out.frozen = per_token(out.frozen, out.tokens);
+  out.mixed = per_token(out.mixed, out.tokens);
+  return out;
+}
+
+nlohmann::json read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* kept) {
+  if (options.texts.empty()) bad_input("say what to read: files, folders, or builtin:DOMAIN");
+  if (options.tokens < 0 || options.tokens == 1)
+    bad_input("--tokens {}: say 0 (all of them), or at least 2", options.tokens);
+  Model& model = *run.model;
+  if (run.recipe.model.seq_len < 2)
+    bad_input("this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a text");
+  // Texts first: a name that is none must not cost the time of making a memory.
+  std::vector<std::vector<std::int32_t>> streams;
+  for (const std::string& text : options.texts) {
+    const TokenData data =
+        load_tokens(*run.ctx, text, run.recipe.data, run.tokenizer, options.stories, run.paths.cache());
+    streams.push_back(stream_of(data, options.tokens));
+    if (streams.back().size() < 2) bad_input("{} is too short: there is nothing to predict in it", text);
+  }
+  Memory memory;
+  const bool there = !options.frozen && !options.memory.empty() && there_is(options.memory);
+  if (there) {
+    memory = open_memory(run, options.memory);
+    refuse_changes(memory, options.memory, options.choices);
+  } else if (!options.frozen) {
+    memory = new_memory(run, chosen_settings(usual_settings(run), options.choices));
+    // A name that nothing can be written under is told before hours of reading.
+    if (!options.memory.empty()) save_memory(memory, options.memory);
+  }
+  const std::int64_t window =
+      options.frozen ? options.choices.window.value_or(usual_window(run.recipe.model)) : memory.settings.window;
+
+  nlohmann::json report{{"run", run.paths.folder}, {"step", run.step}, {"window", window}};
+  auto saved = std::chrono::steady_clock::now();
+  bool stopped = false;
+  std::optional<FrameKeeper> frames;
+  if (kept != nullptr && options.keep_frames && !options.frozen) {
+    std::int64_t total = 0;
+    for (const auto& stream : streams) total += std::ssize(stream);
+    frames.emplace(*kept, memory, total);
+  }
+  nlohmann::json texts = nlohmann::json::array();
+  WindowResult all;
+  double seconds = 0;
+  for (std::size_t i = 0; i < streams.size() && !stopped; ++i) {
+    const std::vector<std::int32_t>& tokens = streams[i];
+    const auto total = std::ssize(tokens);
+    nlohmann::json windows = nlohmann::json::array();
+    WindowResult sum;
+    std::optional<std::int64_t> from;
+    const auto observe = [&](std::span<const WindowResult> results, std::span<const Fate>) {
+      for (const WindowResult& one : results) {
+        windows.push_back(to_json(one));
+        sum.tokens += one.tokens;
+        sum.frozen += one.frozen;
+        sum.mixed += one.mixed;
+        sum.births += one.births;
+        sum.hits += one.hits;
+        sum.lost += one.lost;
+      }
+      if (frames) frames->after(memory, results);
+      if (options.progress) options.progress(options.texts[i], from.value_or(1) + sum.tokens, total);
+      if (!options.frozen && !options.memory.empty() && seconds_since(saved) > seconds_between_saves) {
+        save_memory(memory, options.memory);
+        saved = std::chrono::steady_clock::now();
+      }
+      stopped = options.stop && options.stop();
+      return !stopped;
+    };
+    const auto start = std::chrono::steady_clock::now();
+    if (options.frozen) {
+      MemoryReader(model, nullptr, false)
+          .read(tokens, {0, 1, total, window, windows_at_once(*run.ctx, run.recipe.model)}, observe);
+    } else {
+      for (const KnownText& known : memory.texts) {
+        if (known.name == options.texts[i]) from = static_cast<std::int64_t>(known.tokens.size());
+      }
+      learn_text(model, memory, options.texts[i], tokens, total, observe);
+    }
+    const double took = seconds_since(start);
+    seconds += took;
+    nlohmann::json one{{"text", options.texts[i]},
+                       {"tokens", sum.tokens},
+                       {"from", from.value_or(1)},
+                       {"of", total},
+                       {"frozen", per_token(sum.frozen, sum.tokens)},
+                       {"seconds", took},
+                       {"windows", windows}};
+    if (!options.frozen) {
+      one["loss"] = per_token(sum.mixed, sum.tokens);
+      one["gain"] = per_token(sum.frozen - sum.mixed, sum.tokens);
+      one["births"] = sum.births;
+      one["hits"] = sum.hits;
+      one["lost"] = sum.lost;
+    }
+    all.tokens += sum.tokens;
+    all.frozen += sum.frozen;
+    all.mixed += sum.mixed;
+    texts.push_back(one);
+  }
+  report["texts"] = texts;
+  report["tokens"] = all.tokens;
+  report["frozen"] = per_token(all.frozen, all.tokens);
+  report["seconds"] = seconds;
+  report["stopped"] = stopped;
+  if (options.frozen) return report;
+  if (!options.memory.empty()) save_memory(memory, options.memory);
+  report["loss"] = per_token(all.mixed, all.tokens);
+  report["gain"] = per_token(all.frozen - all.mixed, all.tokens);
+  report["memory"] = {{"file", options.memory},
+                      {"settings", memory::to_json(memory.settings)},
+                      {"slots_in_use", slots_in_use(memory)},
+                      {"say", say_of(memory.settings, read_vector(memory.store.shares))}};
+  if (options.original_tokens > 1 && !stopped) {
+    if (options.progress) options.progress("the run's validation text", 0, options.original_tokens);
+    const TwoLosses original =
+        losses_with(model, memory, stream_of(study_text(run, "", 0).data, options.original_tokens));
+    report["original"] = {{"tokens", original.tokens},
+                          {"frozen", original.frozen},
+                          {"loss", original.mixed},
+                          {"lost", original.mixed - original.frozen}};
+    if (options.progress) options.progress("the run's validation text", 1, 1);
+  }
+  if (kept != nullptr) kept->memory = std::move(memory);
+  return report;
+}
+
+}  // namespace some::study

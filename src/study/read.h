@@ -1,0 +1,83 @@
+// Stretch text into a memory (spec 8): losses in windows beside the frozen twin, what was gained, and what the memory
+// costs on the text the model was trained for.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/rooms.h"
+#include "memory/memory.h"
+#include "memory/reader.h"
+#include "train/run.h"
+
+namespace some::study {
+
+// Settings of a memory that the user spelled out; the others are the run's, or the memory's own.
+struct MemoryChoices {
+  std::optional<std::int64_t> slots, window;
+  std::optional<double> match, decay, share;
+  std::vector<double> sharpness;
+  bool no_counts = false;
+};
+MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices);
+
+struct ReadOptions {
+  std::vector<std::string> texts;  // files, folders, builtin:DOMAIN
+  std::string memory;              // the file; empty: nothing is kept
+  MemoryChoices choices;
+  std::int64_t stories = 0;              // of each text; 0: all
+  std::int64_t tokens = 0;               // of each text; 0: all
+  std::int64_t original_tokens = 20000;  // of the run's validation text, to measure what the memory costs there; 0: not
+  bool frozen = false;                   // the model alone, for comparison: no memory
+  bool keep_frames = false;              // for the page: the store at moments on the way
+  std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> progress;
+  std::function<bool()> stop;  // asked after every pass; true: what was read is kept, the rest can be read later
+};
+
+// The store at one moment of reading, as far as the page shows it.
+struct StoreFrame {
+  std::int64_t tokens = 0;                      // read until then
+  std::int64_t births = 0, hits = 0, lost = 0;  // since the frame before
+  std::vector<double> keys;                     // [shown slots, d]
+  std::vector<double> counts;
+  std::vector<std::int64_t> born, hit;
+};
+// What the report does not hold but the page wants.
+struct ReadMemory {
+  std::optional<Memory> memory;
+  std::vector<std::int64_t> shown;  // slots
+  std::vector<StoreFrame> frames;
+};
+
+nlohmann::json read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* kept = nullptr);
+
+// A memory of the run's own training text in options.memory, made or read on; what it gains on the validation text.
+nlohmann::json remember_training(OpenedRun& run, const ReadOptions& options);
+
+// What the run's recipe says of memories; 4096 slots where it says nothing.
+MemorySettings usual_settings(const OpenedRun& run);
+// An empty memory for a run: its mean is taken over the run's training text.
+Memory new_memory(OpenedRun& run, const MemorySettings& settings);
+// From a file, bound to the run: bad_input when it belongs to another model.
+Memory open_memory(OpenedRun& run, const std::string& path);
+
+// What a user wrote becomes a text of the memory, named by its first words.
+void learn_written(OpenedRun& run, Memory& memory, const std::string& text);
+
+// The tokens of a text as a memory reads them: its documents one after another, each with its end.
+std::vector<std::int32_t> stream_of(const TokenData& data, std::int64_t most);
+
+// Loss of the model alone and with a memory that does not learn, over the beginning of a text.
+struct TwoLosses {
+  std::int64_t tokens = 0;
+  double frozen = 0, mixed = 0;  // nats a token
+};
+TwoLosses losses_with(Model& model, Memory& memory, const std::vector<std::int32_t>& tokens);
+
+// The page of a reading: losses, and the store while it read.
+std::string read_page(const nlohmann::json& report, const ReadMemory& kept, const OpenedRun& run);
+
+}  // namespace some::study

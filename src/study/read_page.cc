@@ -1,0 +1,185 @@
+// The page of a reading: loss beside the frozen twin, what the lessons did, and the store as a map of its slots.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "study/key_charts.h"
+#include "study/memory_view.h"
+#include "study/read.h"
+#include "study/run_header.h"
+
+namespace some::study {
+namespace {
+
+using nlohmann::json;
+using page::Document;
+using page::Text;
+
+constexpr std::size_t most_points = 160;  // more are no longer told apart
+constexpr std::int64_t words_around = 14;
+
+// Windows of all texts taken together, in at most most_points spans.
+struct Span {
+  double tokens = 0, read = 0, frozen = 0, mixed = 0, births = 0, hits = 0, lost = 0;
+};
+std::vector<Span> spans_of_windows(const json& report) {
+  std::vector<Span> all;
+  double read = 0;
+  for (const json& text : report["texts"]) {
+    for (const json& window : text["windows"]) {
+      const double tokens = window["tokens"].get<double>();
+      read += tokens;
+      all.push_back({tokens, read, window["frozen"].get<double>() * tokens, window["loss"].get<double>() * tokens,
+                     window["births"].get<double>(), window["hits"].get<double>(), window["lost"].get<double>()});
+    }
+  }
+  const std::size_t merged = std::max<std::size_t>(1, (all.size() + most_points - 1) / most_points);
+  std::vector<Span> out;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i % merged == 0) out.emplace_back();
+    Span& one = out.back();
+    one.tokens += all[i].tokens;
+    one.read = all[i].read;
+    one.frozen += all[i].frozen;
+    one.mixed += all[i].mixed;
+    one.births += all[i].births;
+    one.hits += all[i].hits;
+    one.lost += all[i].lost;
+  }
+  return out;
+}
+
+void add_curves(Document& document, const json& report) {
+  json frozen = json::array(), mixed = json::array(), births = json::array(), hits = json::array(),
+       lost = json::array();
+  for (const Span& span : spans_of_windows(report)) {
+    frozen.push_back(chart_point(span.read, span.frozen / span.tokens));
+    mixed.push_back(chart_point(span.read, span.mixed / span.tokens));
+    births.push_back(chart_point(span.read, span.births / span.tokens));
+    hits.push_back(chart_point(span.read, span.hits / span.tokens));
+    lost.push_back(chart_point(span.read, span.lost / span.tokens));
+  }
+  document.begin_side_by_side();
+  document.chart({"loss",
+                  "Loss while reading",
+                  "Every token is predicted before it is learnt from.",
+                  {{"kind", "lines"},
+                   {"x", {{"name", "tokens read"}}},
+                   {"y", {{"name", "nats a token"}}},
+                   {"series",
+                    {{{"name", "the model alone"}, {"role", "frozen"}, {"points", frozen}},
+                     {{"name", "with its memory"}, {"role", "active"}, {"points", mixed}}}}}});
+  document.chart({"lessons",
+                  "What became of the tokens",
+                  "A token found in a slot moves its key; another is born in the slot used least, whose old content is "
+                  "lost where there was any.",
+                  {{"kind", "lines"},
+                   {"x", {{"name", "tokens read"}}},
+                   {"y", {{"name", "share of the tokens"}}},
+                   {"series",
+                    {{{"name", "found"}, {"points", hits}},
+                     {{"name", "born"}, {"points", births}},
+                     {{"name", "born in the place of another"}, {"points", lost}}}}}});
+  document.end_side_by_side();
+}
+
+// States of a slot between two frames, as the script knows them.
+enum class SlotState { empty, still, hit, born };
+
+json store_view(const ReadMemory& kept, const OpenedRun& run) {
+  const std::size_t slots = kept.shown.size();
+  const auto d = static_cast<std::int64_t>(kept.memory->store.keys.dim(1));
+  Points points;  // of all frames, so that one plane serves all
+  points.dimensions = d;
+  for (const StoreFrame& frame : kept.frames) {
+    for (std::size_t i = 0; i < slots; ++i) {
+      if (!(frame.counts[i] > 0)) continue;
+      const auto at = frame.keys.begin() + static_cast<std::ptrdiff_t>(i) * d;
+      points.values.insert(points.values.end(), at, at + d);
+      ++points.count;
+    }
+  }
+  if (points.count < 3) return nullptr;
+  const std::vector<Point2> places = project(points, principal_plane(points));
+  json frames = json::array();
+  std::size_t next = 0;
+  for (std::size_t f = 0; f < kept.frames.size(); ++f) {
+    const StoreFrame& frame = kept.frames[f];
+    json dots = json::array();
+    for (std::size_t i = 0; i < slots; ++i) {
+      if (!(frame.counts[i] > 0)) continue;
+      const bool first = f == 0, born = first || kept.frames[f - 1].born[i] != frame.born[i];
+      const bool hit = !born && kept.frames[f - 1].hit[i] != frame.hit[i];
+      const SlotState state = born ? SlotState::born : hit ? SlotState::hit : SlotState::still;
+      const Point2 place = places[next++];
+      dots.push_back(
+          {i, chart_number(place.x), chart_number(place.y), chart_number(frame.counts[i]), static_cast<int>(state)});
+    }
+    frames.push_back({{"tokens", frame.tokens},
+                      {"births", frame.births},
+                      {"hits", frame.hits},
+                      {"lost", frame.lost},
+                      {"dots", dots}});
+  }
+  // What each slot holds at the end.
+  const Tensor born = kept.memory->store.born.to(Device::cpu);
+  json words = json::array();
+  for (const std::int64_t slot : kept.shown) {
+    const std::int64_t place = born.data<std::int64_t>()[slot];
+    if (place == nowhere) {
+      words.push_back({{"slot", slot}});
+      continue;
+    }
+    json one = to_json(passage_at(*kept.memory, run.tokenizer, place, words_around));
+    one["slot"] = slot;
+    words.push_back(one);
+  }
+  return {{"frames", frames}, {"slots", words}, {"of", kept.memory->settings.slots}};
+}
+
+}  // namespace
+
+std::string read_page(const json& report, const ReadMemory& kept, const OpenedRun& run) {
+  page::Header header = run_header("Reading", run);
+  std::string names;
+  for (const json& text : report["texts"]) names += (names.empty() ? "" : ", ") + text["text"].get<std::string>();
+  header.title = fmt::format("{} at step {} reads {}", run_name(run), report["step"].get<std::int64_t>(), names);
+  header.facts.emplace_back("read", fmt::format("{} tokens in windows of {}", report["tokens"].get<std::int64_t>(),
+                                                report["window"].get<std::int64_t>()));
+  const bool learnt = report.contains("memory");
+  if (learnt)
+    header.facts.emplace_back("memory",
+                              fmt::format("{} of {} slots in use", report["memory"]["slots_in_use"].get<std::int64_t>(),
+                                          report["memory"]["settings"]["slots"].get<std::int64_t>()));
+  Document document(std::move(header));
+  if (!learnt) {
+    document.paragraph("The model read alone: there is no memory to show.");
+    return page::write_html(document);
+  }
+  Text told = Text("The model alone reads the text at ")
+                  .strong(fmt::format("{:.4f}", report["frozen"].get<double>()))
+                  .add(" nats a token, with its memory at ")
+                  .strong(fmt::format("{:.4f}", report["loss"].get<double>()))
+                  .add(fmt::format(": {} {:.4f}.", report["gain"].get<double>() >= 0 ? "gained" : "lost",
+                                   std::abs(report["gain"].get<double>())));
+  if (report.contains("original"))
+    told.add(fmt::format(" On the run's own validation text the memory {} {:.4f}.",
+                         report["original"]["lost"].get<double>() > 0 ? "costs" : "gains",
+                         std::abs(report["original"]["lost"].get<double>())));
+  document.paragraph(told);
+  add_curves(document, report);
+  if (kept.memory && !kept.frames.empty()) {
+    json view = store_view(kept, run);
+    if (!view.is_null()) {
+      document.heading(2, "store", "The store while it reads");
+      document.paragraph(
+          "Slots by their keys, in the plane in which they spread most. Drag to any moment; pick a slot to see the "
+          "passage it was born in.");
+      document.view({"store-map", "store", std::move(view)});
+    }
+  }
+  return page::write_html(document);
+}
+
+}  // namespace some::study

@@ -1,0 +1,346 @@
+#include "study/ways.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/optimizer.h"
+#include "study/choices.h"
+#include "study/key_charts.h"
+#include "study/learner.h"
+#include "study/run_header.h"
+#include "train/checkpoint.h"
+
+namespace some::study {
+namespace {
+
+using nlohmann::json;
+
+// Step sizes that are tried; the best on the stream is reported.
+constexpr double bias_rates[] = {0.003, 0.01, 0.03, 0.1};
+constexpr double gradient_rates[] = {1e-4, 3e-4};
+
+// A way of learning: reads a window and gives the sum of its losses, learning from it afterwards.
+struct Outcome {
+  std::vector<WindowResult> windows;
+  double original = 0, seconds = 0;
+  double loss() const {
+    double sum = 0;
+    std::int64_t tokens = 0;
+    for (const WindowResult& window : windows) {
+      sum += window.mixed;
+      tokens += window.tokens;
+    }
+    return tokens > 0 ? sum / static_cast<double>(tokens) : 0;
+  }
+};
+
+class Ways {
+ public:
+  Ways(OpenedRun& run, const WaysOptions& options) : run_(run), options_(options) {
+    if (options.data.empty()) bad_input("say what to read: --data FILE, a folder, or builtin:DOMAIN");
+    if (options.tokens < 0 || options.tokens == 1)
+      bad_input("--tokens {}: say 0 (all of them), or at least 2", options.tokens);
+    stream_ = stream_of(load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, 0, run.paths.cache()),
+                        options.tokens);
+    if (stream_.size() < 2) bad_input("{} is too short: there is nothing to predict in it", options.data);
+    original_ = stream_of(study_text(run, "", 0).data, options.original_tokens);
+    window_ = options.choices.window.value_or(usual_window(run.recipe.model));
+    if (window_ < 1 || window_ > run.recipe.model.seq_len)
+      bad_input("--window {}: say 1 to model.seq_len = {}", window_, run.recipe.model.seq_len);
+  }
+
+  json compare() {
+    const Outcome frozen = alone();
+    add("frozen", "nothing", frozen);
+    if (run_.recipe.model.ffn == Ffn::some)
+      add("keys", "the addresses of frozen experts, by the published rules", keys());
+    add("memory", "slots with a key and a token, born in use", memory());
+    add_best("output bias", "one number a token on the output, by the delta rule", bias());
+    add_best("gradients", "every parameter, by AdamW after each window (dynamic evaluation)", gradients());
+    for (json& way : ways_) {
+      way["gain"] = frozen.loss() - way["loss"].get<double>();
+      way["forgotten"] = way["original"].get<double>() - frozen.original;
+      way["times_frozen"] = way["seconds"].get<double>() / std::max(1e-9, frozen.seconds);
+    }
+    return {{"run", run_.paths.folder}, {"step", run_.step},
+            {"data", options_.data},    {"tokens", stream_.size() - 1},
+            {"window", window_},        {"original_tokens", original_.size() - 1},
+            {"slots", slots_},          {"ways", std::move(ways_)}};
+  }
+
+ private:
+  Stretch whole(const std::vector<std::int32_t>& tokens) const {
+    return {0, 1, std::ssize(tokens), window_, windows_at_once(*run_.ctx, run_.recipe.model)};
+  }
+  void tell(const char* what, std::int64_t done) const {
+    if (options_.progress) options_.progress(what, done, std::ssize(stream_));
+  }
+  // The loss of a model as it stands on the original text.
+  double original_loss(Model& model) const {
+    double sum = 0;
+    MemoryReader(model, nullptr, false).read(original_, whole(original_), [&](auto windows, auto) {
+      for (const WindowResult& window : windows) sum += window.frozen;
+      return true;
+    });
+    return sum / static_cast<double>(std::max<std::int64_t>(1, std::ssize(original_) - 1));
+  }
+  template <typename Body>
+  static double seconds_of(Body&& body) {
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  // One window after another: `read` gives the sum of losses of a batch with one window, and learns.
+  template <typename Read>
+  std::vector<WindowResult> window_by_window(const char* what, const std::vector<std::int32_t>& tokens, Read&& read) {
+    std::vector<WindowResult> out;
+    for (std::int64_t first = 1; first < std::ssize(tokens); first += window_) {
+      const std::int64_t last = std::min(std::ssize(tokens), first + window_);
+      Batch batch;
+      const std::int64_t row = add_window(batch, tokens, first, last, run_.recipe.model.seq_len - window_);
+      WindowResult result;
+      result.tokens = last - first;
+      result.mixed = read(batch, row);
+      if (!std::isfinite(result.mixed)) throw LossNotFinite(result.mixed);
+      out.push_back(result);
+      tell(what, last);
+    }
+    return out;
+  }
+
+  Outcome alone() {
+    Outcome out;
+    out.original = original_loss(*run_.model);
+    out.seconds = seconds_of([&] {
+      MemoryReader(*run_.model, nullptr, false).read(stream_, whole(stream_), [&](auto windows, auto) {
+        out.windows.insert(out.windows.end(), windows.begin(), windows.end());
+        tell("frozen", std::ssize(out.windows) * window_);
+        return true;
+      });
+    });
+    return out;
+  }
+
+  Outcome keys() {
+    Model& model = *run_.model;
+    const KeySnapshot start(model);
+    Outcome out;
+    {
+      KeyLearner learner(model, run_.recipe.model.keys, run_.step);
+      out.seconds = seconds_of([&] {
+        out.windows = window_by_window("keys", stream_, [&](const Batch& batch, std::int64_t) {
+          model.context().arena->reset();
+          const DeviceBatch device_batch = upload(model.context(), batch);
+          EvalPass pass;
+          pass.observe = [&](int layer, const SomeTape& tape) { learner.observe(layer, tape, &device_batch.targets); };
+          double sum = 0;
+          for (const double nll : read_vector(model.evaluate(device_batch, pass))) sum += nll;
+          learner.pass_done(batch.size());
+          learner.update();
+          return sum;
+        });
+      });
+    }
+    out.original = original_loss(model);
+    start.restore(model);
+    return out;
+  }
+
+  Outcome memory() {
+    MemoryChoices choices = options_.choices;
+    choices.window = window_;
+    Memory memory = options_.memory.empty() ? new_memory(run_, chosen_settings(usual_settings(run_), choices))
+                                            : open_memory(run_, options_.memory);
+    slots_ = memory.settings.slots;
+    Outcome out;
+    out.seconds = seconds_of([&] {
+      learn_text(*run_.model, memory, "the stream", stream_, std::ssize(stream_), [&](auto windows, auto) {
+        out.windows.insert(out.windows.end(), windows.begin(), windows.end());
+        tell("memory", std::ssize(out.windows) * window_);
+        return true;
+      });
+    });
+    out.original = losses_with(*run_.model, memory, original_).mixed;
+    return out;
+  }
+
+  // Logits are computed once; the rates learn side by side.
+  std::vector<std::pair<double, Outcome>> bias() {
+    Model& model = *run_.model;
+    const auto vocabulary = static_cast<std::size_t>(run_.recipe.model.vocab);
+    constexpr std::size_t rates = std::size(bias_rates);
+    std::vector<std::vector<double>> biases(rates, std::vector<double>(vocabulary, 0.0));
+    std::vector<Outcome> outcomes(rates);
+    const auto read = [&](const Batch& batch, std::int64_t row, bool learn, std::vector<double>& sums) {
+      model.context().arena->reset();
+      const std::vector<double> logits = read_vector(model.logits(upload(model.context(), batch), {}));
+      parallel_for(*run_.ctx->threads, static_cast<std::int64_t>(rates), [&](std::int64_t which) {
+        const auto r = static_cast<std::size_t>(which);
+        std::vector<double>& bias = biases[r];
+        std::vector<double> step(vocabulary, 0.0), chance(vocabulary);
+        for (auto t = static_cast<std::size_t>(row); t < batch.targets.size(); ++t) {
+          const double* one = logits.data() + t * vocabulary;
+          double highest = -INFINITY, sum = 0;
+          for (std::size_t v = 0; v < vocabulary; ++v) highest = std::max(highest, one[v] + bias[v]);
+          for (std::size_t v = 0; v < vocabulary; ++v) sum += chance[v] = std::exp(one[v] + bias[v] - highest);
+          const auto target = static_cast<std::size_t>(batch.targets[t]);
+          sums[r] -= std::log(std::max(chance[target] / sum, 1e-300));
+          for (std::size_t v = 0; v < vocabulary && learn; ++v) step[v] -= chance[v] / sum;
+          step[target] += 1;
+        }
+        for (std::size_t v = 0; v < vocabulary && learn; ++v) bias[v] += bias_rates[r] * step[v];
+      });
+    };
+    const double seconds = seconds_of([&] {
+      window_by_window("output bias", stream_, [&](const Batch& batch, std::int64_t row) {
+        std::vector<double> sums(rates, 0.0);
+        read(batch, row, true, sums);
+        for (std::size_t r = 0; r < rates; ++r) outcomes[r].windows.push_back({batch.size() - row, 0, sums[r]});
+        return sums[0];
+      });
+    });
+    std::vector<double> original(rates, 0.0);
+    window_by_window("output bias", original_, [&](const Batch& batch, std::int64_t row) {
+      read(batch, row, false, original);
+      return 0.0;
+    });
+    std::vector<std::pair<double, Outcome>> out;
+    for (std::size_t r = 0; r < rates; ++r) {
+      outcomes[r].original = original[r] / static_cast<double>(std::max<std::int64_t>(1, std::ssize(original_) - 1));
+      outcomes[r].seconds = seconds;
+      out.emplace_back(bias_rates[r], std::move(outcomes[r]));
+    }
+    return out;
+  }
+
+  std::vector<std::pair<double, Outcome>> gradients() {
+    std::vector<std::pair<double, Outcome>> out;
+    Context& ctx = *run_.ctx;
+    const CheckpointName checkpoint = find_checkpoint(run_.paths.folder, fmt::to_string(run_.step));
+    for (const double rate : gradient_rates) {
+      Model model(run_.ctx, run_.recipe.model, true);
+      load_checkpoint(checkpoint, model, false);
+      ParameterStore& p = model.parameters();
+      AdamSettings adam;
+      adam.lr = rate;
+      adam.beta1 = run_.recipe.train.beta1;
+      adam.beta2 = run_.recipe.train.beta2;
+      adam.eps = run_.recipe.train.eps;
+      adam.weight_decay = 0;
+      adam.clip = 1;
+      adam.step = 0;
+      Tensor norm = Tensor::zeros({1}, ctx.master, ctx.device);
+      Outcome outcome;
+      outcome.seconds = seconds_of([&] {
+        outcome.windows = window_by_window("gradients", stream_, [&](const Batch& batch, std::int64_t) {
+          ctx.arena->reset();
+          model.clear_gradients();
+          TrainPass pass;
+          pass.temperature = run_.recipe.model.eval_temp;  // as it is used
+          pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
+          double sum = 0;
+          for (const double nll : read_vector(model.train_pass(upload(ctx, batch), pass))) sum += nll;
+          ++adam.step;
+          gradient_norm(ctx, p.grad, norm);
+          adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
+          return sum;
+        });
+      });
+      outcome.original = original_loss(model);
+      out.emplace_back(rate, std::move(outcome));
+    }
+    return out;
+  }
+
+  json& add(const char* name, const char* what, const Outcome& outcome) {
+    json windows = json::array();
+    for (const WindowResult& window : outcome.windows)
+      windows.push_back({window.tokens, window.mixed / static_cast<double>(std::max<std::int64_t>(1, window.tokens))});
+    ways_.push_back({{"name", name},
+                     {"learns", what},
+                     {"loss", outcome.loss()},
+                     {"original", outcome.original},
+                     {"seconds", outcome.seconds},
+                     {"windows", windows}});
+    return ways_.back();
+  }
+  void add_best(const char* name, const char* what, const std::vector<std::pair<double, Outcome>>& tried) {
+    const auto best = std::min_element(tried.begin(), tried.end(),
+                                       [](const auto& a, const auto& b) { return a.second.loss() < b.second.loss(); });
+    json& one = add(name, what, best->second);
+    one["rate"] = best->first;
+    for (const auto& [rate, outcome] : tried)
+      one["tried"].push_back({{"rate", rate}, {"loss", outcome.loss()}, {"original", outcome.original}});
+  }
+
+  OpenedRun& run_;
+  const WaysOptions& options_;
+  std::vector<std::int32_t> stream_, original_;
+  std::int64_t window_ = 0, slots_ = 0;
+  json ways_ = json::array();
+};
+
+}  // namespace
+
+json compare_ways(OpenedRun& run, const WaysOptions& options) { return Ways(run, options).compare(); }
+
+std::string ways_page(const json& report, const OpenedRun& run) {
+  page::Header header = run_header("Learning in use", run);
+  header.title = fmt::format("{} at step {} reads {}, in every way it can learn", run_name(run),
+                             report["step"].get<std::int64_t>(), report["data"].get<std::string>());
+  header.facts.emplace_back("stream", fmt::format("{} tokens in windows of {}", report["tokens"].get<std::int64_t>(),
+                                                  report["window"].get<std::int64_t>()));
+  page::Document document(std::move(header));
+  document.paragraph(
+      "Every token is predicted before anything is learnt from it. Gain is against the frozen model on the same "
+      "stream; forgotten is what the run's own validation text costs more afterwards. In nats a token.");
+  page::Table table{"ways",
+                    "Ways of learning in use",
+                    {{"way", "", false},
+                     {"what learns", "", false},
+                     {"loss", "", true},
+                     {"gain", "", true},
+                     {"original after", "", true},
+                     {"forgotten", "", true},
+                     {"seconds", "", true},
+                     {"times frozen", "", true}},
+                    {}};
+  json series = json::array();
+  constexpr std::size_t most_points = 120;
+  for (const json& way : report["ways"]) {
+    const auto fixed = [&](const char* key, int digits) {
+      return fmt::format("{:.{}f}", way[key].get<double>(), digits);
+    };
+    std::string name = way["name"].get<std::string>();
+    if (way.contains("rate")) name += fmt::format(" (rate {})", way["rate"].get<double>());
+    table.rows.push_back({name, way["learns"].get<std::string>(), fixed("loss", 4), fixed("gain", 4),
+                          fixed("original", 4), fixed("forgotten", 4), fixed("seconds", 1), fixed("times_frozen", 2)});
+    json points = json::array();
+    const json& windows = way["windows"];
+    const std::size_t merged = std::max<std::size_t>(1, (windows.size() + most_points - 1) / most_points);
+    double read = 0;
+    for (std::size_t first = 0; first < windows.size(); first += merged) {
+      double sum = 0, tokens = 0;
+      for (std::size_t i = first; i < std::min(windows.size(), first + merged); ++i) {
+        tokens += windows[i][0].get<double>();
+        sum += windows[i][0].get<double>() * windows[i][1].get<double>();
+      }
+      read += tokens;
+      points.push_back(chart_point(read, sum / std::max(1.0, tokens)));
+    }
+    json one{{"name", way["name"]}, {"points", points}};
+    if (way["name"] == "frozen") one["role"] = "frozen";
+    series.push_back(one);
+  }
+  document.table(std::move(table));
+  document.chart(
+      {"loss",
+       "Loss over the stream",
+       "",
+       {{"kind", "lines"}, {"x", {{"name", "tokens read"}}}, {"y", {{"name", "nats a token"}}}, {"series", series}}});
+  return page::write_html(document);
+}
+
+}  // namespace some::study

@@ -1,0 +1,73 @@
+// The store on the GPU against the CPU: the same choices and numbers, and the same bits when repeated.
+#include "base/device.h"
+#include "support.h"
+
+namespace some::memory::test {
+namespace {
+
+class CudaStore : public testing::TestWithParam<StoreCase> {};
+
+TEST_P(CudaStore, AgreesWithTheCpu) {
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  const StoreCase& one = GetParam();
+  auto gpu = make_context("cuda", "fp32");
+  auto exact = make_context("cpu", "f64");
+  std::vector<Store> twice;
+  for (int again = 0; again < 2; ++again) {
+    Store store = make_store(*gpu, one.settings, mean_tensor(one.shape)),
+          wanted = make_store(*exact, one.settings, mean_tensor(one.shape));
+    std::int64_t place = 0;
+    for (const Window& window : make_stream(one.shape, 7)) {
+      SCOPED_TRACE(testing::Message() << "from position " << place);
+      const Outcome got = read_window(*gpu, one.settings, store, window, place),
+                    right = read_window(*exact, one.settings, wanted, window, place);
+      EXPECT_LT(largest_error(got.nll, right.nll), 1e-4);
+      ASSERT_EQ(got.fates, right.fates);
+      ASSERT_EQ(read_vector(store.values), read_vector(wanted.values));
+      EXPECT_LT(largest_error(read_vector(store.keys), read_vector(wanted.keys)), 1e-5);
+      EXPECT_EQ(read_vector(store.counts), read_vector(wanted.counts));
+      EXPECT_LT(largest_error(read_vector(store.usage), read_vector(wanted.usage)), 1e-5);
+      EXPECT_LT(largest_error(read_vector(store.shares), read_vector(wanted.shares)), 1e-3);
+      EXPECT_EQ(read_vector(store.born), read_vector(wanted.born));
+      EXPECT_EQ(read_vector(store.hit), read_vector(wanted.hit));
+      EXPECT_GE(store.reach, wanted.reach);
+      place += one.shape.positions;
+    }
+    twice.push_back(store);
+  }
+  EXPECT_TRUE(same_bits(twice[0], twice[1]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, CudaStore, testing::ValuesIn(store_cases()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(CudaSlotWeights, AgreeWithTheCpu) {
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  const StoreCase one = store_cases()[6];
+  const auto kinds = static_cast<std::int64_t>(one.settings.sharpness.size());
+  const std::vector<Window> stream = make_stream(one.shape, 5);
+  std::vector<Row> results;
+  for (const char* device : {"cpu", "cuda"}) {
+    auto ctx = make_context(device, "fp32");
+    Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
+    for (const Window& window : stream) read_window(*ctx, one.settings, store, window, 0);
+    const Tensor states = numbers(stream[0].states, DType::f32).to(ctx->device);
+    Tensor queries = Tensor::empty(states.shape(), DType::f32, ctx->device);
+    make_queries(*ctx, states, store.mean, queries);
+    Tensor say = Tensor::empty({states.dim(0), kinds}, DType::f32);
+    for (std::int64_t i = 0; i < say.elements(); ++i) say.data<float>()[i] = 0.01f * static_cast<float>(1 + i % 7);
+    Tensor weights = Tensor::zeros({states.dim(0), store.reach}, DType::f32, ctx->device);
+    slot_weights(*ctx, store, one.settings, queries, say.to(ctx->device), weights);
+    const std::vector<double> all = read_vector(weights);
+    Row padded;  // the two may reach differently far into the empty slots
+    for (std::int64_t r = 0; r < states.dim(0); ++r) {
+      for (std::int64_t m = 0; m < one.settings.slots; ++m)
+        padded.push_back(m < store.reach ? all[static_cast<std::size_t>(r * store.reach + m)] : 0.0);
+    }
+    results.push_back(padded);
+  }
+  EXPECT_LT(largest_error(results[1], results[0]), 1e-3);
+}
+
+}  // namespace
+}  // namespace some::memory::test

@@ -1,0 +1,320 @@
+// A memory with its texts: reading, the file, stopping and going on, forgetting, merging.
+#include "memory/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/files.h"
+#include "memory/answers.h"
+#include "memory/memory_file.h"
+#include "memory/reader.h"
+#include "model/sample.h"
+#include "support.h"
+#include "text/bpe_train.h"
+
+namespace some::memory::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  fs::path path = fs::path(testing::TempDir()) / ("memory-" + std::to_string(::getpid()) + "-" +
+                                                  testing::UnitTest::GetInstance()->current_test_info()->name());
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+  std::string file(const char* name) const { return (path / name).string(); }
+};
+
+struct Fixture {
+  std::shared_ptr<Context> ctx;
+  std::unique_ptr<Model> model;
+  Tokenizer tokenizer = some_tokenizer();
+
+  static Tokenizer some_tokenizer() {
+    BpeTrainOptions options;
+    options.vocab_size = 300;
+    int told = 0;
+    return train_bpe(options, [&](std::string& story) {
+      story = "Once upon a time there was a small fox who liked to read.";
+      return ++told < 4;
+    });
+  }
+  explicit Fixture(int seed = 3, int threads = 2) {
+    Host host;
+    host.threads = std::make_shared<Threads>(threads);
+    ctx = make_context("cpu", "fp32", host);
+    ModelConfig config = medium_config();
+    config.seed = static_cast<std::uint64_t>(seed);
+    model = std::make_unique<Model>(ctx, config, false);
+  }
+
+  Memory memory(MemorySettings settings) {
+    Memory out = make_memory(*ctx, settings, model->config(), mean_state(*model, words(200, 1), 200));
+    bind(out, *model, tokenizer, "runs/some");
+    return out;
+  }
+  // A text that repeats itself here and there.
+  static std::vector<std::int32_t> words(int count, std::uint64_t seed) {
+    const RandomStream stream = random_stream(seed, "words");
+    std::vector<std::int32_t> out;
+    std::uint64_t next = 0;
+    while (std::ssize(out) < count) {
+      if (out.size() > 30 && stream.uniform(next++) < 0.3) {
+        const std::size_t from = stream.below(next++, static_cast<std::uint32_t>(out.size() - 20));
+        for (std::size_t i = 0; i < 12; ++i) out.push_back(out[from + i]);
+      } else {
+        out.push_back(static_cast<std::int32_t>(3 + stream.below(next++, 50)));
+      }
+    }
+    out.resize(static_cast<std::size_t>(count));
+    return out;
+  }
+};
+
+MemorySettings small_settings() {
+  MemorySettings settings;
+  settings.slots = 150;
+  settings.window = 20;
+  settings.sharpness = {20, 80};
+  return settings;
+}
+
+bool same(const Memory& a, const Memory& b) {
+  if (a.texts.size() != b.texts.size() || !(a.deeds == b.deeds)) return false;
+  for (std::size_t i = 0; i < a.texts.size(); ++i) {
+    if (a.texts[i].name != b.texts[i].name || a.texts[i].tokens != b.texts[i].tokens) return false;
+  }
+  return same_bits(a.store, b.store) && a.settings == b.settings && a.model == b.model && a.tokenizer == b.tokenizer;
+}
+
+template <typename Body>
+std::string fault_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::input);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Reading, PredictsEveryTokenOnceBeforeItIsLearnt) {
+  Fixture fixture;
+  Memory memory = fixture.memory(small_settings());
+  const std::vector<std::int32_t> text = Fixture::words(333, 5);
+  std::int64_t tokens = 0, fated = 0;
+  double frozen = 0, mixed = 0;
+  learn_text(*fixture.model, memory, "a", text, 333, [&](auto windows, auto fates) {
+    for (const WindowResult& window : windows) {
+      tokens += window.tokens;
+      frozen += window.frozen;
+      mixed += window.mixed;
+      EXPECT_EQ(window.births + window.hits, window.tokens);
+    }
+    fated += std::ssize(fates);
+    return true;
+  });
+  EXPECT_EQ(tokens, 332);
+  EXPECT_EQ(fated, 332);
+  EXPECT_LT(mixed, frozen);  // the text repeats itself, and the model is untrained
+  EXPECT_EQ(memory.texts.size(), 1u);
+  EXPECT_EQ(memory.texts[0].tokens, text);
+  // The twin is what the model gives without a memory at all.
+  double alone = 0;
+  MemoryReader(*fixture.model, nullptr, false)
+      .read(text, {0, 1, 333, 20, windows_at_once(*fixture.ctx, fixture.model->config())}, [&](auto windows, auto) {
+        for (const WindowResult& window : windows) alone += window.frozen;
+        return true;
+      });
+  EXPECT_EQ(alone, frozen);
+}
+
+TEST(Reading, DoesNotDependOnThreads) {
+  std::vector<Memory> memories;
+  for (const int threads : {1, 3}) {
+    Fixture fixture(3, threads);
+    memories.push_back(fixture.memory(small_settings()));
+    learn_text(*fixture.model, memories.back(), "a", Fixture::words(700, 5), 700, {});
+  }
+  EXPECT_TRUE(same(memories[0], memories[1]));
+}
+
+TEST(Reading, StoppedAndReadOnGivesTheSameBits) {
+  const Folder folder;
+  const std::vector<std::int32_t> text = Fixture::words(4000, 5);
+  Fixture fixture;
+  Memory whole = fixture.memory(small_settings());
+  learn_text(*fixture.model, whole, "a", text, 4000, {});
+  Memory part = fixture.memory(small_settings());
+  int passes = 0;
+  const std::int64_t first =
+      learn_text(*fixture.model, part, "a", text, 4000, [&](auto, auto) { return ++passes < 2; });
+  EXPECT_LT(first, 4000);
+  save_memory(part, folder.file("m"));
+  Fixture other(3, 1);  // another process
+  Memory resumed = load_memory(*other.ctx, folder.file("m"));
+  EXPECT_TRUE(same(part, resumed));
+  require_model(resumed, folder.file("m"), *other.model, other.tokenizer);
+  EXPECT_EQ(learn_text(*other.model, resumed, "a", text, 4000, {}), 4000);
+  EXPECT_TRUE(same(whole, resumed));
+  // Read to its end: nothing is read again.
+  EXPECT_EQ(learn_text(*other.model, resumed, "a", text, 4000, {}), 4000);
+  EXPECT_TRUE(same(whole, resumed));
+}
+
+TEST(Reading, AnotherTextOfTheSameNameIsRefused) {
+  Fixture fixture;
+  Memory memory = fixture.memory(small_settings());
+  learn_text(*fixture.model, memory, "a", Fixture::words(100, 5), 100, {});
+  EXPECT_NE(
+      fault_of([&] { learn_text(*fixture.model, memory, "a", Fixture::words(100, 6), 100, {}); }).find("another text"),
+      std::string::npos);
+}
+
+TEST(Forgetting, LeavesWhatWouldBeThereHadTheTextNeverBeenRead) {
+  const std::vector<std::int32_t> a = Fixture::words(500, 5), b = Fixture::words(400, 6), c = Fixture::words(300, 7);
+  Fixture fixture;
+  Memory all = fixture.memory(small_settings()), without = fixture.memory(small_settings());
+  learn_text(*fixture.model, all, "a", a, 500, {});
+  learn_text(*fixture.model, all, "b", b, 400, {});
+  learn_text(*fixture.model, all, "c", c, 300, {});
+  learn_text(*fixture.model, without, "a", a, 500, {});
+  learn_text(*fixture.model, without, "c", c, 300, {});
+  EXPECT_FALSE(same(all, without));
+  EXPECT_TRUE(same(without_text(*fixture.model, all, 1, {}), without));
+  // Also of what came with another memory.
+  Memory other = fixture.memory(small_settings()), merged = fixture.memory(small_settings()),
+         others_left = fixture.memory(small_settings()), left = fixture.memory(small_settings());
+  learn_text(*fixture.model, other, "b", b, 400, {});
+  learn_text(*fixture.model, other, "c", c, 300, {});
+  learn_text(*fixture.model, merged, "a", a, 500, {});
+  merge(*fixture.ctx, merged, other);
+  learn_text(*fixture.model, others_left, "c", c, 300, {});
+  learn_text(*fixture.model, left, "a", a, 500, {});
+  merge(*fixture.ctx, left, others_left);
+  EXPECT_TRUE(same_bits(without_text(*fixture.model, merged, 1, {}).store, left.store));
+}
+
+TEST(Merging, KeepsTheStrongAndKnowsTheTexts) {
+  Fixture fixture;
+  Memory first = fixture.memory(small_settings()), second = fixture.memory(small_settings());
+  const std::vector<std::int32_t> a = Fixture::words(300, 5), b = Fixture::words(300, 6);
+  learn_text(*fixture.model, first, "a", a, 300, {});
+  learn_text(*fixture.model, second, "b", b, 300, {});
+  Memory both = fixture.memory(small_settings());
+  learn_text(*fixture.model, both, "a", a, 300, {});
+  merge(*fixture.ctx, both, second);
+  EXPECT_EQ(both.texts.size(), 2u);
+  EXPECT_GE(slots_in_use(both), slots_in_use(first));
+  // The second text is known better than before.
+  const auto loss = [&](Memory& memory) {
+    double sum = 0;
+    MemoryReader(*fixture.model, &memory, false).read(b, {0, 1, 300, 20, 1}, [&](auto windows, auto) {
+      for (const WindowResult& window : windows) sum += window.mixed;
+      return true;
+    });
+    return sum;
+  };
+  EXPECT_LT(loss(both), loss(first));
+  // Merged with itself a memory has every slot's count doubled, and no other slot.
+  Memory twice = first;
+  twice.store.keys = first.store.keys.clone();
+  twice.store.counts = first.store.counts.clone();
+  twice.store.usage = first.store.usage.clone();
+  twice.store.values = first.store.values.clone();
+  twice.store.born = first.store.born.clone();
+  twice.store.hit = first.store.hit.clone();
+  merge(*fixture.ctx, twice, first);
+  EXPECT_EQ(slots_in_use(twice), slots_in_use(first));
+  double before = 0, after = 0;
+  for (const double count : read_vector(first.store.counts)) before += count;
+  for (const double count : read_vector(twice.store.counts)) after += count;
+  EXPECT_EQ(after, 2 * before);
+  // Another model's.
+  Fixture stranger(9);
+  Memory foreign = stranger.memory(small_settings());
+  EXPECT_NE(fault_of([&] { merge(*fixture.ctx, both, foreign); }).find("different models"), std::string::npos);
+}
+
+TEST(Pruning, EmptiesTheWeak) {
+  Fixture fixture;
+  Memory memory = fixture.memory(small_settings());
+  learn_text(*fixture.model, memory, "a", Fixture::words(600, 5), 600, {});
+  std::int64_t weak = 0;
+  for (const double count : read_vector(memory.store.counts)) weak += count == 1;
+  const std::int64_t used = slots_in_use(memory);
+  EXPECT_EQ(prune(*fixture.ctx, memory, 2), weak);
+  EXPECT_EQ(slots_in_use(memory), used - weak);
+  const std::vector<double> counts = read_vector(memory.store.counts), values = read_vector(memory.store.values);
+  for (std::size_t m = 0; m < counts.size(); ++m) EXPECT_EQ(counts[m] > 0, values[m] >= 0);
+  learn_text(*fixture.model, memory, "b", Fixture::words(300, 8), 300, {});  // it goes on
+}
+
+TEST(MemoryFile, BelongsToItsModel) {
+  const Folder folder;
+  Fixture fixture, stranger(9);
+  Memory memory = fixture.memory(small_settings());
+  learn_text(*fixture.model, memory, "a", Fixture::words(100, 5), 100, {});
+  save_memory(memory, folder.file("m"));
+  const Memory loaded = load_memory(*stranger.ctx, folder.file("m"));
+  const std::string fault =
+      fault_of([&] { require_model(loaded, folder.file("m"), *stranger.model, stranger.tokenizer); });
+  EXPECT_NE(fault.find("belongs to another model"), std::string::npos);
+  EXPECT_EQ(fault.find('\n'), std::string::npos);
+}
+
+TEST(MemoryFile, DamageIsFoundAndTold) {
+  const Folder folder;
+  Fixture fixture;
+  Memory memory = fixture.memory(small_settings());
+  learn_text(*fixture.model, memory, "a", Fixture::words(100, 5), 100, {});
+  save_memory(memory, folder.file("m"));
+  const std::string whole = read_file(folder.file("m"));
+  for (std::size_t at = 9; at < whole.size(); at += whole.size() / 40) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    write_file_atomic(folder.file("d"), damaged);
+    EXPECT_NE(fault_of([&] { load_memory(*fixture.ctx, folder.file("d")); }), "") << "byte " << at;
+  }
+  for (const std::size_t size : {std::size_t{0}, std::size_t{7}, whole.size() / 2, whole.size() - 1}) {
+    write_file_atomic(folder.file("d"), whole.substr(0, size));
+    EXPECT_NE(fault_of([&] { load_memory(*fixture.ctx, folder.file("d")); }), "") << size << " bytes";
+  }
+  EXPECT_NE(fault_of([&] { load_memory(*fixture.ctx, folder.file("nothing")); }), "");
+}
+
+TEST(AnswersOfBoth, AreTheMixture) {
+  Fixture fixture;
+  Memory memory = fixture.memory(small_settings());
+  const std::vector<std::int32_t> text = Fixture::words(300, 5);
+  learn_text(*fixture.model, memory, "a", text, 300, {});
+  // The probability of each target by the whole distribution is what the losses say.
+  const std::vector<std::int32_t> row(text.begin(), text.begin() + 30);
+  const Batch batch = rows_batch({row}, 40, false);
+  Context& ctx = *fixture.ctx;
+  ctx.arena->reset();
+  const DeviceBatch device_batch = upload(ctx, batch);
+  Tensor states, nll = fixture.model->evaluate(device_batch, {}, &states);
+  std::vector<double> logits = read_vector(fixture.model->logits(device_batch, {}));
+  const std::size_t vocabulary = static_cast<std::size_t>(fixture.model->config().vocab);
+  Tensor shares = memory.store.shares.clone();
+  for (std::size_t t = 0; t + 1 < row.size(); ++t) {
+    const auto at = static_cast<std::int64_t>(t);
+    Answers answers(ctx, memory, {say_of(memory.settings, read_vector(shares))});
+    std::vector<double> one(logits.begin() + static_cast<std::ptrdiff_t>(t * vocabulary),
+                            logits.begin() + static_cast<std::ptrdiff_t>((t + 1) * vocabulary));
+    const std::int32_t only[1] = {0};
+    answers.mix(states.rows(at, at + 1), only, one);
+    double sum = 0;
+    for (const double log : one) sum += std::exp(log);
+    EXPECT_NEAR(sum, 1, 1e-5);
+    Tensor loss = nll.rows(at, at + 1);
+    mix_losses(ctx, memory, states.rows(at, at + 1), device_batch.targets.rows(at, at + 1), shares, loss);
+    EXPECT_NEAR(-one[static_cast<std::size_t>(row[t + 1])], read_vector(loss)[0], 1e-4);
+  }
+}
+
+}  // namespace
+}  // namespace some::memory::test

@@ -1,0 +1,165 @@
+// The store on the CPU: against the plain reference in both precisions, and the same bits for any number of threads.
+#include "support.h"
+
+namespace some::memory::test {
+namespace {
+
+template <typename Check>
+void run_case(const StoreCase& one, const char* precision, Check&& check) {
+  auto ctx = make_context("cpu", precision);
+  Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
+  std::int64_t place = 0;
+  for (const Window& window : make_stream(one.shape, 7)) {
+    const Outcome outcome = read_window(*ctx, one.settings, store, window, place);
+    check(window, outcome, store);
+    place += one.shape.positions;
+  }
+}
+
+class StoreCases : public testing::TestWithParam<StoreCase> {};
+
+TEST_P(StoreCases, AgreesWithThePlainReference) {
+  const StoreCase& one = GetParam();
+  for (const char* precision : {"f64", "fp32"}) {
+    const double tolerance = std::string(precision) == "f64" ? 1e-11 : 2e-5;
+    PlainMemory plain(one.settings, mean_of(one.shape));
+    int number = 0;
+    run_case(one, precision, [&](const Window& window, const Outcome& outcome, const Store& store) {
+      SCOPED_TRACE(testing::Message() << precision << " window " << number++);
+      EXPECT_LT(largest_error(outcome.nll, plain.read(window.states, window.targets, window.nll)), tolerance);
+      plain.learn(window.states, window.targets);
+      Row values(plain.values.begin(), plain.values.end());
+      ASSERT_EQ(read_vector(store.values), values);
+      EXPECT_LT(largest_error(read_vector(store.keys), flat(plain.keys)), tolerance);
+      EXPECT_LT(largest_error(read_vector(store.counts), plain.counts), tolerance);
+      EXPECT_LT(largest_error(read_vector(store.usage), plain.usage), tolerance);
+      EXPECT_LT(largest_error(read_vector(store.shares), plain.weights), 10 * tolerance);
+    });
+  }
+}
+
+TEST_P(StoreCases, HasTheSameBitsForAnyNumberOfThreads) {
+  const StoreCase& one = GetParam();
+  std::vector<Store> stores;
+  std::vector<Row> losses;
+  for (const int threads : {1, 2, 5}) {
+    Host host;
+    host.threads = std::make_shared<Threads>(threads);
+    auto ctx = make_context("cpu", "fp32", host);
+    Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
+    Row all;
+    for (const Window& window : make_stream(one.shape, 3)) {
+      const Outcome outcome = read_window(*ctx, one.settings, store, window, 0);
+      all.insert(all.end(), outcome.nll.begin(), outcome.nll.end());
+    }
+    stores.push_back(store);
+    losses.push_back(all);
+  }
+  for (std::size_t i = 1; i < stores.size(); ++i) {
+    EXPECT_TRUE(same_bits(stores[0], stores[i]));
+    EXPECT_EQ(losses[0], losses[i]);
+  }
+}
+
+// Every token is found where the fates say, and every slot knows where it was born and last hit.
+TEST_P(StoreCases, SlotsKnowTheirPlaces) {
+  const StoreCase& one = GetParam();
+  std::vector<std::int64_t> born(static_cast<std::size_t>(one.settings.slots), nowhere), hit = born;
+  std::int64_t place = 0;
+  run_case(one, "fp32", [&](const Window& window, const Outcome& outcome, const Store& store) {
+    for (std::size_t t = 0; t < outcome.fates.size(); ++t) {
+      const auto fate = static_cast<std::int32_t>(outcome.fates[t]);
+      if (fate == no_fate) continue;
+      const auto slot = static_cast<std::size_t>(fate & ~born_flag);
+      EXPECT_GE(window.targets[t], 0);
+      if ((fate & born_flag) == 0) hit[slot] = place + static_cast<std::int64_t>(t);
+    }
+    for (std::size_t t = 0; t < outcome.fates.size(); ++t) {  // births come after all hits of a window
+      const auto fate = static_cast<std::int32_t>(outcome.fates[t]);
+      if (fate == no_fate || (fate & born_flag) == 0) continue;
+      const auto slot = static_cast<std::size_t>(fate & ~born_flag);
+      born[slot] = hit[slot] = place + static_cast<std::int64_t>(t);
+    }
+    place += static_cast<std::int64_t>(outcome.fates.size());
+    for (std::size_t m = 0; m < born.size(); ++m) {
+      EXPECT_EQ(store.born.data<std::int64_t>()[m], born[m]);
+      EXPECT_EQ(store.hit.data<std::int64_t>()[m], hit[m]);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, StoreCases, testing::ValuesIn(store_cases()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// The weights of all slots of a value are what the search says of it.
+TEST(SlotWeights, AddUpToWhatTheMemorySays) {
+  const StoreCase one = store_cases()[6];
+  auto ctx = make_context("cpu", "f64");
+  Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
+  const std::vector<Window> stream = make_stream(one.shape, 5);
+  for (std::size_t w = 0; w + 1 < stream.size(); ++w) read_window(*ctx, one.settings, store, stream[w], 0);
+  const Window& window = stream.back();
+  const Outcome outcome = read_window(*ctx, one.settings, store, window, 0, false);
+  const std::size_t positions = window.states.size(), kinds = one.settings.sharpness.size();
+  const Tensor states = numbers(window.states, DType::f64);
+  Tensor queries = Tensor::empty(states.shape(), DType::f64);
+  make_queries(*ctx, states, store.mean, queries);
+  for (std::size_t s = 0; s < kinds; ++s) {
+    Tensor say = Tensor::zeros({static_cast<std::int64_t>(positions), static_cast<std::int64_t>(kinds)}, DType::f64);
+    for (std::size_t t = 0; t < positions; ++t) say.data<double>()[t * kinds + s] = 0.5;
+    Tensor weights = Tensor::zeros({static_cast<std::int64_t>(positions), store.reach}, DType::f64);
+    slot_weights(*ctx, store, one.settings, queries, say, weights);
+    for (std::size_t t = 0; t < positions; ++t) {
+      if (window.targets[t] < 0) continue;
+      double right = 0, all = 0;
+      for (std::int64_t m = 0; m < store.reach; ++m) {
+        const double weight = weights.data<double>()[static_cast<std::int64_t>(t) * store.reach + m];
+        all += weight;
+        right += store.values.data<std::int32_t>()[m] == window.targets[t] ? weight : 0;
+      }
+      EXPECT_NEAR(all, 0.5, 1e-12);
+      EXPECT_NEAR(right, 0.5 * outcome.said[s * positions + t], 1e-12);
+    }
+  }
+}
+
+TEST(Mix, ATargetNobodyExpectsIsNoEndOfNumbers) {
+  auto ctx = make_context("cpu", "fp32");
+  StreamShape shape;
+  const MemorySettings settings;
+  Store store = make_store(*ctx, settings, mean_tensor(shape));
+  Window window = make_stream(shape, 1)[0];
+  window.nll[3] = 300;  // e^-300 is 0 in single precision
+  const Outcome outcome = read_window(*ctx, settings, store, window, 0);
+  for (const double loss : outcome.nll) EXPECT_TRUE(std::isfinite(loss));
+  double sum = 0;
+  for (const double weight : read_vector(store.shares)) sum += weight;
+  EXPECT_NEAR(sum, 1, 1e-5);
+}
+
+TEST(Settings, WhatMakesNoSenseIsRefused) {
+  const auto refused = [](auto change) {
+    MemorySettings settings;
+    change(settings);
+    try {
+      check_settings(settings, "memory.");
+    } catch (const Error& error) {
+      return std::string(error.what()).starts_with("memory.");
+    }
+    return false;
+  };
+  EXPECT_FALSE(refused([](MemorySettings&) {}));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = 0; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = most_slots + 1; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.match = 3; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.match = NAN; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.sharpness.clear(); }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.sharpness.assign(9, 1.0); }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.sharpness = {-1}; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.decay = 1.5; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.share = -0.1; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.window = -1; }));
+}
+
+}  // namespace
+}  // namespace some::memory::test

@@ -1,0 +1,166 @@
+// Streams of states with words that come again, and a store that reads them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+
+#include "base/context.h"
+#include "base/random.h"
+#include "memory/store.h"
+#include "reference.h"
+
+namespace some::memory::test {
+
+struct Window {
+  std::vector<Row> states;
+  std::vector<std::int32_t> targets;
+  Row nll;
+};
+
+struct StreamShape {
+  int windows = 6, positions = 40, d = 12, kinds = 9;
+  double noise = 0.25, silent = 0.1;  // silent: share of positions without a target
+};
+
+// States come from a few places, each mostly followed by a token of its own. Numbers are those of single precision, so
+// that every precision begins from the same ones.
+inline std::vector<Window> make_stream(const StreamShape& shape, std::uint64_t seed) {
+  const RandomStream stream = random_stream(seed, "test.memory");
+  std::uint64_t next = 0;
+  std::vector<Row> places;
+  for (int k = 0; k < shape.kinds; ++k) {
+    Row place;
+    for (int c = 0; c < shape.d; ++c) place.push_back(stream.normal(next++));
+    places.push_back(PlainMemory::normalized(place));
+  }
+  std::vector<Window> windows;
+  for (int w = 0; w < shape.windows; ++w) {
+    Window window;
+    for (int t = 0; t < shape.positions; ++t) {
+      const auto kind = static_cast<int>(stream.below(next++, static_cast<std::uint32_t>(shape.kinds)));
+      Row state;
+      for (int c = 0; c < shape.d; ++c)
+        state.push_back(static_cast<float>(2 * places[static_cast<std::size_t>(kind)][static_cast<std::size_t>(c)] +
+                                           shape.noise * stream.normal(next++) + 0.125));
+      window.states.push_back(state);
+      const bool stray = stream.uniform(next++) < 0.2, silent = stream.uniform(next++) < shape.silent;
+      window.targets.push_back(silent ? -1 : stray ? (kind + 1) % shape.kinds : kind);
+      window.nll.push_back(static_cast<float>(0.5 + 4 * stream.uniform(next++)));
+    }
+    windows.push_back(window);
+  }
+  return windows;
+}
+
+inline Row mean_of(const StreamShape& shape) { return Row(static_cast<std::size_t>(shape.d), 0.125); }
+
+inline Tensor numbers(const std::vector<Row>& rows, DType type) {
+  Tensor out =
+      Tensor::empty({static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(rows[0].size())}, DType::f64);
+  double* at = out.data<double>();
+  for (const Row& row : rows) at = std::copy(row.begin(), row.end(), at);
+  return out.to(type);
+}
+
+struct Outcome {
+  Row said, nll;
+  std::vector<double> fates;
+};
+
+// One window through the operations, as a reader does it.
+inline Outcome read_window(Context& ctx, const MemorySettings& settings, Store& store, const Window& window,
+                           std::int64_t first_place, bool learns = true) {
+  ctx.arena->reset();
+  const auto count = static_cast<std::int64_t>(window.states.size());
+  const Tensor states = numbers(window.states, ctx.compute).to(ctx.device);
+  Tensor targets = Tensor::empty({count}, DType::i32), places = Tensor::empty({count}, DType::i64);
+  std::copy(window.targets.begin(), window.targets.end(), targets.data<std::int32_t>());
+  for (std::int64_t t = 0; t < count; ++t) places.data<std::int64_t>()[t] = packed({0, first_place + t});
+  const Tensor wanted = targets.to(ctx.device);
+  Tensor queries = ctx.scratch(states.shape(), ctx.master);
+  make_queries(ctx, states, store.mean, queries);
+  Found found = make_found(ctx, settings, count);
+  search(ctx, store, settings, queries, wanted, found);
+  Outcome out;
+  out.said = read_vector(found.said);
+  Tensor nll = numbers({window.nll}, ctx.master).reshape({count}).to(ctx.device);
+  mix(ctx, settings, found, wanted, store.shares, nll);
+  out.nll = read_vector(nll);
+  if (!learns) return out;
+  Tensor fates = ctx.scratch({count}, DType::i32);
+  learn(ctx, settings, queries, wanted, places.to(ctx.device), found, store, fates);
+  out.fates = read_vector(fates);
+  return out;
+}
+
+inline double largest_error(const Row& got, const Row& wanted) {
+  double largest = 0, error = got.size() == wanted.size() ? 0 : INFINITY;
+  for (std::size_t i = 0; i < std::min(got.size(), wanted.size()); ++i) {
+    largest = std::max(largest, std::abs(wanted[i]));
+    const double difference = std::abs(got[i] - wanted[i]);
+    error = std::isnan(difference) ? INFINITY : std::max(error, difference);
+  }
+  return error / std::max(largest, 1e-300);
+}
+
+inline Row flat(const std::vector<Row>& rows) {
+  Row out;
+  for (const Row& row : rows) out.insert(out.end(), row.begin(), row.end());
+  return out;
+}
+
+inline Tensor mean_tensor(const StreamShape& shape) { return numbers({mean_of(shape)}, DType::f64).reshape({shape.d}); }
+
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  const Tensor x = a.to(Device::cpu), y = b.to(Device::cpu);
+  return x.bytes() == y.bytes() && std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
+}
+inline bool same_bits(const Store& a, const Store& b) {
+  return same_bits(a.keys, b.keys) && same_bits(a.values, b.values) && same_bits(a.counts, b.counts) &&
+         same_bits(a.usage, b.usage) && same_bits(a.shares, b.shares) && same_bits(a.born, b.born) &&
+         same_bits(a.hit, b.hit) && a.reach == b.reach;
+}
+
+struct StoreCase {
+  const char* name;
+  StreamShape shape;
+  MemorySettings settings;
+};
+
+inline std::vector<StoreCase> store_cases() {
+  MemorySettings base;
+  base.slots = 60;
+  base.sharpness = {20};
+  base.decay = 0.05;
+  base.share = 0.02;
+  const auto with = [&](auto change) {
+    MemorySettings settings = base;
+    change(settings);
+    return settings;
+  };
+  return {{"roomy", {}, with([](auto& s) { s.slots = 300; })},
+          {"full", {12, 40, 12, 9, 0.5, 0.1}, base},
+          {"fewer_slots_than_misses", {5, 30, 7, 9, 0.6, 0.0}, with([](auto& s) { s.slots = 5; })},
+          {"one_slot", {4, 9, 3, 3, 0.3, 0.2}, with([](auto& s) { s.slots = 1; })},
+          {"one_position", {30, 1, 5, 3, 0.3, 0.0}, with([](auto& s) { s.slots = 7; })},
+          {"sharp", {6, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.sharpness = {153}; })},
+          {"many_sharpnesses", {6, 40, 12, 9, 0.25, 0.1}, with([](auto& s) {
+             s.sharpness = {5, 20, 60, 153, 400};
+           })},
+          {"two_sharpnesses", {6, 40, 12, 9, 0.25, 0.1}, with([](auto& s) {
+             s.sharpness = {10, 80};
+           })},
+          {"counts_left_out", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.counts = false; })},
+          {"first_in_first_out", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.match = never_match; })},
+          {"no_decay", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.decay = 0; })},
+          {"nothing_to_predict", {3, 10, 5, 3, 0.2, 1.0}, base},
+          {"wide", {6, 130, 130, 40, 0.1, 0.05}, with([](auto& s) { s.slots = 500; })},
+          {"over_one_part_of_the_search", {13, 700, 4, 300, 0.3, 0.0}, with([](auto& s) {
+             s.slots = 9000;
+             s.match = 0.9999;
+           })}};
+}
+
+}  // namespace some::memory::test

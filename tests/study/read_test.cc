@@ -1,0 +1,205 @@
+// Reading into a memory with a trained run: it gains on text that repeats itself, costs little on the run's own, is
+// kept, and has its say in evaluation, generation and traces.
+#include "study/read.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/files.h"
+#include "memory/memory_file.h"
+#include "study/generate.h"
+#include "study/memory_view.h"
+#include "study/tiny_run.h"
+#include "study/trace.h"
+#include "study/ways.h"
+#include "train/evaluate.h"
+
+namespace some::study {
+namespace {
+
+ReadOptions recipes(const std::string& memory) {
+  ReadOptions options;
+  options.texts = {"builtin:recipes"};
+  options.memory = memory;
+  options.tokens = 3000;
+  options.original_tokens = 1000;
+  options.choices.slots = 600;
+  return options;
+}
+
+TEST(Read, GainsOnOtherTextAndCostsLittleOnItsOwn) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  ReadOptions options = recipes(folder / "memory");
+  options.keep_frames = true;
+  ReadMemory kept;
+  const nlohmann::json report = read_texts(run, options, &kept);
+  EXPECT_EQ(report["tokens"], 2999);
+  EXPECT_GT(report["gain"].get<double>(), 0.3);
+  EXPECT_LT(report["original"]["lost"].get<double>(), 0.05);
+  EXPECT_FALSE(kept.frames.empty());
+  const std::string page = read_page(report, kept, run);
+  EXPECT_NE(page.find("store-map"), std::string::npos);
+  // The frozen twin is the model alone.
+  options.frozen = true;
+  const nlohmann::json alone = read_texts(run, options);
+  EXPECT_EQ(alone["frozen"], report["frozen"]);
+  EXPECT_FALSE(alone.contains("loss"));
+  // A second time there is nothing left to read.
+  options.frozen = false;
+  const std::string before = read_file(folder / "memory");
+  EXPECT_EQ(read_texts(run, options)["tokens"], 0);
+  EXPECT_EQ(read_file(folder / "memory"), before);
+  // Read on, beyond what was asked for first.
+  options.tokens = 3500;
+  const nlohmann::json more = read_texts(run, options);
+  EXPECT_EQ(more["tokens"], 500);
+  EXPECT_EQ(more["texts"][0]["from"], 3000);
+}
+
+TEST(Read, StoppedItKeepsWhatItReadAndGoesOnToTheSameBits) {
+  TemporaryFolder folder;
+  const std::string path = train_tiny(folder);
+  {
+    OpenedRun run = open_tiny(path);
+    read_texts(run, recipes(folder / "whole"));
+  }
+  OpenedRun run = open_tiny(path);
+  ReadOptions options = recipes(folder / "parts");
+  int passes = 0;
+  options.stop = [&] { return ++passes >= 1; };
+  EXPECT_TRUE(read_texts(run, options)["stopped"].get<bool>());
+  options.stop = nullptr;
+  OpenedRun again = open_tiny(path);
+  EXPECT_FALSE(read_texts(again, options)["stopped"].get<bool>());
+  EXPECT_EQ(read_file(folder / "whole"), read_file(folder / "parts"));
+}
+
+TEST(Read, WhatDoesNotFitIsRefusedAndLosesNothing) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  read_texts(run, recipes(folder / "memory"));
+  const std::string before = read_file(folder / "memory");
+  const auto refused = [&](auto change) {
+    ReadOptions options = recipes(folder / "memory");
+    options.tokens = 4000;
+    change(options);
+    try {
+      read_texts(run, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::input) << error.what();
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+      EXPECT_EQ(read_file(folder / "memory"), before);
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused([](ReadOptions& o) { o.choices.slots = 700; }));
+  EXPECT_TRUE(refused([](ReadOptions& o) { o.choices.match = 0.5; }));
+  EXPECT_TRUE(refused([](ReadOptions& o) { o.texts = {"no such file"}; }));
+  EXPECT_TRUE(refused([](ReadOptions& o) { o.tokens = 1; }));
+  EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.slots = 0; }));
+  EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.window = 100000; }));
+  EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.slots = most_slots + 1; }));
+  // The memory of another model.
+  TemporaryFolder elsewhere;
+  OpenedRun other = open_tiny(train_tiny(elsewhere, {"seed=5"}));
+  EXPECT_THROW(open_memory(other, folder / "memory"), Error);
+}
+
+TEST(Memory, HasItsSayInEvaluationGenerationAndTraces) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  ReadMemory kept;
+  read_texts(run, recipes(folder / "memory"), &kept);
+  Memory memory = open_memory(run, folder / "memory");
+  const TokenData text = load_tokens(*run.ctx, "builtin:recipes", run.recipe.data, run.tokenizer, 6, run.paths.cache());
+  EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
+  const double without = evaluate(*run.model, text, how).loss;
+  how.memory = &memory;
+  EXPECT_LT(evaluate(*run.model, text, how).loss, without - 0.3);
+
+  GenerateOptions options;
+  options.temperature = 0;
+  options.max_tokens = 12;
+  const std::string prompt = run.tokenizer.decode(text.ids(0).subspan(0, 20));
+  const Generated alone = generate(*run.model, run.tokenizer, {prompt}, options).front();
+  options.memory = &memory;
+  const Generated both = generate(*run.model, run.tokenizer, {prompt}, options).front();
+  EXPECT_NE(alone.tokens, both.tokens);
+
+  const std::vector<TokenId> ids(text.ids(0).begin(), text.ids(0).begin() + 30);
+  const Trace trace = trace_tokens(run, ids, {0}, &memory);
+  ASSERT_EQ(trace.remembered.size(), ids.size());
+  double share = 0;
+  std::size_t passages = 0;
+  for (std::size_t t = 1; t < ids.size(); ++t) {
+    share = std::max(share, trace.remembered[t].share);
+    for (const auto& [part, passage] : trace.remembered[t].passages) {
+      EXPECT_EQ(passage.text, "builtin:recipes");
+      EXPECT_EQ(passage.token, run.tokenizer.decode(std::span(ids).subspan(t, 1)));
+      ++passages;
+    }
+  }
+  EXPECT_GT(share, 0.3);
+  EXPECT_GT(passages, 5u);
+  EXPECT_NE(to_json(trace, run).dump().find("passages"), std::string::npos);
+
+  const nlohmann::json shown = describe_memory(memory, run.tokenizer, 5);
+  EXPECT_EQ(shown["strongest"].size(), 5u);
+  EXPECT_EQ(shown["texts"][0]["tokens"], 3000);
+}
+
+TEST(Memory, LearnsFromWhatIsWritten) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  Memory memory = new_memory(run, usual_settings(run));
+  learn_written(run, memory, "The fox likes plum jam. The fox likes plum jam.");
+  EXPECT_EQ(memory.texts.size(), 1u);
+  const std::int64_t slots = slots_in_use(memory);
+  EXPECT_GT(slots, 0);
+  learn_written(run, memory, "The fox likes plum jam. The fox likes plum jam.");  // known already
+  EXPECT_EQ(memory.texts.size(), 1u);
+  EXPECT_EQ(slots_in_use(memory), slots);
+}
+
+TEST(Memory, OfTheTrainingTextIsBuiltAndEvaluated) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  ReadOptions options;
+  options.memory = folder / "memory";
+  options.tokens = 2000;
+  const nlohmann::json report = remember_training(run, options);
+  EXPECT_EQ(report["tokens"], 2000);
+  EXPECT_LT(report["loss"].get<double>(), report["loss_without"].get<double>() + 0.05);
+}
+
+TEST(Ways, AreComparedOnTheSameTokens) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  WaysOptions options;
+  options.data = "builtin:recipes";
+  options.tokens = 1500;
+  options.original_tokens = 500;
+  options.choices.slots = 500;
+  const std::string before = fingerprint(*run.model, run.tokenizer);
+  const nlohmann::json report = compare_ways(run, options);
+  EXPECT_EQ(fingerprint(*run.model, run.tokenizer), before);  // nothing of the run is changed
+  std::vector<std::string> names;
+  for (const auto& way : report["ways"]) {
+    names.push_back(way["name"]);
+    std::int64_t tokens = 0;
+    for (const auto& window : way["windows"]) tokens += window[0].get<std::int64_t>();
+    EXPECT_EQ(tokens, 1499) << names.back();
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"frozen", "keys", "memory", "output bias", "gradients"}));
+  EXPECT_EQ(report["ways"][0]["gain"], 0.0);
+  EXPECT_GT(report["ways"][2]["gain"].get<double>(), 0.2);
+  EXPECT_GT(report["ways"][3]["gain"].get<double>(), 0.0);
+  EXPECT_GT(report["ways"][4]["gain"].get<double>(), 0.0);
+  EXPECT_NE(ways_page(report, run).find("Ways of learning in use"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace some::study
