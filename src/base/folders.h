@@ -3,8 +3,12 @@
 // folder.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "base/files.h"
 
 namespace some {
 
@@ -23,8 +27,10 @@ void move_path(const std::string& from, const std::string& to);
 void remove_folder(const std::string& path);
 
 // Removes what write_file_atomic left under a temporary name when its process was killed. Files that a living process
-// is writing stay. `owned`: nobody else writes into this folder now.
-enum class Owned { no, yes };
-void remove_half_written_files(const std::string& folder, Owned owned);
+// is writing stay.
+void remove_half_written_files(const std::string& folder);
+// write_file_atomic for a file whose folder nobody tidies: first what was left of this file alone is removed.
+void write_output_file(const std::string& path, std::string_view contents);
+void write_output_file(const std::string& path, const std::function<void(const ByteSink&)>& produce);
 
 }  // namespace some
