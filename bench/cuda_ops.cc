@@ -269,19 +269,19 @@ void register_all() {
   add("key_sums", [](auto& state, std::int64_t rows) {
     Bench b;
     Choices c(b, rows);
-    KeySums sums = make_key_sums(*b.ctx, experts, top_k, d, false);
+    KeySums sums = make_key_sums(*b.ctx, experts, top_k, d, needs_of(KeySettings()));
     time_loop(b, state, 4.0 * static_cast<double>(rows * top_k * d), 0, [&] {
       clear_key_sums(*b.ctx, sums);
-      add_key_sums(*b.ctx, c.query, c.routing, nullptr, SumOptions{}, sums);
+      add_key_sums(*b.ctx, {c.query, c.routing, plan_update(KeySettings(), {}), 0, &sums}, nullptr);
     });
   });
   add("key_sums_10_layers", [](auto& state, std::int64_t rows) {
     Bench b;
     Choices c(b, rows);
     std::vector<KeySums> sums;
-    for (int l = 0; l < 10; ++l) sums.push_back(make_key_sums(*b.ctx, experts, top_k, d, false));
+    for (int l = 0; l < 10; ++l) sums.push_back(make_key_sums(*b.ctx, experts, top_k, d, needs_of(KeySettings())));
     std::vector<LayerChoices> layers;
-    for (KeySums& own : sums) layers.push_back({c.query, c.routing, SumOptions{}, &own});
+    for (KeySums& own : sums) layers.push_back({c.query, c.routing, plan_update(KeySettings(), {}), 0, &own});
     time_loop(b, state, 40.0 * static_cast<double>(rows * top_k * d), 0, [&] {
       clear_key_sums(*b.ctx, sums);
       add_key_sums(*b.ctx, layers, nullptr);
@@ -292,15 +292,13 @@ void register_all() {
     Choices c(b, rows);
     KeySettings settings;
     settings.decay_warmup = 0;
-    KeySums sums = make_key_sums(*b.ctx, experts, top_k, d, false);
-    add_key_sums(*b.ctx, c.query, c.routing, nullptr, SumOptions{}, sums);
+    KeySums sums = make_key_sums(*b.ctx, experts, top_k, d, needs_of(KeySettings()));
+    add_key_sums(*b.ctx, {c.query, c.routing, plan_update(KeySettings(), {}), 0, &sums}, nullptr);
     std::vector<KeyState> keys;
     for (int l = 0; l < 10; ++l) keys.push_back(make_key_state(*b.ctx, experts, d, 1, l, settings));
-    UpdateOptions options;
-    options.beta = 0.005;
     std::vector<LayerUpdate> layers;
-    for (KeyState& own : keys) layers.push_back({&own, &sums, options});
-    time_loop(b, state, 0, 0, [&] { update_keys(*b.ctx, layers, settings); });
+    for (KeyState& own : keys) layers.push_back({&own, &sums, plan_update(settings, {})});
+    time_loop(b, state, 0, 0, [&] { update_keys(*b.ctx, layers); });
   });
   add("key_update", [](auto& state, std::int64_t rows) {
     Bench b;
@@ -308,11 +306,10 @@ void register_all() {
     KeySettings settings;
     settings.decay_warmup = 0;
     KeyState keys = make_key_state(*b.ctx, experts, d, 1, 0, settings);
-    KeySums sums = make_key_sums(*b.ctx, experts, top_k, d, false);
-    add_key_sums(*b.ctx, c.query, c.routing, nullptr, SumOptions{}, sums);
-    UpdateOptions options;
-    options.beta = 0.005;
-    time_loop(b, state, 0, 0, [&] { update_keys(*b.ctx, keys, sums, settings, options); });
+    KeySums sums = make_key_sums(*b.ctx, experts, top_k, d, needs_of(KeySettings()));
+    add_key_sums(*b.ctx, {c.query, c.routing, plan_update(KeySettings(), {}), 0, &sums}, nullptr);
+    const KeyPlan plan = plan_update(settings, {});
+    time_loop(b, state, 0, 0, [&] { update_keys(*b.ctx, keys, sums, plan); });
   });
   add("embed", [](auto& state, std::int64_t rows) {
     Bench b;

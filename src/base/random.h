@@ -127,6 +127,7 @@ SOME_HD inline void exact_sincos_turn(double t, double* sine, double* cosine) {
 // The stream itself: plain data, so that it can be passed to a kernel by value.
 struct RandomStream {
   std::uint64_t key = 0;
+  bool operator==(const RandomStream&) const = default;
 
   SOME_HD std::uint32_t bits32(std::uint64_t n) const {
     const Philox block = philox(key, n >> 2);

@@ -59,16 +59,29 @@ void print_report(const nlohmann::json& report) {
                               : fmt::format("an update of its keys by {} after every {}",
                                             report["rules"].get<std::string>(), update));
   print_windows(report["frozen"], active, 20);
-  fmt::print("\nloss in nats a token (bits a byte)        before              after\n");
-  const auto row = [&](const char* name, const nlohmann::json& one) {
-    const auto cell = [](const nlohmann::json& m) {
-      return m.is_null() ? std::string()
-                         : fmt::format("{:.4f} ({:.4f})", m["loss"].get<double>(), m["bits_per_byte"].get<double>());
+  // What the keys learnt is little beside what the model knows already, and nothing where it knows nothing: both are
+  // shown beside it.
+  const double uniform = report["uniform"]["loss"].get<double>();
+  fmt::print("\nloss in nats a token    uniform            frozen twin        {}\n",
+             active.is_null() ? "" : "keys that learnt");
+  fmt::print("(bits a byte)           guessing\n");
+  const auto row = [&](const char* name, const nlohmann::json& frozen, const nlohmann::json& learnt) {
+    const auto cell = [](double loss, double bits) { return fmt::format("{:.4f} ({:.4f})", loss, bits); };
+    const auto measured = [&](const nlohmann::json& m) {
+      return m.is_null() ? std::string() : cell(m["loss"].get<double>(), m["bits_per_byte"].get<double>());
     };
-    fmt::print("{:<40}  {:<18}  {}\n", name, cell(one["before"]), cell(one.value("after", nlohmann::json())));
+    const double bytes = frozen["bytes"].get<double>();
+    fmt::print("{:<22}  {:<17}  {:<17}  {}\n", name,
+               cell(uniform, bytes > 0 ? uniform * frozen["tokens"].get<double>() / bytes / 0.6931471805599453 : 0.0),
+               measured(frozen), measured(learnt));
   };
-  row("original text (the run's validation)", report["original"]);
-  row("new text (its held-out part)", report["new"]);
+  const auto after = [&](const char* text) { return report[text].value("after", nlohmann::json()); };
+  row("the stream", report["frozen"], active);
+  row("new text, held out", report["new"]["before"], after("new"));
+  row("original text", report["original"]["before"], after("original"));
+  if (report["new"]["before"]["loss"].get<double>() > uniform)
+    fmt::print(
+        "{}", wrapped("The new text is beyond this model: it predicts it worse than guessing would.", table_columns()));
   if (active.is_null()) {
     fmt::print("the keys are {} before and after\n",
                report["frozen"]["keys_identical"].get<bool>() ? "the same to the bit" : "NOT the same");

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/places.h"
 
 namespace some::cli {
 namespace {
@@ -23,7 +24,7 @@ void run_train(const Options& options) {
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
   if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
   if (options.threads >= 0) changes.push_back(fmt::format("train.threads={}", options.threads));
-  const Recipe recipe = load_recipe(options.recipe, changes);
+  const Recipe recipe = load_recipe(find_recipe(options.recipe), changes);
   const BenchResult r = bench_train(recipe, options.bench, [&](int done, int all) {
     if (!is_terminal()) return;
     redraw(done < all ? fmt::format("step {}/{}", done, all) : std::string());
@@ -65,7 +66,7 @@ void add_bench(CLI::App& app) {
   command->require_subcommand(1);
   CLI::App* train =
       command->add_subcommand("train", "training steps of a recipe, as a share of the machine's own matrix rate");
-  train->add_option("RECIPE", options->recipe, "recipe file")->required();
+  train->add_option("RECIPE", options->recipe, "recipe, by name or file")->required();
   train->add_option("OVERRIDES", options->overrides, "key=value");
   train->add_option("--steps", options->bench.steps, "timed steps")
       ->check(CLI::Range(1, 1000000))

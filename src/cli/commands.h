@@ -23,6 +23,7 @@ namespace some::cli {
 void add_train(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_chat(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_trace(CLI::App& app);
 void add_guilds(CLI::App& app);
@@ -33,6 +34,11 @@ void add_bench(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_data(CLI::App& app);
 void add_lab(CLI::App& app);
+void add_keys(CLI::App& app);
+void add_runs(CLI::App& app);
+void add_compare(CLI::App& app);
+void add_help(CLI::App& app);
+void add_completion(CLI::App& app);  // and the manual page
 
 // The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
 extern int exit_code;
@@ -45,6 +51,7 @@ void watch_signals();
 int received_signal();      // 0: none
 void set_saving(bool now);  // a checkpoint is being written
 
+std::string standard_input();  // to its end
 // One JSON object on standard output, nothing else.
 void print_json(const nlohmann::json& value);
 bool is_terminal();  // standard error is a terminal: bars may be drawn

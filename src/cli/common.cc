@@ -11,6 +11,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
+#include <iterator>
 #include <limits>
 #include <thread>
 
@@ -54,6 +56,8 @@ void watch_signals() {
 void set_saving(bool now) { saving = now; }
 
 int received_signal() { return first_signal.load(); }
+
+std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
 
 void print_json(const nlohmann::json& value) {
   // Text that is not UTF-8 (a model may generate half a character) is shown with replacement marks.

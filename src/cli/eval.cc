@@ -11,38 +11,56 @@ namespace {
 struct Options {
   ModelFlags model;
   std::string data;
+  std::vector<std::string> overrides;
   std::int64_t stories = 0;
   bool json = false;
 };
 
+// How the text is to be read may differ from the run's own; what was learnt may not.
+DataConfig data_settings(const OpenedRun& run, const std::vector<std::string>& overrides) {
+  for (const std::string& one : overrides) {
+    const std::string key = one.substr(0, one.find('='));
+    if (key != "data.separator" && key != "data.field" && key != "data.unit" && key != "data.long")
+      bad_input("{}: only data.separator, data.field, data.unit and data.long may be said here: how the text is read",
+                one);
+  }
+  return override_recipe(run.recipe, run.paths.config(), overrides).data;
+}
+
 void run(const Options& options) {
+  if (!options.overrides.empty() && options.data.empty())
+    bad_input("{}: says how other text is read: it needs --data", options.overrides[0]);
   OpenedRun run = open_run(options.model);
   TokenData data;
   std::string source = options.data;
-  DataConfig config = run.recipe.data;
+  DataConfig config = data_settings(run, options.overrides);
   if (source.empty()) {
     config.tokenizer = run.paths.tokenizer();
     data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).valid;
-    source = config.valid.empty() ? "the run's validation stories" : config.valid;
+    source = config.valid.empty() ? "the run's validation text" : config.valid;
   } else {
     data = load_tokens(*run.ctx, source, config, run.tokenizer, options.stories, run.paths.cache());
   }
   EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
   how.stories = options.stories;
+  how.long_documents = config.long_documents;
   const Evaluation evaluation = evaluate(*run.model, data, how);
   const std::vector<LayerMeasures> layers = layer_measures(*run.model, evaluation.layers, {});
+  const DataUse text = use_of(data, run.recipe.model.seq_len, config.long_documents, options.stories);
   if (options.json) {
     nlohmann::json out = to_json(evaluation, how);
     out["run"] = options.model.run;
     out["step"] = run.step;
     out["data"] = source;
+    out["text"] = to_json(text);
     out["layers"] = to_json(layers);
     print_json(out);
     return;
   }
   fmt::print("{} at step {} on {}\n", options.model.run, run.step, source);
-  fmt::print("loss {:.4f} nats a token   perplexity {:.3f}   {:.4f} bits a byte   ({} tokens, {} stories)\n",
-             evaluation.loss, evaluation.perplexity(), evaluation.bits_per_byte, evaluation.tokens, evaluation.stories);
+  fmt::print("{}\n", describe(text, run.recipe.model.seq_len));
+  fmt::print("loss {:.4f} nats a token   perplexity {:.3f}   {:.4f} bits a byte   ({} tokens predicted)\n",
+             evaluation.loss, evaluation.perplexity(), evaluation.bits_per_byte, evaluation.tokens);
   if (evaluation.padded_loss)
     fmt::print("padded loss {:.4f} (padding counted as text, as this run was trained)\n", *evaluation.padded_loss);
   for (const LayerMeasures& layer : layers) {
@@ -63,7 +81,9 @@ void add_eval(CLI::App& app) {
   add_model_flags(*command, options->model);
   command->add_option("--data", options->data,
                       "file, folder or builtin:DOMAIN (default: the run's own validation data)");
-  command->add_option("--stories", options->stories, "only the first N stories");
+  command->add_option("OVERRIDES", options->overrides,
+                      "with --data, how that text is read: data.separator, data.field, data.unit, data.long");
+  command->add_option("--stories", options->stories, "only the first N documents");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] { run(*options); });
 }

@@ -1,13 +1,19 @@
 #include "study/generate.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <iterator>
 #include <optional>
+#include <sstream>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "cli/commands.h"
+#include "cli/show.h"
 #include "study/choices.h"
 #include "study/learner.h"
 #include "train/run.h"
@@ -18,6 +24,7 @@ namespace {
 struct Options {
   ModelFlags model;
   std::vector<std::string> prompts;
+  std::string file;
   GenerateOptions generate;
   int samples = 1;
   bool ignore_eos = false;
@@ -26,17 +33,38 @@ struct Options {
   bool json = false;
 };
 
+// As many texts grow side by side.
+constexpr std::size_t most_at_once = 32;
+
+std::vector<std::string> given_prompts(const Options& options) {
+  std::vector<std::string> prompts = options.prompts;
+  if (!options.file.empty()) {
+    std::string text = options.file == "-" ? standard_input() : read_file(options.file);
+    while (!text.empty() && text.back() == '\n') text.pop_back();  // the line's end is the file's, not the text's
+    prompts.push_back(text);
+  } else if (prompts.empty() && isatty(STDIN_FILENO) == 0) {
+    std::istringstream lines(standard_input());
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.empty()) prompts.push_back(line);
+    }
+  }
+  if (prompts.empty())
+    bad_input("say at least one --prompt \"...\" to begin from, or give prompts on standard input, one a line");
+  return prompts;
+}
+
 void run(Options options) {
-  OpenedRun run = open_run(options.model);
   if (options.samples < 1) bad_input("--samples {}: say at least 1", options.samples);
+  check(options.generate);
+  const std::vector<std::string> given = given_prompts(options);
   constexpr std::size_t most_texts = 65536;
-  if (options.prompts.size() * static_cast<std::size_t>(options.samples) > most_texts)
-    bad_input("--samples {} for each of {} prompts: say at most {} texts in all", options.samples,
-              options.prompts.size(), most_texts);
-  if (options.prompts.empty()) bad_input("say at least one --prompt \"...\" to begin from");
+  if (given.size() * static_cast<std::size_t>(options.samples) > most_texts)
+    bad_input("--samples {} for each of {} prompts: say at most {} texts in all", options.samples, given.size(),
+              most_texts);
   std::vector<std::string> prompts;
-  for (const std::string& prompt : options.prompts)
+  for (const std::string& prompt : given)
     prompts.insert(prompts.end(), static_cast<std::size_t>(options.samples), prompt);
+  OpenedRun run = open_run(options.model);
   options.generate.stop_at_eos = !options.ignore_eos;
   if (!options.adapt && !options.generate.adapt_rules.empty())
     bad_input("--rules says how keys learn: it needs --adapt");
@@ -50,16 +78,27 @@ void run(Options options) {
     options.generate.adapt_step = run.step;
     start.emplace(*run.model);
   }
-  const bool streamed = !options.json && prompts.size() == 1 && run.tokenizer.kind() == TokenizerKind::bytelevel;
+  const bool streamed = !options.json && prompts.size() == 1;
   bool begun = false;  // the prompt is shown with the first token, so that a refused one is not shown at all
-  const auto generated =
-      generate(*run.model, run.tokenizer, prompts, options.generate, [&](std::size_t, TokenId token) {
-        if (!streamed) return;
-        if (!begun) fmt::print("{}", prompts[0]);
-        begun = true;
-        fmt::print("{}", run.tokenizer.token_bytes(token));
-        std::fflush(stdout);
-      });
+  const auto started = std::chrono::steady_clock::now();
+  std::vector<Generated> generated;
+  // Keys that learn see all texts side by side.
+  const std::size_t at_once = options.adapt ? prompts.size() : most_at_once;
+  for (std::size_t first = 0; first < prompts.size(); first += at_once) {
+    options.generate.first = first;
+    const std::vector<std::string> some(
+        prompts.begin() + static_cast<std::ptrdiff_t>(first),
+        prompts.begin() + static_cast<std::ptrdiff_t>(std::min(prompts.size(), first + at_once)));
+    auto texts = generate(*run.model, run.tokenizer, some, options.generate, [&](std::size_t, TokenId token) {
+      if (!streamed) return;
+      if (!begun) fmt::print("{}", prompts[0]);
+      begun = true;
+      fmt::print("{}", shown_token(run.tokenizer, token));
+      std::fflush(stdout);
+    });
+    std::move(texts.begin(), texts.end(), std::back_inserter(generated));
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (options.json) {
     nlohmann::json list = nlohmann::json::array();
     for (std::size_t i = 0; i < generated.size(); ++i) {
@@ -88,13 +127,9 @@ void run(Options options) {
     fmt::print("{}{}\n", i > 0 ? "\n---\n" : "", generated[i].text);
   // What follows is said beside the text, not in it.
   std::fflush(stdout);
-  const auto full =
-      std::count_if(generated.begin(), generated.end(), [](const Generated& one) { return one.stopped == "context"; });
-  if (full > 0) {
-    say("({} ended where prompt and text fill the model's sequence: model.seq_len = {} tokens)\n",
-        generated.size() == 1 ? "the text" : fmt::format("{} of {} texts", full, generated.size()),
-        run.recipe.model.seq_len);
-  }
+  std::size_t tokens = 0;
+  for (const Generated& one : generated) tokens += one.tokens.size();
+  say("({})\n", rate_words(tokens, seconds));
   if (!start) return;
   double mean = 0, most = 0;
   for (int layer = 0; layer < run.recipe.model.layers; ++layer) {
@@ -113,19 +148,13 @@ void add_generate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("generate", "write text with a trained run");
   add_model_flags(*command, options->model);
-  command->add_option("--prompt", options->prompts, "text to go on from; give several for a batch")
-      ->allow_extra_args(false);
-  command->add_option("--samples", options->samples, "continuations of each prompt")->capture_default_str();
-  command->add_option("--temperature", options->generate.temperature, "0: always the likeliest token")
-      ->capture_default_str();
-  command->add_option("--top-k", options->generate.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
   command
-      ->add_option("--top-p", options->generate.top_p,
-                   "only the likeliest tokens that hold this share of the probability")
-      ->capture_default_str();
-  command->add_option("--seed", options->generate.seed, "the same seed gives the same text")->capture_default_str();
-  command->add_option("--max-tokens", options->generate.max_tokens, "at most this many new tokens")
-      ->capture_default_str();
+      ->add_option("--prompt", options->prompts,
+                   "text to go on from; give several for a batch (default: standard input, one a line)")
+      ->allow_extra_args(false);
+  command->add_option("--file", options->file, "a whole file as one more prompt; -: standard input");
+  command->add_option("--samples", options->samples, "continuations of each prompt")->capture_default_str();
+  add_sampling_flags(*command, options->generate);
   command->add_flag("--adapt", options->adapt,
                     "keys go on learning from what is read and written; the run itself is left as it is");
   command->add_option("--adapt-window", options->adapt_window, "with --adapt: tokens from one update to the next")

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/commands.h"
+#include "cli/places.h"
 #include "lab/queue.h"
 #include "lab/report.h"
 
@@ -28,21 +29,13 @@ struct Options {
   bool json = false;
 };
 
-// Beside the working folder, or beside the program (a build folder inside the checkout).
 SeriesIndex open_index(const std::string& asked) {
-  std::vector<fs::path> places;
-  if (!asked.empty()) {
-    places = {asked};
-  } else {
-    std::error_code ignored;
-    const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-    places = {"recipes", program / "recipes", program.parent_path() / "recipes"};
-  }
-  for (const fs::path& place : places) {
+  const std::vector<std::string> places = asked.empty() ? recipe_folders() : std::vector<std::string>{asked};
+  for (const fs::path place : places) {
     if (fs::exists(place / "index.toml")) return load_series_index((place / "index.toml").lexically_normal().string());
   }
   bad_input("there is no {}: go to the project's folder, or name the folder of recipes with --recipes",
-            (places[0] / "index.toml").string());
+            (fs::path(asked.empty() ? "recipes" : asked) / "index.toml").string());
 }
 
 // --- list ---

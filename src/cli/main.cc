@@ -7,7 +7,6 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <functional>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/version.h"
 #include "cli/commands.h"
+#include "cli/program.h"
 
 namespace some::cli {
 int exit_code = 0;
@@ -92,31 +92,15 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", program_version());
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
-  cli::add_train(app);
-  cli::add_eval(app);
-  cli::add_generate(app);
-  cli::add_inspect(app);
-  cli::add_trace(app);
-  cli::add_guilds(app);
-  cli::add_adapt(app);
-  cli::add_info(app);
-  cli::add_verify(app);
-  cli::add_bench(app);
-  cli::add_tokenizer(app);
-  cli::add_data(app);
-  cli::add_lab(app);
+  cli::add_commands(app);
   cli::check_numbers(app);
   try {
-    if (argc > 1 && argv[1][0] != '-') {
-      std::string names;
-      bool known = false;
-      for (const CLI::App* command : app.get_subcommands(std::function<bool(CLI::App*)>())) {
-        names += (names.empty() ? "" : ", ") + command->get_name();
-        known = known || command->get_name() == argv[1];
-      }
-      if (!known) bad_input("there is no command '{}'; there are: {}", argv[1], names);
-    }
+    cli::named_command(app, {argv + 1, argv + argc});  // a word that names no command is told, with the nearest one
     app.parse(argc, argv);
+  } catch (const CLI::ExtrasError& error) {
+    const std::string said = cli::unexpected_words(app);
+    cli::say_line("some: {}", said.empty() ? error.what() : said);
+    return 2;
   } catch (const CLI::ParseError& error) {
     // Help ends well; every wrong use of the command line is code 2.
     if (error.get_exit_code() != 0) return cli::wrong_use(app, error);

@@ -4,9 +4,7 @@
 
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <iterator>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/escape.h"
@@ -39,8 +37,6 @@ Tokenizer load_tokenizer(const std::string& path) {
   return Tokenizer::load(std::filesystem::is_directory(path, ignored) ? path + "/tokenizer.json" : path);
 }
 
-std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
-
 void train(const TrainOptions& options) {
   BpeTrainOptions bpe;
   bpe.kind = tokenizer_kind(options.kind);
@@ -57,7 +53,7 @@ void train(const TrainOptions& options) {
                 {"stories", corpus.stories()},
                 {"bytes", corpus.bytes()}});
   else
-    fmt::print("{}: {} tokens, trained on {} stories ({})\n", options.out, tokenizer.vocab_size(), corpus.stories(),
+    fmt::print("{}: {} tokens, trained on {} documents ({})\n", options.out, tokenizer.vocab_size(), corpus.stories(),
                human_bytes(static_cast<double>(corpus.bytes())));
 }
 
@@ -116,9 +112,10 @@ void add_tokenizer(CLI::App& app) {
         ->capture_default_str();
     sub->add_option("--min-frequency", options->min_frequency, "pairs seen less often are not merged")
         ->capture_default_str();
-    sub->add_option("--separator", options->corpus.separator, "line between stories")->capture_default_str();
+    sub->add_option("--separator", options->corpus.separator, "line between documents; \"\": a file is one")
+        ->capture_default_str();
     sub->add_option("--field", options->corpus.field, "of JSON lines")->capture_default_str();
-    sub->add_option("--stories", options->corpus.limit, "only the first N stories");
+    sub->add_option("--stories", options->corpus.limit, "only the first N documents");
     sub->add_option("-o,--out", options->out, "tokenizer.json to write")->required();
     sub->add_flag("--json", options->json, "print the result as one JSON object");
     sub->callback([options] { train(*options); });

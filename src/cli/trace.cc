@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/commands.h"
+#include "cli/show.h"
 #include "study/generate.h"
 
 namespace some::cli {
@@ -40,7 +41,9 @@ std::string padded(const std::string& text, std::size_t width) {
   return has < width ? text + std::string(width - has, ' ') : text;
 }
 
-void print_table(const Trace& trace, const OpenedRun& run) {
+}  // namespace
+
+void print_trace(const Trace& trace, const OpenedRun& run) {
   const Choices& choices = trace.choices;
   const auto k = static_cast<std::size_t>(choices.top_k);
   std::size_t widest = 5;
@@ -78,6 +81,8 @@ void print_table(const Trace& trace, const OpenedRun& run) {
   }
 }
 
+namespace {
+
 void run(const Options& options) {
   if (options.text.empty() == options.prompt.empty())
     bad_input("say either --text \"...\" (to be traced as it is) or --prompt \"...\" (to go on from, then traced)");
@@ -89,7 +94,9 @@ void run(const Options& options) {
   } else {
     trace_text(run, options.prompt,
                layers);  // a run without experts or a prompt without tokens is refused before anything is written
-    const Generated generated = generate(*run.model, run.tokenizer, {options.prompt}, options.generate).front();
+    GenerateOptions how = options.generate;
+    how.slide = false;  // what is traced is read at once
+    const Generated generated = generate(*run.model, run.tokenizer, {options.prompt}, how).front();
     std::vector<TokenId> ids = generated.prompt;
     ids.insert(ids.end(), generated.tokens.begin(), generated.tokens.end());
     trace = trace_tokens(run, ids, layers);
@@ -101,7 +108,7 @@ void run(const Options& options) {
     print_json(to_json(trace, run));
     return;
   }
-  print_table(trace, run);
+  print_trace(trace, run);
   if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
 }
 

@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/commands.h"
+#include "cli/places.h"
+#include "train/json.h"
 #include "train/run.h"
 #include "train/trainer.h"
 
@@ -105,7 +107,7 @@ void run(const Options& options) {
         say_line("{} was finished already, at step {}; for a longer run train its recipe into another --out", folder,
                  result.steps);
     } else {
-      const Recipe recipe = load_recipe(options.recipe, changes);
+      const Recipe recipe = load_recipe(find_recipe(options.recipe), changes);
       if (options.out.empty() && !is_plain_name(recipe.name))
         bad_input("{}: a run cannot be named after this file; say where it goes with --out", options.recipe);
       folder = options.out.empty() ? "runs/" + recipe.name : options.out;
@@ -123,6 +125,10 @@ void run(const Options& options) {
                      {"steps", result.steps},
                      {"finished", result.stopped_by == 0},
                      {"stopped_early", result.stopped_early}};
+  if (result.data.train.documents > 0) {
+    out["train_text"] = to_json(result.data.train);
+    out["valid_text"] = to_json(result.data.valid);
+  }
   if (const auto& e = result.final_evaluation) {
     out["loss"] = e->loss;
     out["perplexity"] = e->perplexity();
@@ -140,7 +146,7 @@ void run(const Options& options) {
 void add_train(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("train", "train a recipe, or go on with a run");
-  command->add_option("RECIPE", options->recipe, "recipe file (TOML)");
+  command->add_option("RECIPE", options->recipe, "recipe, by name or file (TOML)");
   command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
   command->add_option("--out", options->out, "run folder to make (default: runs/NAME)");
   command->add_option("--resume", options->resume, "run folder to go on with");

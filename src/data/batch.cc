@@ -11,42 +11,54 @@
 namespace some::data {
 
 Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, const BatchOptions& options) {
+  std::vector<Sequence> sequences;
+  for (const std::int64_t story : stories) {
+    const auto tokens = static_cast<std::int64_t>(data.ids(story).size());
+    sequences.push_back({story, 0, std::min<std::int64_t>(tokens, options.seq_len), 1});
+  }
+  return make_batch(data, sequences, options);
+}
+
+Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, const BatchOptions& options) {
   if (options.seq_len < 1) bad_input("model.seq_len is {}; it must be at least 1", options.seq_len);
   const std::int64_t width = options.seq_len;
   const bool padded = options.count_pads || options.padded_rows;
-  const auto rows = static_cast<std::int64_t>(stories.size());
+  const auto rows = static_cast<std::int64_t>(sequences.size());
   if (rows > std::numeric_limits<std::int32_t>::max() / width)
     bad_input("a batch of {} rows of {} tokens is too large", rows, width);
 
   Batch batch;
   batch.slots = rows * width;
-  batch.stories.assign(stories.begin(), stories.end());
-  batch.offsets.reserve(stories.size() + 1);
+  batch.offsets.reserve(sequences.size() + 1);
   batch.offsets.push_back(0);
   std::int64_t size = 0;
-  for (const std::int64_t story : stories) {
-    size += padded ? width : std::min<std::int64_t>(width, static_cast<std::int64_t>(data.ids(story).size()));
+  for (const Sequence& one : sequences) {
+    size += padded ? width : one.end - one.begin;
+    batch.stories.push_back(one.story);
   }
   batch.tokens.reserve(static_cast<std::size_t>(size));
   batch.targets.reserve(static_cast<std::size_t>(size));
   batch.positions.reserve(static_cast<std::size_t>(size));
 
-  for (const std::int64_t story : stories) {
-    const std::span<const std::int32_t> ids = data.ids(story);
-    const std::span<const std::uint16_t> bytes = data.bytes(story);
-    const std::int64_t real = std::min<std::int64_t>(width, static_cast<std::int64_t>(ids.size()));
+  for (const Sequence& one : sequences) {
+    const auto begin = static_cast<std::size_t>(one.begin);
+    const std::int64_t real = one.end - one.begin;
+    const std::span<const std::int32_t> ids = data.ids(one.story).subspan(begin, static_cast<std::size_t>(real));
+    const std::span<const std::uint16_t> bytes = data.bytes(one.story).subspan(begin, static_cast<std::size_t>(real));
     const std::int64_t length = padded ? width : real;
     for (std::int64_t i = 0; i < length; ++i) {
       const auto at = static_cast<std::size_t>(i);
       batch.tokens.push_back(i < real ? ids[at] : options.pad_id);
       batch.positions.push_back(static_cast<std::int32_t>(i));
       // Spec 5: the last position of a row has no target; padding is predicted only where it is counted, and nothing is
-      // predicted from EOS where it is not.
+      // predicted from EOS where it is not. What another sequence predicts is context here.
       std::int32_t target = -1;
       if (i + 1 < real && (options.count_pads || ids[at] != options.eos_id)) {
-        target = ids[at + 1];
-        batch.predicted_real += 1;
-        batch.real_bytes += bytes[at + 1];
+        if (one.begin + i + 1 >= one.first_target) {
+          target = ids[at + 1];
+          batch.predicted_real += 1;
+          batch.real_bytes += bytes[at + 1];
+        }
       } else if (i + 1 >= real && i + 1 < length && options.count_pads) {
         target = options.pad_id;
       }
@@ -60,12 +72,13 @@ Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, c
   return batch;
 }
 
-std::vector<std::int64_t> epoch_order(std::int64_t stories, std::uint64_t seed, std::int64_t epoch) {
-  if (stories > std::numeric_limits<std::uint32_t>::max()) failed("{} stories are more than can be shuffled", stories);
-  std::vector<std::int64_t> order(static_cast<std::size_t>(stories));
-  for (std::int64_t i = 0; i < stories; ++i) order[static_cast<std::size_t>(i)] = i;
+std::vector<std::int64_t> epoch_order(std::int64_t sequences, std::uint64_t seed, std::int64_t epoch) {
+  if (sequences > std::numeric_limits<std::uint32_t>::max())
+    failed("{} sequences are more than can be shuffled", sequences);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(sequences));
+  for (std::int64_t i = 0; i < sequences; ++i) order[static_cast<std::size_t>(i)] = i;
   const RandomStream stream = random_stream(seed, fmt::format("order.{}", epoch));
-  for (std::int64_t i = stories - 1; i > 0; --i) {  // Fisher-Yates
+  for (std::int64_t i = sequences - 1; i > 0; --i) {  // Fisher-Yates
     const std::uint32_t other = stream.below(static_cast<std::uint64_t>(i), static_cast<std::uint32_t>(i + 1));
     std::swap(order[static_cast<std::size_t>(i)], order[other]);
   }

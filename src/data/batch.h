@@ -20,7 +20,7 @@ struct Batch {
   std::int64_t real_tokens = 0;       // tokens that are not padding
   std::int64_t real_bytes = 0;        // bytes of text that the predicted real targets stand for
   std::int64_t slots = 0;             // rows * seq_len: what a padded batch would hold
-  std::vector<std::int64_t> stories;  // which story each row is
+  std::vector<std::int64_t> stories;  // which document each row is of
 
   std::int64_t rows() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
   std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }

@@ -8,12 +8,13 @@
 #include "data/token_data.h"
 #include "data/token_file.h"
 #include "text/bpe_train.h"
+#include "text/pretokenize.h"
 
 namespace some::data {
 namespace {
 
-// Text is tokenised in blocks of about this size, all threads on one block.
-constexpr std::size_t block_bytes = std::size_t{4} << 20;
+// Text is tokenised in blocks of about this size, all threads on one block; a long document in parts.
+constexpr std::size_t block_bytes = std::size_t{4} << 20, part_bytes = std::size_t{1} << 18;
 
 std::int64_t train_count(const DataConfig& config) {
   return config.train_stories == 0 && is_builtin(config.train) ? builtin_train_stories : config.train_stories;
@@ -41,25 +42,45 @@ Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const StoryS
   options.vocab_size = static_cast<std::size_t>(config.vocab);
   options.threads = host.threads->count();
   options.log = host.log;
-  const auto total = static_cast<std::int64_t>(train.hashes.size());
-  std::int64_t done = 0;
+  const std::int64_t total = train.bytes();
+  std::int64_t done = 0, shown = 0;
   const StoryStream stream = train.open(*host.threads);
-  return train_bpe(options, [&](std::string& story) {
-    if (!stream(story)) return false;
-    done += 1;
-    if (progress && (done % 500 == 0 || done == total)) progress("training the tokenizer", done, total);
+  std::string story;
+  std::size_t at = 0;
+  return train_bpe(options, [&](std::string& text) {
+    if (at == story.size()) {
+      if (!stream(story)) return false;
+      at = 0;
+    }
+    const std::size_t end = part_end(story, at, part_bytes);
+    text.assign(story, at, end - at);
+    at = end;
+    done += static_cast<std::int64_t>(text.size());
+    if (progress && (done - shown >= static_cast<std::int64_t>(part_bytes) || done == total)) {
+      progress("training the tokenizer", done, total);
+      shown = done;
+    }
     return true;
   });
 }
+
+// A story's text, or a part of a long one, on its way to ids.
+struct TextPart {
+  std::string_view text;
+  std::vector<TokenId> ids;
+  std::vector<std::uint32_t> lengths;
+};
 
 // Story by story in order, whatever the number of threads.
 void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool eos, TokenWriter& writer,
               const std::string& what, const DataProgress& progress) {
   const StoryStream stream = set.open(*host.threads);
-  const auto total = static_cast<std::int64_t>(set.hashes.size());
+  const std::int64_t total = set.bytes();
+  const std::size_t longest_part = tokenizer.encodes_in_parts() ? part_bytes : std::string::npos;
   std::vector<std::string> texts;
-  std::vector<std::vector<TokenId>> ids;
-  std::vector<std::vector<std::uint32_t>> lengths;
+  std::vector<TextPart> parts;
+  std::vector<TokenId> ids;
+  std::vector<std::uint32_t> lengths;
   std::int64_t done = 0, skipped = 0;
   std::size_t longest = 0;
   std::uint64_t text_hash = 0;
@@ -72,35 +93,58 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
       bytes += texts[count].size();
       text_hash = add_to_text_hash(text_hash, hash_story(texts[count]));
     }
-    ids.resize(std::max(ids.size(), count));
-    lengths.resize(ids.size());
-    parallel_for(*host.threads, static_cast<std::int64_t>(count), [&](std::int64_t i) {
-      const auto slot = static_cast<std::size_t>(i);
-      // A special token standing literally in a story is text: no story may end another or look like padding.
-      tokenizer.encode(texts[slot], ids[slot], lengths[slot], {.specials = false});
-      if (eos && !ids[slot].empty()) {
-        ids[slot].push_back(tokenizer.eos_id());
-        lengths[slot].push_back(0);
-      }
-    });
+    std::size_t part_count = 0;
     for (std::size_t slot = 0; slot < count; ++slot) {
-      if (ids[slot].empty()) {
-        skipped += 1;
-      } else {
-        longest = std::max(longest, ids[slot].size());
-        writer.add(ids[slot], lengths[slot], static_cast<std::int64_t>(texts[slot].size()));
+      const std::string_view text = texts[slot];
+      for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = part_end(text, begin, longest_part);
+        if (parts.size() == part_count) parts.emplace_back();
+        parts[part_count++].text = text.substr(begin, end - begin);
+        begin = end;
       }
     }
-    done += static_cast<std::int64_t>(count);
-    if (progress && count > 0) progress(what, done, total);
+    // One document may be much larger than a block; its parts are encoded a block at a time, so that progress is seen.
+    for (std::size_t first = 0; first < part_count;) {
+      std::size_t last = first;
+      for (std::size_t bytes = 0; last < part_count && bytes < 2 * block_bytes; ++last)
+        bytes += parts[last].text.size();
+      parallel_for(*host.threads, static_cast<std::int64_t>(last - first), [&](std::int64_t i) {
+        TextPart& part = parts[first + static_cast<std::size_t>(i)];
+        // A special token standing literally in a story is text: no story may end another or look like padding.
+        tokenizer.encode(part.text, part.ids, part.lengths, {.specials = false});
+      });
+      for (; first < last; ++first) done += static_cast<std::int64_t>(parts[first].text.size());
+      if (progress) progress(what, done, total);
+    }
+    std::size_t next_part = 0;
+    for (std::size_t slot = 0; slot < count; ++slot) {
+      ids.clear();
+      lengths.clear();
+      for (std::size_t covered = 0; covered < texts[slot].size(); ++next_part) {
+        const TextPart& part = parts[next_part];
+        ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+        lengths.insert(lengths.end(), part.lengths.begin(), part.lengths.end());
+        covered += part.text.size();
+      }
+      if (ids.empty()) {
+        skipped += 1;
+        continue;
+      }
+      if (eos) {
+        ids.push_back(tokenizer.eos_id());
+        lengths.push_back(0);
+      }
+      longest = std::max(longest, ids.size());
+      writer.add(ids, lengths, static_cast<std::int64_t>(texts[slot].size()));
+    }
   }
   if (text_hash != set.text_hash()) failed("{} changed while it was being read: start again", set.source.name());
-  if (skipped > 0) host.log.info("{}: {} stories have no tokens and are left out", set.source.name(), skipped);
-  if (writer.stories() == 0) bad_input("{}: none of its stories has any tokens", set.source.name());
+  if (skipped > 0) host.log.info("{}: {} documents have no tokens and are left out", set.source.name(), skipped);
+  if (writer.stories() == 0) bad_input("{}: none of its documents has any tokens", set.source.name());
   if (longest < 2)
     bad_input(
-        "{}: none of its stories has two tokens, so there is nothing to predict; name the line between stories "
-        "with data.separator, or end them with data.eos = true",
+        "{}: none of its documents has two tokens, so there is nothing to predict; let data.separator or data.unit "
+        "make longer ones, or end them with data.eos = true",
         set.source.name());
 }
 
@@ -114,8 +158,10 @@ struct FolderMade {
   std::string folder;
 };
 
-TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool eos,
+TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool with_eos,
                     const std::string& cache_folder, const std::string& what, const DataProgress& progress) {
+  // A document whose end is held out does not end where its beginning does.
+  const bool eos = with_eos && set.part != StoryPart::beginning;
   const TokenKey key{set.text_hash(), tokenizer.hash(), eos ? 1u : 0u};
   const auto produce = [&](TokenWriter& writer) { tokenise(host, set, tokenizer, eos, writer, what, progress); };
   if (cache_folder.empty()) return tokens_in_memory(key, produce);
@@ -155,12 +201,23 @@ Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t s
     }
     if (config.train_stories < 0) bad_input("data.train_stories is {}; 0 means all of them", config.train_stories);
     if (config.valid_stories < 0) bad_input("data.valid_stories is {}; 0 means all of them", config.valid_stories);
+    if (!(config.valid_share > 0 && config.valid_share < 1))
+      bad_input("data.valid_share is {}; it must lie between 0 and 1 where data.valid is empty", config.valid_share);
     const StorySet all = scan_stories(host, {config.train, config, 0, 0}, "reading the training text", progress);
-    return split_stories(all, config.valid_share, seed, config.train_stories, config.valid_stories);
+    const auto documents = static_cast<std::int64_t>(all.hashes.size());
+    if (!holds_out_ends(documents, config))
+      return split_stories(all, config.valid_share, seed, config.train_stories, config.valid_stories);
+    host.log.info(
+        "{}: {} too few to hold out a whole one, so the last {:.3g}% of {} text is held out for validation "
+        "(data.valid_share)",
+        config.train, documents == 1 ? "one document," : fmt::format("{} documents,", documents),
+        100 * config.valid_share, documents == 1 ? "its" : "each one's");
+    return split_ends(host, all, config.valid_share, config.train_stories, config.valid_stories);
   }();
   if (const std::int64_t both = count_overlap(sets.train, sets.valid); both > 0)
     host.log.warning(
-        "{} of {} validation stories also stand in the training text: the validation loss will look better than it is",
+        "{} of {} validation documents also stand in the training text: the validation loss will look better than it "
+        "is",
         both, sets.valid.hashes.size());
 
   const Tokenizer tokenizer = get_tokenizer(host, config, sets.train, progress);

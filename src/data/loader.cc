@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -18,13 +19,18 @@ constexpr std::size_t ready_batches = 4;
 
 struct BatchLoader::Impl {
   Impl(TokenData given, BatchOptions wanted, int row_count, std::uint64_t run_seed, std::int64_t first)
-      : data(std::move(given)), options(wanted), rows(row_count), seed(run_seed), number(first) {
+      : data(std::move(given)),
+        options(wanted),
+        sequences(data, std::max(1, wanted.seq_len), wanted.long_documents, Reading::training),
+        rows(row_count),
+        seed(run_seed),
+        number(first) {
     if (rows < 1) bad_input("train.batch is {}; it must be at least 1", rows);
     if (number < 0) failed("there is no batch number {}", number);
-    per_epoch = data.stories() / rows;
+    per_epoch = sequences.size() / rows;
     if (per_epoch == 0)
-      bad_input("the training text has {} stories, too few for one batch of {}: make train.batch smaller",
-                data.stories(), rows);
+      bad_input("the training text has {} sequences, too few for one batch of {}: make train.batch smaller",
+                sequences.size(), rows);
     thread = std::thread([this] { work(); });
   }
 
@@ -40,15 +46,19 @@ struct BatchLoader::Impl {
   void work() {
     try {
       std::vector<std::int64_t> order;
+      std::vector<Sequence> chosen;
       std::int64_t order_epoch = -1;
       for (;; ++number) {
         const std::int64_t epoch = number / per_epoch;
         if (epoch != order_epoch) {
-          order = epoch_order(data.stories(), seed, epoch);
+          order = epoch_order(sequences.size(), seed, epoch);
           order_epoch = epoch;
         }
         const auto begin = static_cast<std::size_t>(number % per_epoch * rows);
-        Batch batch = make_batch(data, std::span(order).subspan(begin, static_cast<std::size_t>(rows)), options);
+        chosen.clear();
+        for (const std::int64_t one : std::span(order).subspan(begin, static_cast<std::size_t>(rows)))
+          chosen.push_back(sequences[one]);
+        Batch batch = make_batch(data, chosen, options);
         std::unique_lock lock(mutex);
         changed.wait(lock, [this] { return stopping || ready.size() < ready_batches; });
         if (stopping) return;
@@ -76,6 +86,7 @@ struct BatchLoader::Impl {
 
   const TokenData data;
   const BatchOptions options;
+  const SequenceList sequences;
   const int rows;
   const std::uint64_t seed;
   std::int64_t per_epoch = 0;

@@ -7,30 +7,59 @@
 #include "data/source.h"
 
 namespace some::data {
+namespace {
+
+// Byte-pair vocabularies of a few thousand tokens spend about four bytes of English on a token.
+constexpr double bytes_per_token = 4.0;
+
+// What documents seen so far come to.
+struct Sum {
+  double documents = 0, tokens = 0, used = 0, sequences = 0, most_sequences = 0;
+
+  void add(double bytes, const DataConfig& config, int seq_len) {
+    const double length = seq_len, step = std::max(1, seq_len - 1), estimated = bytes / bytes_per_token + 1;
+    const bool split = config.long_documents == LongDocuments::split;
+    const auto pieces = [&](double count) { return split ? 1 + std::ceil(std::max(0.0, count - length) / step) : 1; };
+    documents += 1;
+    tokens += estimated;
+    used += split ? estimated : std::min(length, estimated);
+    sequences += pieces(estimated);
+    most_sequences += pieces(bytes + 1);
+  }
+};
+
+}  // namespace
 
 DataOutlook look_at_data(const Host& host, const DataConfig& config, int seq_len) {
   DataOutlook out;
-  // Byte-pair vocabularies of a few thousand tokens spend about four bytes of English on a token.
-  constexpr double bytes_per_token = 4.0;
   constexpr std::int64_t sample = 500;
   try {
     const bool builtin = is_builtin(config.train);
     const std::int64_t limit = builtin && config.train_stories == 0 ? builtin_train_stories : config.train_stories;
     const StoryStream stream = StorySource(config.train, config, 0, limit).open(*host.threads);
-    std::string story;
-    double tokens = 0;
-    std::int64_t count = 0;
+    Sum sum;
     // Stories of the generator are as many as asked for; a file must be read to know.
-    while ((!builtin || count < sample) && stream(story)) {
-      if (count < sample) tokens += std::min<double>(seq_len, static_cast<double>(story.size()) / bytes_per_token + 1);
-      ++count;
-    }
-    out.mean_tokens = count > 0 ? tokens / static_cast<double>(std::min(count, sample)) : 0;
-    out.train_stories = builtin ? limit : count;
+    for (std::string story; (!builtin || sum.documents < sample) && stream(story);)
+      sum.add(static_cast<double>(story.size()), config, seq_len);
+    double documents = builtin ? static_cast<double>(limit) : sum.documents, share = documents / sum.documents;
     if (config.valid.empty() && !builtin && config.train_stories == 0) {
-      out.train_stories -= std::max<std::int64_t>(
-          1, static_cast<std::int64_t>(std::llround(config.valid_share * static_cast<double>(count))));
+      const auto all = static_cast<std::int64_t>(documents);
+      if (holds_out_ends(all, config)) {
+        share = 1 - config.valid_share;
+      } else {
+        const std::int64_t held_out = std::max<std::int64_t>(1, std::llround(config.valid_share * documents));
+        documents = static_cast<double>(all - held_out);
+        share = documents / sum.documents;
+      }
     }
+    const auto rounded = [&](double value) { return std::max<std::int64_t>(1, std::llround(value * share)); };
+    out.use.documents = std::llround(documents);
+    out.use.tokens = rounded(sum.tokens);
+    out.use.used = rounded(sum.used);
+    out.use.sequences = rounded(sum.sequences);
+    out.most_sequences = rounded(sum.most_sequences);
+    out.mean_tokens = sum.used / sum.sequences;
+    out.known = true;
   } catch (const Error& error) {
     out.why_unknown = error.what();
   }

@@ -1,4 +1,4 @@
-// A quick look at the data of a recipe, for planning: how many stories there will be and about how long they are.
+// A quick look at the data of a recipe, for planning: how many documents there will be and about how long they are.
 // Nothing is tokenised.
 #pragma once
 
@@ -11,9 +11,11 @@
 namespace some::data {
 
 struct DataOutlook {
-  std::int64_t train_stories = 0;  // 0: unknown
-  double mean_tokens = 0;          // a story cut at seq_len, estimated; 0: unknown
+  bool known = false;
   std::string why_unknown;
+  DataUse use;                      // of the training text; all but the documents estimated
+  double mean_tokens = 0;           // of a sequence, estimated
+  std::int64_t most_sequences = 0;  // as many as there could be if every byte were a token
 };
 
 DataOutlook look_at_data(const Host& host, const DataConfig& config, int seq_len);

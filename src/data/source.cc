@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <string_view>
 
 #include "base/error.h"
@@ -55,7 +56,12 @@ class BuiltinStories {
 bool is_builtin(const std::string& source) { return source.starts_with(builtin_prefix); }
 
 StorySource::StorySource(std::string name, const DataConfig& config, std::int64_t first, std::int64_t limit)
-    : name_(std::move(name)), separator_(config.separator), field_(config.field), first_(first), limit_(limit) {
+    : name_(std::move(name)),
+      separator_(config.separator),
+      field_(config.field),
+      unit_(config.unit),
+      first_(first),
+      limit_(limit) {
   if (name_.empty()) bad_input("data.train is empty: give a file, a folder or \"builtin:stories\"");
   if (limit < 0) bad_input("{}: {} stories were asked for; 0 means all of them", name_, limit);
   if (!is_builtin(name_)) return;
@@ -77,24 +83,53 @@ StoryStream StorySource::open(Threads& threads) const {
   CorpusOptions options;
   options.paths = {name_};
   options.separator = separator_;
+  options.unit = unit_;
   options.limit = static_cast<std::uint64_t>(limit_);
   if (!field_.empty()) options.field = field_;
   // A field is asked for by name: then a single file is JSON lines whatever it is called. A folder may hold both kinds.
   std::error_code ignored;
-  options.json_lines = name_.ends_with(".json") || (!field_.empty() && !std::filesystem::is_directory(name_, ignored));
+  options.json_lines = !field_.empty() && !std::filesystem::is_directory(name_, ignored);
   auto reader = std::make_shared<CorpusReader>(std::move(options));
   return [reader](std::string& story) { return reader->next(story); };
 }
 
 StoryStream StorySet::open(Threads& threads) const {
-  return [this, stream = source.open(threads), place = std::size_t{0}](std::string& story) mutable {
-    if (chosen.empty()) return stream(story);
-    while (place < chosen.size()) {
+  return [this, stream = source.open(threads), place = std::size_t{0},
+          given = std::int64_t{0}](std::string& story) mutable {
+    while ((chosen.empty() || place < chosen.size()) && (most == 0 || given < most)) {
       if (!stream(story)) return false;
-      if (chosen[place++] != 0) return true;
+      if (!chosen.empty() && chosen[place++] == 0) continue;
+      if (part == StoryPart::beginning) story.resize(end_begin(story, end_share));
+      if (part == StoryPart::end) story.erase(0, end_begin(story, end_share));
+      if (story.empty()) continue;  // too short to be parted: it has no end
+      ++given;
+      return true;
     }
     return false;
   };
+}
+
+void StorySet::add(const std::string& story) {
+  hashes.push_back(hash_story(story));
+  sizes.push_back(static_cast<std::int64_t>(story.size()));
+}
+
+std::int64_t StorySet::bytes() const { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
+
+std::size_t end_begin(std::string_view text, double share) {
+  const auto wanted = static_cast<std::size_t>(static_cast<double>(text.size()) * (1 - share));
+  // The border may move on to a better place while half of the end is left.
+  const std::size_t latest = wanted + (text.size() - wanted) / 2;
+  const auto found = [&](std::size_t at) { return at != std::string_view::npos && at > 0 && at < latest; };
+  std::size_t border = wanted;
+  if (const std::size_t line = text.find('\n', wanted); found(line))
+    border = line + 1;
+  else if (const std::size_t blank = text.find(' ', wanted); found(blank))
+    border = blank;
+  else
+    while (border < text.size() && (static_cast<unsigned char>(text[border]) & 0xC0) == 0x80) ++border;
+  const auto blank = [](std::string_view part) { return part.find_first_not_of(" \t\n") == std::string_view::npos; };
+  return blank(text.substr(0, border)) || blank(text.substr(border)) ? text.size() : border;
 }
 
 std::uint64_t hash_story(const std::string& story) { return hash_bytes(story.data(), story.size()); }
@@ -107,11 +142,11 @@ std::uint64_t StorySet::text_hash() const {
 }
 
 StorySet scan_stories(const Host& host, StorySource source, const std::string& what, const DataProgress& progress) {
-  StorySet set{std::move(source), {}, {}};
+  StorySet set(std::move(source));
   const StoryStream stream = set.source.open(*host.threads);
   std::string story;
   while (stream(story)) {
-    set.hashes.push_back(hash_story(story));
+    set.add(story);
     const auto count = static_cast<std::int64_t>(set.hashes.size());
     if (progress && count % progress_every == 0) progress(what, count, 0);
   }
@@ -120,18 +155,40 @@ StorySet scan_stories(const Host& host, StorySource source, const std::string& w
   return set;
 }
 
+bool holds_out_ends(std::int64_t documents, const DataConfig& config) {
+  return config.long_documents == LongDocuments::split && config.valid_share * static_cast<double>(documents) < 1;
+}
+
+StorySplit split_ends(const Host& host, const StorySet& all, double share, std::int64_t train_stories,
+                      std::int64_t valid_stories) {
+  const auto part_of = [&](StoryPart part, std::int64_t limit) {
+    StorySet set(all.source);
+    set.part = part;
+    set.end_share = share;
+    set.most = limit;
+    const StoryStream stream = set.open(*host.threads);
+    for (std::string story; stream(story);) set.add(story);
+    return set;
+  };
+  StorySplit split{part_of(StoryPart::beginning, train_stories), part_of(StoryPart::end, valid_stories)};
+  if (split.valid.hashes.empty())
+    bad_input("{}: the text is too short to hold out the end of it for validation; give data.valid a file of its own",
+              all.source.name());
+  return split;
+}
+
 StorySplit split_stories(const StorySet& all, double share, std::uint64_t seed, std::int64_t train_stories,
                          std::int64_t valid_stories) {
-  if (!(share > 0 && share < 1))
-    bad_input("data.valid_share is {}; it must lie between 0 and 1 where data.valid is empty", share);
   const auto total = static_cast<std::int64_t>(all.hashes.size());
   if (total < 2)
-    bad_input("{} has one story: too few to set some aside for validation; give data.valid a file of its own",
-              all.source.name());
+    bad_input(
+        "{} is one document, and data.long = \"cut\": nothing can be set aside for validation; say data.long = "
+        "\"split\", or give data.valid a file of its own",
+        all.source.name());
   const auto wanted = std::clamp<std::int64_t>(std::llround(share * static_cast<double>(total)), 1, total - 1);
 
   // Selection sampling (Knuth, algorithm S): exactly `wanted` of them, every choice equally likely, in one pass.
-  StorySplit split{{all.source, {}, {}}, {all.source, {}, {}}};
+  StorySplit split{StorySet(all.source), StorySet(all.source)};
   const RandomStream stream = random_stream(seed, "data.valid");
   std::int64_t left = wanted;
   for (std::int64_t i = 0; i < total; ++i) {
@@ -143,6 +200,7 @@ StorySplit split_stories(const StorySet& all, double share, std::uint64_t seed, 
     set.chosen.resize(static_cast<std::size_t>(i) + 1, 0);
     set.chosen.back() = 1;
     set.hashes.push_back(all.hashes[static_cast<std::size_t>(i)]);
+    set.sizes.push_back(all.sizes[static_cast<std::size_t>(i)]);
   }
   return split;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/rooms.h"
@@ -26,20 +27,31 @@ class StorySource {
  private:
   std::string name_;
   std::string separator_, field_;
+  TextUnit unit_;
   std::string domain_;  // of the built-in generator; empty for files
   std::int64_t first_, limit_;
 };
 
 bool is_builtin(const std::string& source);
 
+// Which part of each document a set has.
+enum class StoryPart { whole, beginning, end };
+
 // Stories chosen from a source, known by the hashes of their texts.
 struct StorySet {
+  explicit StorySet(StorySource from) : source(std::move(from)) {}
   StorySource source;
   std::vector<std::uint8_t> chosen;   // by place in the source; empty: all of them
   std::vector<std::uint64_t> hashes;  // of the chosen stories, in order
+  std::vector<std::int64_t> sizes;    // bytes of their texts
+  StoryPart part = StoryPart::whole;
+  double end_share = 0;   // of a document's text that is its end
+  std::int64_t most = 0;  // only the first so many of what is left; 0: all
 
   StoryStream open(Threads& threads) const;
+  void add(const std::string& story);  // the next one, read from the source
   std::uint64_t text_hash() const;
+  std::int64_t bytes() const;
 };
 
 // Reads the source once to its end.
@@ -52,6 +64,13 @@ struct StorySplit {
 };
 StorySplit split_stories(const StorySet& all, double share, std::uint64_t seed, std::int64_t train_stories,
                          std::int64_t valid_stories);
+// Whether the share is less than one document, so that the ends of documents must do.
+bool holds_out_ends(std::int64_t documents, const DataConfig& config);
+// Parts every document instead: its beginning, and its end with this share of the text.
+StorySplit split_ends(const Host& host, const StorySet& all, double share, std::int64_t train_stories,
+                      std::int64_t valid_stories);
+// Where the end of a document begins: at a line, or else between words; its size where it is too short to be parted.
+std::size_t end_begin(std::string_view text, double share);
 
 // How many stories of `valid` also stand in `train`.
 std::int64_t count_overlap(const StorySet& train, const StorySet& valid);

@@ -11,15 +11,24 @@
 #include "base/host.h"
 #include "base/rooms.h"
 #include "data/batch.h"
+#include "text/corpus.h"
 #include "text/tokenizer.h"
 
 namespace some::data {
 
-struct DataConfig {                       // [data]; the recipe reader fills it
-  std::string train = "builtin:stories";  // file, folder, or "builtin:<domain>"
-  std::string valid;                      // empty: valid_share of the training stories
-  std::string separator = "<|endoftext|>";
-  std::string field;                                  // of JSON lines
+// What becomes of a document with more tokens than a sequence has.
+enum class LongDocuments {
+  split,  // it is read as several sequences, nothing is left out
+  cut,    // only its beginning is read, as in the published runs
+};
+
+struct DataConfig {                         // [data]; the recipe reader fills it
+  std::string train = "builtin:stories";    // file, folder, or "builtin:<domain>"
+  std::string valid;                        // empty: valid_share of the training stories
+  std::string separator = "<|endoftext|>";  // empty: a file is one document
+  std::string field;                        // of JSON lines
+  TextUnit unit = TextUnit::document;
+  LongDocuments long_documents = LongDocuments::split;
   std::int64_t train_stories = 0, valid_stories = 0;  // 0: all
   double valid_share = 0.1;
   std::string tokenizer = "bytelevel";  // "bytelevel", "whitespace" (trained on the training text) or a tokenizer.json
@@ -65,16 +74,56 @@ TokenData load_tokens(const Host& host, const std::string& source, const DataCon
 TokenData make_token_data(const std::vector<std::vector<std::int32_t>>& ids,
                           const std::vector<std::vector<std::uint32_t>>& byte_lengths = {});
 
+// A piece of a document that the model reads as one sequence, from position 0 on.
+struct Sequence {
+  std::int64_t story = 0;
+  std::int64_t begin = 0, end = 0;  // tokens of the document
+  std::int64_t first_target = 1;    // the first token that is predicted; what stands before it is context
+};
+
+// The sequences of a data set, a function of lengths alone. A document of at most seq_len tokens is one sequence, so is
+// a longer one that is cut. Where it is split, sequences follow one another at equal distances, and every token but the
+// first is predicted in exactly one of them:
+//   training    seq_len - 1: each begins with the last token of the one before, so nothing is read twice
+//   evaluation  half of seq_len: at least half of a sequence stands before each token that is predicted, but at the
+//               document's beginning
+enum class Reading { training, evaluation };
+class SequenceList {
+ public:
+  // Of the first `stories` documents (0: all).
+  SequenceList(const TokenData& data, int seq_len, LongDocuments long_documents, Reading reading,
+               std::int64_t stories = 0);
+  std::int64_t size() const { return size_; }
+  Sequence operator[](std::int64_t number) const;
+
+ private:
+  TokenData data_;
+  std::int64_t seq_len_, step_, size_ = 0;
+  std::vector<std::int64_t> first_;  // number of each document's first sequence; empty where all have one
+};
+
+// What a reading takes of a text. A token that stands in several sequences is used once.
+struct DataUse {
+  std::int64_t documents = 0, tokens = 0, used = 0, sequences = 0;
+  std::int64_t cut() const { return tokens - used; }
+};
+DataUse use_of(const TokenData& data, int seq_len, LongDocuments long_documents, std::int64_t stories = 0);
+// In words: "20 documents, 203114 tokens, all used: 800 sequences of at most 256".
+std::string describe(const DataUse& use, int seq_len);
+
 struct BatchOptions {
   int seq_len = 768;
+  LongDocuments long_documents = LongDocuments::cut;  // for the loader
   bool count_pads = false;
   bool padded_rows = false;  // lay out padded rows even though padding is not counted (for tests: same loss either way)
   int pad_id = 1, eos_id = 2;
 };
+Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, const BatchOptions& options);
+// Whole documents, cut at seq_len.
 Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, const BatchOptions& options);
 
-// Order of the stories of an epoch: a permutation from the seed and the epoch alone.
-std::vector<std::int64_t> epoch_order(std::int64_t stories, std::uint64_t seed, std::int64_t epoch);
+// Order of the sequences of an epoch: a permutation from the seed and the epoch alone.
+std::vector<std::int64_t> epoch_order(std::int64_t sequences, std::uint64_t seed, std::int64_t epoch);
 
 // Hands out the training batches in order, prepared by a background thread. Batch number n (from 0 over all epochs) is
 // a pure function of (data, seed, n), so a resumed run only says where to start. The rest of an epoch that does not

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/context.h"
 #include "base/rooms.h"
@@ -13,7 +14,7 @@ namespace some::experts {
 
 struct LibrarySpec {
   std::uint64_t seed = 0;
-  std::string method = "default";  // default | orthogonal | sparse
+  std::string method = "default";  // one of library_methods()
   int experts = 64;
   int d_model = 512;
   int d_ffn = 1024;
@@ -24,6 +25,9 @@ struct LayerLibrary {
   ExpertWeights weights;   // compute precision: the float numbers, widened to double or rounded to bf16
   std::uint64_t hash = 0;  // of the float numbers before that, so equal on every device and precision
 };
+
+// How a library can be drawn, by name (experts/methods.cc): the choices of some.init.
+std::vector<std::string> library_methods();
 
 // Draws the library of one layer on the context's device. Element j of a matrix of expert e comes from the matrix's
 // stream (experts/elements.h) at position e*rows*cols + j.

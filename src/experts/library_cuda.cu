@@ -2,8 +2,8 @@
 // once; this file is compiled without contraction of products into sums (CMakeLists.txt).
 #include <algorithm>
 
-#include "experts/elements.h"
 #include "experts/library.h"
+#include "experts/methods.h"
 #include "experts/orthogonal_cuda.h"
 #include "ops/cuda_toolkit.cuh"
 
@@ -115,54 +115,71 @@ __global__ void __launch_bounds__(threads)
   thresholds[expert * cols + column] = last;
 }
 
-void fill_matrix(Context& ctx, const LibrarySpec& spec, int layer, LibraryMatrix matrix, int rows, int cols,
-                 const Tensor& weights, unsigned long long* hash) {
-  const RandomStream stream = library_stream(spec.seed, layer, matrix);
-  if (spec.method == "orthogonal") {
-    fill_orthogonal(ctx, matrix, stream, spec.experts, rows, cols, weights, hash);
-    return;
-  }
-  const std::uint64_t count = static_cast<std::uint64_t>(weights.elements());
+struct Job {  // one matrix of all experts of a layer
+  MatrixDraw draw;
+  int experts;
+  const Tensor& weights;
+  unsigned long long* hash;  // on the device; added to
+};
+
+template <typename Element>
+void fill(Context& ctx, const Job& job, const Element& element) {
+  const std::uint64_t count = static_cast<std::uint64_t>(job.weights.elements());
   const int blocks = static_cast<int>(
       std::min<std::uint64_t>((count + threads * group - 1) / (threads * group), 16 * ctx.cuda->multiprocessors));
-  with_real_type(weights.dtype(), "an expert library", [&](auto tag) {
-    using T = decltype(tag);
-    T* out = elements_of<T>(weights);
-    if (spec.method == "default") {
-      fill_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(matrix, DefaultElement{stream, default_bound(cols)}, count,
-                                                            out, hash);
-      SOME_CUDA_LAUNCHED();
-      return;
-    }
-    const RandomStream drops = library_drop_stream(spec.seed, layer, matrix);
-    const std::size_t shared = sizeof(std::uint64_t) * rows;
-    if (shared > (96 << 10))
-      failed("a sparse library on the GPU has at most {} rows a matrix, not {}", (96 << 10) / 8, rows);
-    const Tensor memory =
-        Tensor::empty({static_cast<std::int64_t>(sizeof(Threshold) / 8) * spec.experts * cols}, DType::i64, ctx.device);
-    Threshold* thresholds = static_cast<Threshold*>(memory.raw());
-    SOME_CUDA_CHECK(cudaFuncSetAttribute(threshold_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 96 << 10));
-    threshold_kernel<<<dim3(cols, spec.experts), threads, shared, ctx.cuda->stream>>>(drops, rows, cols, thresholds);
-    SOME_CUDA_LAUNCHED();
-    const SparseElement element{stream, drops, thresholds, static_cast<std::uint64_t>(rows),
-                                static_cast<std::uint64_t>(cols)};
-    fill_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(matrix, element, count, out, hash);
+  with_real_type(job.weights.dtype(), "an expert library", [&](auto tag) {
+    fill_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(job.draw.matrix, element, count,
+                                                          elements_of<decltype(tag)>(job.weights), job.hash);
     SOME_CUDA_LAUNCHED();
   });
+}
+
+void draw_default(Context& ctx, const Job& job) {
+  fill(ctx, job, DefaultElement{job.draw.stream, default_bound(job.draw.cols)});
+}
+
+void draw_orthogonal(Context& ctx, const Job& job) {
+  fill_orthogonal(ctx, job.draw.matrix, job.draw.stream, job.experts, job.draw.rows, job.draw.cols, job.weights,
+                  job.hash);
+}
+
+void draw_sparse(Context& ctx, const Job& job) {
+  const int rows = job.draw.rows, cols = job.draw.cols;
+  const std::size_t shared = sizeof(std::uint64_t) * rows;
+  if (shared > (96 << 10))
+    failed("a sparse library on the GPU has at most {} rows a matrix, not {}", (96 << 10) / 8, rows);
+  const Tensor memory =
+      Tensor::empty({static_cast<std::int64_t>(sizeof(Threshold) / 8) * job.experts * cols}, DType::i64, ctx.device);
+  Threshold* thresholds = static_cast<Threshold*>(memory.raw());
+  SOME_CUDA_CHECK(cudaFuncSetAttribute(threshold_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 96 << 10));
+  threshold_kernel<<<dim3(cols, job.experts), threads, shared, ctx.cuda->stream>>>(job.draw.drops, rows, cols,
+                                                                                   thresholds);
+  SOME_CUDA_LAUNCHED();
+  fill(ctx, job,
+       SparseElement{job.draw.stream, job.draw.drops, thresholds, static_cast<std::uint64_t>(rows),
+                     static_cast<std::uint64_t>(cols)});
+}
+
+struct Method {
+  const char* name;
+  void (*draw)(Context& ctx, const Job& job);
+};
+constexpr Method methods[] = {{"default", draw_default}, {"orthogonal", draw_orthogonal}, {"sparse", draw_sparse}};
+
+void fill_matrix(Context& ctx, const LibrarySpec& spec, int layer, LibraryMatrix matrix, int rows, int cols,
+                 const Tensor& weights, unsigned long long* hash) {
+  const MatrixDraw draw{matrix, library_stream(spec.seed, layer, matrix), library_drop_stream(spec.seed, layer, matrix),
+                        rows, cols};
+  for (const Method& method : methods) {
+    if (spec.method == method.name) return method.draw(ctx, {draw, spec.experts, weights, hash});
+  }
+  failed("some.init = \"{}\" cannot be drawn on a GPU; use the CPU", spec.method);
 }
 
 }  // namespace
 
 LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer) {
-  if (spec.method != "default" && spec.method != "orthogonal" && spec.method != "sparse") {
-    bad_input("some.init = \"{}\" is not an expert library; choose default, orthogonal or sparse", spec.method);
-  }
-  if (spec.experts < 1 || spec.d_model < 1 || spec.d_ffn < 1) {
-    bad_input(
-        "an expert library needs at least one expert, d_model >= 1 and d_ffn >= 1; asked for {} experts, d_model {}, "
-        "d_ffn {}",
-        spec.experts, spec.d_model, spec.d_ffn);
-  }
+  check_library(spec);
   LayerLibrary library;
   const Tensor hash = Tensor::zeros({1}, DType::i64, ctx.device);
   auto* sum = reinterpret_cast<unsigned long long*>(longs(hash));

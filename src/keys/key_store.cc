@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "keys/rules.h"
 
 namespace some::keys {
 namespace {
@@ -47,24 +46,72 @@ KeyState make_key_state(Context& ctx, int experts, int query_size, std::uint64_t
   state.keys = ctx.device.is_cpu() ? keys : keys.to(ctx.device);
   state.usage = Tensor::zeros({experts}, ctx.master, ctx.device);
   state.mass = Tensor::zeros({experts}, ctx.master, ctx.device);
-  if (settings.key_ema > 0.0) state.average = state.keys.clone();
   state.counts = Tensor::zeros({4}, DType::i64, ctx.device);
+  fit_key_state(settings, state);
   return state;
 }
 
-KeySums make_key_sums(Context& ctx, int experts, int top_k, int query_size, bool with_sample) {
+void fit_key_state(const KeySettings& settings, KeyState& state) {
+  Rules::each([&]<typename R>() {
+    R::make_state(static_cast<const typename R::Settings&>(settings), state.keys,
+                  static_cast<typename R::State&>(state));
+  });
+}
+
+void visit_key_state(KeyState& state, const std::function<void(const std::string& name, Tensor& tensor)>& visit) {
+  visit("keys", state.keys);
+  visit("usage", state.usage);
+  visit("mass", state.mass);
+  Rules::each([&]<typename R>() { R::tensors(static_cast<typename R::State&>(state), visit); });
+  visit("key_counts", state.counts);
+}
+
+KeySums make_key_sums(Context& ctx, int experts, int top_k, int query_size, const Needs& needs) {
   KeySums sums;
   sums.slot_counts = Tensor::empty({experts, top_k}, DType::i32, ctx.device);
   sums.gate_sums = Tensor::empty({experts}, ctx.master, ctx.device);
-  sums.query_sums = Tensor::empty({experts, top_k, query_size}, ctx.master, ctx.device);
-  sums.together = Tensor::empty({experts, experts}, DType::i32, ctx.device);
   sums.positions = Tensor::empty({1}, DType::i64, ctx.device);
-  if (with_sample) {
+  if (needs.query_sums) sums.query_sums = Tensor::empty({experts, top_k, query_size}, ctx.master, ctx.device);
+  if (needs.together) sums.together = Tensor::empty({experts, experts}, DType::i32, ctx.device);
+  if (needs.sample) {
     sums.sample_priority = Tensor::empty({experts}, DType::i64, ctx.device);
     sums.sample_queries = Tensor::empty({experts, query_size}, ctx.master, ctx.device);
   }
   clear_key_sums(ctx, sums);
   return sums;
+}
+
+double key_store_bytes(int experts, int top_k, int query_size, const KeySettings& settings) {
+  const double e = experts, row = 4.0 * query_size;
+  const Needs needs = needs_of(settings);
+  double bytes = e * row;
+  if (settings.key_ema > 0) bytes += e * row;
+  if (needs.query_sums) bytes += e * top_k * row;
+  if (needs.together) bytes += e * e * 4;
+  if (needs.sample) bytes += e * row;
+  return bytes;
+}
+
+void check_key_choices(std::span<const LayerChoices> layers, const Tensor* targets) {
+  for (const LayerChoices& layer : layers) {
+    const LayerChoices& first = layers[0];
+    const Routing& routing = layer.routing;
+    const KeySums& sums = *layer.sums;
+    const Needs& needs = layer.plan.needs;
+    const std::int64_t rows = layer.query.dim(0), size = layer.query.dim(1);
+    if (layer.query.shape() != first.query.shape() || routing.indices.shape() != first.routing.indices.shape() ||
+        sums.slot_counts.shape() != first.sums->slot_counts.shape() || !(needs == first.plan.needs))
+      failed("layers of different shapes or rules cannot add up their keys together");
+    if (routing.indices.dim(0) != rows || routing.indices.dim(1) > sums.slot_counts.dim(1) ||
+        routing.gates.shape() != routing.indices.shape() || (targets != nullptr && targets->elements() != rows) ||
+        (needs.query_sums && sums.query_sums && sums.query_sums.dim(2) != size)) {
+      failed("key sums {} do not fit queries {} with choices {} and gates {}", sums.slot_counts.shape().text(),
+             layer.query.shape().text(), routing.indices.shape().text(), routing.gates.shape().text());
+    }
+    if ((needs.query_sums && !sums.query_sums) || (needs.together && !sums.together) ||
+        (needs.sample && !sums.sample_priority))
+      failed("these key sums were made without what a rule of the update needs");
+  }
 }
 
 }  // namespace some::keys

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "keys/key_store.h"
-#include "keys/rules.h"
 
 namespace some::keys::cpu {
 namespace {
@@ -28,8 +27,8 @@ struct Choices {  // the participating tokens of each (expert, slot), in order
   Tensor tokens;   // i32 [P*slots], sorted by expert, slot, token
 };
 
-Choices sort_choices(Context& ctx, const Routing& routing, const Tensor* targets, const SumOptions& options,
-                     std::int64_t experts) {
+Choices sort_choices(Context& ctx, const LayerChoices& layer, const Tensor* targets, std::int64_t experts) {
+  const Routing& routing = layer.routing;
   const std::int64_t rows = routing.indices.dim(0), slots = routing.indices.dim(1);
   Choices choices;
   choices.slots = slots;
@@ -40,7 +39,7 @@ Choices sort_choices(Context& ctx, const Routing& routing, const Tensor* targets
   const std::int32_t* target = targets != nullptr ? targets->data<std::int32_t>() : nullptr;
   for (std::int64_t t = 0; t < rows; ++t) {
     if (target != nullptr && target[t] < 0) continue;
-    if (!takes_part(options.stream, options.fraction, options.first_position + t)) continue;
+    if (!layer.plan.takes_part(layer.first_position + t)) continue;
     taking[choices.positions++] = static_cast<std::int32_t>(t);
   }
   const std::int32_t* index = routing.indices.data<std::int32_t>();
@@ -87,7 +86,8 @@ void add_queries(const T* query, std::int64_t d, const std::int32_t* tokens, std
 }
 
 template <typename T>
-void add_slot_sums(Context& ctx, const Tensor& query, const Choices& choices, std::int64_t experts, KeySums& sums) {
+void add_slot_sums(Context& ctx, const Tensor& query, const Choices& choices, std::int64_t experts, bool queries,
+                   KeySums& sums) {
   const std::int64_t d = query.dim(1), slots = choices.slots, top_k = sums.slot_counts.dim(1);
   const std::int32_t *offset = choices.offsets.data<std::int32_t>(), *token = choices.tokens.data<std::int32_t>();
   parallel_chunks(*ctx.threads, experts * slots, grain(experts * slots, choices.positions * slots * d),
@@ -98,6 +98,7 @@ void add_slot_sums(Context& ctx, const Tensor& query, const Choices& choices, st
                       if (count == 0) continue;
                       const std::int64_t place = b / slots * top_k + b % slots;
                       sums.slot_counts.data<std::int32_t>()[place] += static_cast<std::int32_t>(count);
+                      if (!queries) continue;
                       add_queries(query.data<T>(), d, token + offset[b], count, running.data(),
                                   sums.query_sums.data<T>() + place * d);
                     }
@@ -106,23 +107,24 @@ void add_slot_sums(Context& ctx, const Tensor& query, const Choices& choices, st
 
 // Gate sums and the counts of experts chosen together: each expert writes its own row.
 template <typename T>
-void add_expert_sums(Context& ctx, const Routing& routing, const Choices& choices, std::int64_t experts,
+void add_expert_sums(Context& ctx, const Routing& routing, const Choices& choices, std::int64_t experts, bool pairs,
                      KeySums& sums) {
   const std::int64_t slots = choices.slots;
   const std::int32_t *offset = choices.offsets.data<std::int32_t>(), *token = choices.tokens.data<std::int32_t>();
   const std::int32_t* index = routing.indices.data<std::int32_t>();
   const T* gate = routing.gates.data<T>();
   const auto add_expert = [&](std::int64_t e) {
-    std::int32_t* together = sums.together.data<std::int32_t>() + e * experts;
+    std::int32_t* together = pairs ? sums.together.data<std::int32_t>() + e * experts : nullptr;
     double weight = 0.0;
     for (std::int64_t i = 0; i < slots; ++i) {
       for (std::int32_t n = offset[e * slots + i]; n < offset[e * slots + i + 1]; ++n) {
         const std::int64_t first = token[n] * slots;
         weight += static_cast<double>(gate[first + i]);
+        if (!pairs) continue;
         for (std::int64_t other = 0; other < slots; ++other) ++together[index[first + other]];
       }
     }
-    together[e] = 0;  // e with itself was counted along
+    if (pairs) together[e] = 0;  // e with itself was counted along
     T& sum = sums.gate_sums.data<T>()[e];
     sum = static_cast<T>(static_cast<double>(sum) + weight);
   };
@@ -134,7 +136,9 @@ void add_expert_sums(Context& ctx, const Routing& routing, const Choices& choice
 
 // Keeps the E smallest priorities of those kept so far and those of this call.
 template <typename T>
-void add_sample(Context& ctx, const Tensor& query, const Choices& choices, const SumOptions& options, KeySums& sums) {
+void add_sample(Context& ctx, const LayerChoices& layer, const Choices& choices, KeySums& sums) {
+  const Tensor& query = layer.query;
+  const PhoenixRule::Plan& plan = layer.plan;
   const std::int64_t d = query.dim(1), room = sums.sample_priority.elements();
   std::int64_t* priority = sums.sample_priority.data<std::int64_t>();
   using Candidate =
@@ -144,7 +148,7 @@ void add_sample(Context& ctx, const Tensor& query, const Choices& choices, const
   for (std::int64_t n = 0; n < room && priority[n] != kNoSample; ++n) candidates.emplace_back(priority[n], n);
   const std::int32_t* taking = choices.rows.data<std::int32_t>();
   for (std::int64_t p = 0; p < choices.positions; ++p) {
-    candidates.emplace_back(sample_priority(options.stream, options.first_position + taking[p]), room + taking[p]);
+    candidates.emplace_back(sample_priority(plan.sample, layer.first_position + taking[p]), room + taking[p]);
   }
   const auto kept = candidates.begin() + std::min<std::int64_t>(room, static_cast<std::int64_t>(candidates.size()));
   std::partial_sort(candidates.begin(), kept, candidates.end());
@@ -160,27 +164,25 @@ void add_sample(Context& ctx, const Tensor& query, const Choices& choices, const
 }
 
 template <typename T>
-void add(Context& ctx, const Tensor& query, const Routing& routing, const Tensor* targets, const SumOptions& options,
-         KeySums& sums) {
+void add(Context& ctx, const LayerChoices& layer, const Tensor* targets) {
   ArenaScope scope(*ctx.arena);
+  KeySums& sums = *layer.sums;
+  const Needs& needs = layer.plan.needs;
   const std::int64_t experts = sums.slot_counts.dim(0);
-  const Choices choices = sort_choices(ctx, routing, targets, options, experts);
+  const Choices choices = sort_choices(ctx, layer, targets, experts);
   sums.positions.data<std::int64_t>()[0] += choices.positions;
-  add_slot_sums<T>(ctx, query, choices, experts, sums);
-  add_expert_sums<T>(ctx, routing, choices, experts, sums);
-  if (sums.sample_priority) add_sample<T>(ctx, query, choices, options, sums);
+  add_slot_sums<T>(ctx, layer.query, choices, experts, needs.query_sums, sums);
+  add_expert_sums<T>(ctx, layer.routing, choices, experts, needs.together, sums);
+  if (needs.sample) add_sample<T>(ctx, layer, choices, sums);
 }
 
 void clear(KeySums& sums) {
-  sums.slot_counts.zero();
-  sums.gate_sums.zero();
-  sums.query_sums.zero();
-  sums.together.zero();
-  sums.positions.zero();
-  if (sums.sample_priority) {
-    std::fill_n(sums.sample_priority.data<std::int64_t>(), sums.sample_priority.elements(), kNoSample);
-    sums.sample_queries.zero();
+  for (Tensor* tensor :
+       {&sums.slot_counts, &sums.gate_sums, &sums.positions, &sums.query_sums, &sums.together, &sums.sample_queries}) {
+    if (*tensor) tensor->zero();
   }
+  if (sums.sample_priority)
+    std::fill_n(sums.sample_priority.data<std::int64_t>(), sums.sample_priority.elements(), kNoSample);
 }
 
 }  // namespace
@@ -190,22 +192,13 @@ void clear_key_sums(Context&, std::span<KeySums> layers) {
 }
 
 void add_key_sums(Context& ctx, std::span<const LayerChoices> layers, const Tensor* targets) {
+  check_key_choices(layers, targets);
   for (const LayerChoices& layer : layers) {
-    const Tensor& query = layer.query;
-    const Routing& routing = layer.routing;
-    KeySums& sums = *layer.sums;
-    const std::int64_t rows = query.dim(0);
-    if (query.dim(1) != sums.query_sums.dim(2) || routing.indices.dim(0) != rows ||
-        routing.indices.dim(1) > sums.slot_counts.dim(1) || routing.gates.shape() != routing.indices.shape() ||
-        (targets != nullptr && targets->elements() != rows)) {
-      failed("key sums {} do not fit queries {} with choices {} and gates {}", sums.query_sums.shape().text(),
-             query.shape().text(), routing.indices.shape().text(), routing.gates.shape().text());
-    }
-    if (rows == 0) continue;
-    if (query.dtype() == DType::f64) {
-      add<double>(ctx, query, routing, targets, layer.options, sums);
+    if (layer.query.dim(0) == 0) continue;
+    if (layer.query.dtype() == DType::f64) {
+      add<double>(ctx, layer, targets);
     } else {
-      add<float>(ctx, query, routing, targets, layer.options, sums);
+      add<float>(ctx, layer, targets);
     }
   }
 }

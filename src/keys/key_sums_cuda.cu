@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "keys/key_store.h"
-#include "keys/rules.h"
 #include "ops/cuda_toolkit.cuh"
 #include "ops/segment_sums.h"
 
@@ -24,18 +23,18 @@ struct Batch {
   const std::int32_t* targets;  // null: every row takes part
   std::int64_t rows;
   int slots, top_k, experts;
-  double fraction;
-  RandomStream stream;
+  PaceRule::Plan pace;
+  RandomStream sample;
   std::int64_t first_position;
   std::int32_t *keys, *items;     // of every choice, as they stand; items may be null
   std::int32_t *counts, *starts;  // of the counting sort; null where CUB sorts
   std::int32_t *sorted_keys, *sorted_items;
   unsigned long long* positions;  // the sums
-  std::int32_t *together, *slot_counts;
+  std::int32_t *together, *slot_counts;  // together may be null: nobody asks who was chosen with whom
   float *gate_sums, *query_sums;
 
   __device__ bool takes(std::int64_t row) const {
-    return (targets == nullptr || targets[row] >= 0) && takes_part(stream, fraction, first_position + row);
+    return (targets == nullptr || targets[row] >= 0) && pace.takes_part(first_position + row);
   }
   // Choices are sorted by expert*top_k + slot; those of rows that do not take part stand behind all experts.
   __host__ __device__ int keys_end() const { return experts * top_k; }
@@ -55,7 +54,7 @@ __global__ void __launch_bounds__(threads) list_choices_kernel(const __grid_cons
   const Batch& batch = batches.layer[blockIdx.y];
   std::int32_t *keys = batch.keys, *items = batch.items, *counts = batch.counts, *together = batch.together;
   const int experts = batch.experts, slots = batch.slots;
-  const bool pairs_in_shared = experts <= most_shared_experts;
+  const bool pairs_wanted = together != nullptr, pairs_in_shared = pairs_wanted && experts <= most_shared_experts;
   std::int32_t* pairs = dynamic;  // [E, E], the part above the diagonal; not used with many experts
   std::int32_t* histogram = dynamic + (pairs_in_shared ? experts * experts : 0);
   const int used = (pairs_in_shared ? experts * experts : 0) + (counts != nullptr ? batch.all_keys() : 0);
@@ -72,7 +71,7 @@ __global__ void __launch_bounds__(threads) list_choices_kernel(const __grid_cons
       if (items != nullptr) items[row * slots + i] = static_cast<std::int32_t>(row * slots + i);
       if (counts != nullptr) atomicAdd(histogram + key, 1);
     }
-    for (int j = 0; j < i; ++j) {
+    for (int j = 0; j < i && pairs_wanted; ++j) {
       int pair = -1;
       if (takes && chosen[i] != chosen[j]) pair = min(chosen[i], chosen[j]) * experts + max(chosen[i], chosen[j]);
       // Tokens that stand together often choose alike (padding does): one addition for all of a warp that do.
@@ -223,7 +222,7 @@ __global__ void __launch_bounds__(threads)
     priorities[i] = kept[i];
   } else {
     const std::int64_t row = i - room;
-    priorities[i] = batch.takes(row) ? sample_priority(batch.stream, batch.first_position + row) : kNoSample;
+    priorities[i] = batch.takes(row) ? sample_priority(batch.sample, batch.first_position + row) : kNoSample;
   }
 }
 
@@ -287,14 +286,15 @@ Batch describe(const LayerChoices& layer, const Tensor* targets) {
   batch.slots = static_cast<int>(layer.routing.indices.dim(1));
   batch.top_k = static_cast<int>(sums.slot_counts.dim(1));
   batch.experts = static_cast<int>(sums.slot_counts.dim(0));
-  batch.fraction = layer.options.fraction;
-  batch.stream = layer.options.stream;
-  batch.first_position = layer.options.first_position;
+  const PhoenixRule::Plan& phoenix = layer.plan;
+  batch.pace = layer.plan;
+  batch.sample = phoenix.sample;
+  batch.first_position = layer.first_position;
   batch.positions = reinterpret_cast<unsigned long long*>(longs(sums.positions));
-  batch.together = ints(sums.together);
+  batch.together = layer.plan.needs.together ? ints(sums.together) : nullptr;
   batch.slot_counts = ints(sums.slot_counts);
   batch.gate_sums = floats(sums.gate_sums);
-  batch.query_sums = floats(sums.query_sums);
+  batch.query_sums = layer.plan.needs.query_sums ? floats(sums.query_sums) : nullptr;
   return batch;
 }
 
@@ -309,7 +309,8 @@ void add_layers(Context& ctx, std::span<const LayerChoices> layers, const Tensor
   const int block = any.rows > 8192 ? threads : threads / 2;
   const int blocks = grid_for(any.rows, block), all_keys = any.all_keys();
   const std::size_t pair_bytes =
-      any.experts <= most_shared_experts ? sizeof(std::int32_t) * any.experts * any.experts : 0;
+      any.together != nullptr && any.experts <= most_shared_experts ? sizeof(std::int32_t) * any.experts * any.experts
+                                                                    : 0;
   const std::size_t place_bytes = sizeof(unsigned short) * (block / warp_size) * (any.experts + 1);
   const bool counting = all_keys <= most_listed / (pair_bytes > 0 ? 4 : 1) && place_bytes <= (48 << 10);
   const auto numbers = [&](std::int64_t count) { return ints(ctx.scratch({count}, DType::i32)); };
@@ -344,16 +345,18 @@ void add_layers(Context& ctx, std::span<const LayerChoices> layers, const Tensor
   }
   expert_sums_kernel<<<dim3(any.experts, number), 1024, 0, ctx.cuda->stream>>>(batches);
   SOME_CUDA_LAUNCHED();
-  SegmentSums segments[most_layers];
-  for (int i = 0; i < number; ++i) {
-    const Batch& batch = batches.layer[i];
-    segments[i] = {{batch.sorted_keys, batch.sorted_items}, batch.query, batch.query_sums};
+  if (any.query_sums != nullptr) {
+    SegmentSums segments[most_layers];
+    for (int i = 0; i < number; ++i) {
+      const Batch& batch = batches.layer[i];
+      segments[i] = {{batch.sorted_keys, batch.sorted_items}, batch.query, batch.query_sums};
+    }
+    const int d = static_cast<int>(layers[0].query.dim(1));
+    add_segment_sums(ctx, std::span(segments, layers.size()), choices, any.keys_end(), any.slots, DType::f32, d, 1.0f);
   }
-  const int d = static_cast<int>(layers[0].query.dim(1));
-  add_segment_sums(ctx, std::span(segments, layers.size()), choices, any.keys_end(), any.slots, DType::f32, d, 1.0f);
   for (int i = 0; i < number; ++i) {
     const LayerChoices& layer = layers[static_cast<std::size_t>(i)];
-    if (layer.sums->sample_priority) add_sample(ctx, layer.query, batches.layer[i], *layer.sums);
+    if (layer.plan.needs.sample) add_sample(ctx, layer.query, batches.layer[i], *layer.sums);
   }
 }
 
@@ -391,20 +394,9 @@ void clear_key_sums(Context& ctx, std::span<KeySums> layers) {
 
 void add_key_sums(Context& ctx, std::span<const LayerChoices> layers, const Tensor* targets) {
   if (layers.empty()) return;
+  check_key_choices(layers, targets);
   const LayerChoices& first = layers[0];
   const std::int64_t rows = first.query.dim(0);
-  for (const LayerChoices& layer : layers) {
-    const Routing& routing = layer.routing;
-    const KeySums& sums = *layer.sums;
-    if (layer.query.shape() != first.query.shape() || layer.query.dim(1) != sums.query_sums.dim(2) ||
-        routing.indices.dim(0) != rows || routing.indices.dim(1) > sums.slot_counts.dim(1) ||
-        routing.indices.shape() != first.routing.indices.shape() || routing.gates.shape() != routing.indices.shape() ||
-        sums.query_sums.shape() != first.sums->query_sums.shape() ||
-        (targets != nullptr && targets->elements() != rows)) {
-      failed("key sums {} do not fit queries {} with choices {} and gates {}", sums.query_sums.shape().text(),
-             layer.query.shape().text(), routing.indices.shape().text(), routing.gates.shape().text());
-    }
-  }
   if (rows == 0) return;
   const std::int64_t bytes =
       segment_sums_bytes(rows * first.routing.indices.dim(1), static_cast<int>(first.query.dim(1)));

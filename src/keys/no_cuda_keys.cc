@@ -10,6 +10,6 @@ namespace {
 
 void clear_key_sums(Context&, std::span<KeySums>) { refuse(); }
 void add_key_sums(Context&, std::span<const LayerChoices>, const Tensor*) { refuse(); }
-void update_keys(Context&, std::span<const LayerUpdate>, const KeySettings&) { refuse(); }
+void update_keys(Context&, std::span<const LayerUpdate>) { refuse(); }
 
 }  // namespace some::keys::cuda

@@ -1,49 +1,72 @@
-// What the CPU and the GPU version of the key store must agree on beyond the formulas of spec 4: which positions take
-// part, which are drawn for rebirth, and the choices where the specification leaves one.
-//
-// - Flux: the factor E/(P*k) is E / (sum of all slot counts), which is the same number, and stays right while
-//   topk_warmup routes by fewer than k choices.
-// - Percentile theta: of n used experts sorted upwards, at place q*(n-1), linear between neighbours; nothing decays
-//   when none is used.
-// - key_ema: average <- key_ema * average + (1 - key_ema) * K.
-// - Rebirth: the dead keys, by rising expert number, take the sampled positions, by rising priority. A reborn key's
-//   average starts anew at the new key, otherwise the expert would be found at the old place for as long as the
-//   average remembers it.
-// - KeyState::counts after an update: [0] += keys reborn, [1] += keys found shorter than respawn_threshold (reborn or
-//   not), [2] = these of this update, [3] = P. When no position took part, [2] and [3] become 0 and nothing else
-//   changes but KeyState::steps.
-// - Arithmetic is in double precision between master tensors, rounded once at the end, except that usage and mass are
-//   rounded before they are used.
+// The table of rules. What runs over all rules is made from it: the settings (keys/settings.h), the plan of an update,
+// the state of a key store, and the hooks in the order of the table, which is the order of spec 4.
 #pragma once
 
-#include <cstdint>
-
-#include "base/random.h"
-#include "base/rooms.h"
+#include "keys/rule_attraction.h"
+#include "keys/rule_clip.h"
+#include "keys/rule_constraint.h"
+#include "keys/rule_decay.h"
+#include "keys/rule_key_ema.h"
+#include "keys/rule_pace.h"
+#include "keys/rule_phoenix.h"
+#include "keys/rule_pull.h"
+#include "keys/rule_usage.h"
 
 namespace some::keys {
 
-// position: the number of the row among the step's positions (SumOptions::first_position + row).
-SOME_HD inline bool takes_part(const RandomStream& stream, double fraction, std::int64_t position) {
-  return fraction >= 1.0 || static_cast<double>(stream.uniform(static_cast<std::uint64_t>(position))) < fraction;
-}
+template <typename... R>
+struct RuleList {
+  struct Settings : R::Settings... {
+    bool operator==(const Settings&) const = default;
+  };
+  struct Plans : R::Plan... {
+    bool operator==(const Plans&) const = default;
+  };
+  struct States : R::State... {};
+  template <typename T>
+  struct Memories : R::template Memory<T>... {};
 
-// In [0, INT64_MAX - 1]; of equal ones the earlier position wins. From blocks that uniform() does not use.
-SOME_HD inline std::int64_t sample_priority(const RandomStream& stream, std::int64_t position) {
-  const Philox block = philox(stream.key, static_cast<std::uint64_t>(position), 1);
-  const std::uint64_t bits = (static_cast<std::uint64_t>(block.v[1]) << 32 | block.v[0]) >> 1;
-  const std::uint64_t largest = 0x7FFFFFFFFFFFFFFEull;
-  return static_cast<std::int64_t>(bits < largest ? bits : largest);
-}
-inline constexpr std::int64_t kNoSample = 0x7FFFFFFFFFFFFFFFll;
+  // Calls visit.operator()<X>() for every rule X.
+  template <typename Visit>
+  static void each(Visit&& visit) {
+    (visit.template operator()<R>(), ...);
+  }
 
-// N(0, 0.01^2) for element `column` of the reborn key of `expert`.
-SOME_HD inline double rebirth_noise(const RandomStream& stream, std::int64_t expert, std::int64_t query_size,
-                                    std::int64_t column) {
-  return 0.01 * static_cast<double>(stream.normal(static_cast<std::uint64_t>(expert * query_size + column)));
-}
+  template <typename K>
+  SOME_HD static void count(const K& key) {
+    (R::count(key), ...);
+  }
+  template <typename K>
+  SOME_HD static void move(const K& key) {
+    (R::move(key), ...);
+  }
+  SOME_HD static bool surveys(const Plans& plans) { return (R::surveys(plans) || ...); }
+  template <typename Layer, typename Lanes>
+  SOME_HD static void survey(const Layer& layer, const Lanes& lanes) {
+    (R::survey(layer, lanes), ...);
+  }
+  template <typename K>
+  SOME_HD static void finish(const K& key) {
+    (R::finish(key), ...);
+  }
+  template <typename K>
+  SOME_HD static void settle(const K& key) {
+    (R::settle(key), ...);
+  }
+  SOME_HD static bool acts_after(const Plans& plans) { return (R::acts_after(plans) || ...); }
+  template <typename K>
+  SOME_HD static void after(const K& key) {
+    (R::after(key), ...);
+  }
+};
 
-// Below this a vector is not made longer (spec 3.2).
-inline constexpr double kSmallestLength = 1e-12;
+using Rules = RuleList<UsageRule, AttractionRule, PullRule, ClipRule, ConstraintRule, DecayRule, ConstraintLast,
+                       KeyEmaRule, PhoenixRule, PaceRule>;
+
+// All numbers of one layer's sums and update in one step. A default one counts every position and nothing else.
+struct KeyPlan : Rules::Plans {
+  Needs needs;  // the sums to be collected
+  bool operator==(const KeyPlan&) const = default;
+};
 
 }  // namespace some::keys

@@ -1,29 +1,49 @@
 #include "keys/settings.h"
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
-
-#include "base/error.h"
+#include "base/setting.h"
 
 namespace some::keys {
 
-double BetaAnneal::at(double progress) const {
-  const double p = std::clamp(progress, 0.0, 1.0);
-  switch (shape) {
-    case AnnealShape::none: return 1.0;
-    case AnnealShape::linear: return start + (end - start) * p;
-    case AnnealShape::cosine: return end + (start - end) * 0.5 * (1.0 + std::cos(std::numbers::pi * p));
-    case AnnealShape::exponential:
-      if (start <= 0.0 || end <= 0.0) {
-        bad_input(
-            "some.beta_anneal: an exponential needs start and end above 0 (have {} and {}); use \"linear\" or "
-            "\"cosine\" to reach 0",
-            start, end);
-      }
-      return start * std::pow(end / start, p);
-  }
-  return 1.0;
+const std::vector<Setting<KeySettings>>& key_settings() {
+  static const std::vector<Setting<KeySettings>> settings = [] {
+    SettingList<KeySettings> all;
+    Rules::each([&]<typename R>() {
+      SettingList<typename R::Settings> own;
+      R::declare(own);
+      all.include(own.list, [](auto& settings) -> auto& { return settings; });
+    });
+    return std::move(all.list);
+  }();
+  return settings;
+}
+
+void check_key_settings(const KeySettings& settings, int layers) {
+  Rules::each([&]<typename R>() { R::check(settings, layers); });
+}
+
+Needs needs_of(const KeySettings& settings) {
+  Needs needs;
+  Rules::each([&]<typename R>() { needs = needs | R::needs(settings); });
+  return needs;
+}
+
+bool update_due(const KeySettings& settings, std::int64_t step) { return PaceRule::due(settings, step); }
+
+KeyPlan plan_update(const KeySettings& settings, const UpdateTime& time) {
+  KeyPlan plan;
+  Rules::each([&]<typename R>() {
+    static_cast<typename R::Plan&>(plan) = R::plan(static_cast<const typename R::Settings&>(settings), time);
+  });
+  if (plan.learns) plan.needs = needs_of(settings);
+  return plan;
+}
+
+std::vector<SwitchedRule> switched_rules(KeySettings& settings) {
+  std::vector<SwitchedRule> rules;
+  Rules::each([&]<typename R>() {
+    if constexpr (R::name != nullptr) rules.push_back({R::name, R::words, &(settings.*R::switched)});
+  });
+  return rules;
 }
 
 }  // namespace some::keys

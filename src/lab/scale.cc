@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "study/run_header.h"
+#include "train/recipe_schema.h"
 
 namespace some::lab {
 namespace {
@@ -78,16 +79,12 @@ Recipe scale_recipe(const Recipe& recipe, double factor) {
   // Everything counted in steps keeps its place in a run that has fewer of them.
   const double steps = (static_cast<double>(data.train_stories) / train.batch) /
                        (static_cast<double>(full_stories) / recipe.train.batch);
-  const auto scale_steps = [&](std::int64_t& count) {
-    if (count > 0) count = std::max<std::int64_t>(1, std::llround(static_cast<double>(count) * std::min(1.0, steps)));
-  };
-  scale_steps(train.max_steps);
-  scale_steps(train.warmup_steps);
-  scale_steps(train.eval_every);
-  scale_steps(train.measure_every);
-  scale_steps(train.checkpoint_every);
-  scale_steps(train.save_keys_every);
-  scale_steps(model.keys.decay_warmup);
+  for (const RecipeKey& key : recipe_keys()) {
+    if (!key.in_steps) continue;
+    const std::int64_t count = std::get<std::int64_t>(key.get(out));
+    if (count > 0)
+      key.set(out, std::max<std::int64_t>(1, std::llround(static_cast<double>(count) * std::min(1.0, steps))));
+  }
   train.lr = rounded(train.lr * std::sqrt(static_cast<double>(recipe.model.d_model) / model.d_model));
   if (model.keys.theta > 0 && model.keys.usage != Usage::flux) {
     const auto fair_use = [](const Recipe& r) {

@@ -1,9 +1,10 @@
 #include "model/config.h"
 
-#include <array>
-#include <string_view>
+#include <algorithm>
 
 #include "base/error.h"
+#include "experts/library.h"
+#include "model/expert_part.h"
 
 namespace some::model {
 
@@ -51,10 +52,9 @@ void check_config(const ModelConfig& config) {
   if (config.top_k > config.experts) {
     bad_input("some.top_k = {}: must not be more than some.experts = {}", config.top_k, config.experts);
   }
-  constexpr std::array<std::string_view, 3> methods = {"default", "orthogonal", "sparse"};
-  if (config.init != methods[0] && config.init != methods[1] && config.init != methods[2]) {
-    bad_input("some.init = \"{}\": wants \"default\", \"orthogonal\" or \"sparse\"", config.init);
-  }
+  const std::vector<std::string> methods = library_methods();
+  if (std::find(methods.begin(), methods.end(), config.init) == methods.end())
+    bad_input("some.init = \"{}\": wants one of {}", config.init, fmt::join(methods, ", "));
   if (config.router == Router::mlp && config.router_hidden() < 1) {
     bad_input("some.router_mult = {}: makes a hidden layer of {}; some.router_mult * model.d_model must be at least 1",
               config.router_mult, config.router_hidden());
@@ -62,14 +62,7 @@ void check_config(const ModelConfig& config) {
   if (config.query_dim < 0) {
     bad_input("some.query_dim = {}: wants a whole number of at least 1, or 0 for model.d_model", config.query_dim);
   }
-  if (config.training == ExpertTraining::lora) {
-    at_least_one("some.lora_rank", config.lora_rank);
-    const int smaller = config.d_model < config.d_ffn ? config.d_model : config.d_ffn;
-    if (config.lora_rank > smaller) {
-      bad_input("some.lora_rank = {}: must not be more than the smaller side of an expert's matrix, {}",
-                config.lora_rank, smaller);
-    }
-  }
+  for (const ExpertPart* part : active_parts(config)) part->check(config);
   const auto positive = [](const char* key, double value) {
     if (!(value > 0)) bad_input("{} = {}: wants a number above 0", key, value);
   };
@@ -96,29 +89,7 @@ void check_config(const ModelConfig& config) {
           config.entropy_low, config.entropy_high, config.top_k, highest);
     }
   }
-  const KeySettings& keys = config.keys;
-  if (keys.beta_anneal.shape == AnnealShape::none && (keys.beta_anneal.start != 1 || keys.beta_anneal.end != 1)) {
-    bad_input(
-        "some.beta_anneal has start = {} and end = {}, but no shape, so they would do nothing: add shape = \"linear\", "
-        "\"cosine\" or \"exponential\"",
-        keys.beta_anneal.start, keys.beta_anneal.end);
-  }
-  if (keys.respawn_threshold > 1 && keys.constraint != Constraint::free) {
-    bad_input(
-        "some.respawn_threshold = {}: some.constraint keeps keys no longer than 1, so that every key would die in "
-        "every update; wants a number of at most 1",
-        keys.respawn_threshold);
-  }
-  if (!keys.beta_layer_scale.empty() && keys.beta_layer_scale.size() != static_cast<std::size_t>(config.layers)) {
-    bad_input("some.beta_layer_scale has {} numbers: wants one number for all layers, or a list of model.layers = {}",
-              keys.beta_layer_scale.size(), config.layers);
-  }
-  for (const int layer : keys.frozen_layers) {
-    if (layer < 0 || layer >= config.layers) {
-      bad_input("some.frozen_layers names layer {}: model.layers = {}, so layers are 0 to {}", layer, config.layers,
-                config.layers - 1);
-    }
-  }
+  check_key_settings(config.keys, config.layers);
 }
 
 }  // namespace some::model

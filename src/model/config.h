@@ -65,6 +65,11 @@ struct ParameterCounts {
 // spec 2, "Parameter counts": of what declare_parameters declares (model/declaration.h).
 ParameterCounts count_parameters(const ModelConfig& config);
 
+std::vector<std::string> routing_kinds();  // their names, in the order of RoutingKind (model/routing.cc)
+
+// Every key of the [model] and [some] tables. Include base/setting.h to use them.
+const std::vector<Setting<ModelConfig>>& model_settings();
+
 // Throws bad_input when a combination is impossible (heads not dividing d_model, top_k > experts, ...). The message
 // begins with the recipe key at fault, so that the recipe reader can put file and line before it.
 void check_config(const ModelConfig& config);

@@ -2,65 +2,54 @@
 
 #include <cmath>
 
+#include "model/expert_part.h"
+
 namespace some::model {
+
+Initial uniform(std::int64_t fan_in) {
+  return {Initial::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
+}
+
+void Declaration::in_layer(const Layer* layer) {
+  prefix_ = layer != nullptr ? fmt::format("layers.{}.", layer->index) : "";
+  in_layer_ = layer != nullptr;
+}
+
+Parameter& Declaration::add(Param& bound, const std::string& name, Shape shape, Initial initial, double uses) {
+  return list.emplace_back(
+      Parameter{prefix_ + name, std::move(shape), initial, Parameter::Kind::trained, in_layer_, false, uses, &bound});
+}
+
+void Declaration::linear(Param& weight, Param& bias, const std::string& name, std::int64_t out, std::int64_t in,
+                         Initial initial_weight, Initial initial_bias) {
+  add(weight, name + ".weight", {out, in}, initial_weight, 1);
+  add(bias, name + ".bias", {out}, initial_bias);
+}
+
+void Declaration::norm(Param& weight, Param& bias, const std::string& name) {
+  add(weight, name + ".weight", {config_.d_model}, {Initial::Kind::one});
+  add(bias, name + ".bias", {config_.d_model}, {Initial::Kind::zero});
+}
+
+Parameter& Declaration::expert(Param& bound, const std::string& name, std::int64_t out, std::int64_t in,
+                               Initial initial) {
+  Parameter& one = add(bound, "experts." + name, {config_.experts, out, in}, initial,
+                       static_cast<double>(config_.top_k) / config_.experts);
+  one.of_expert = true;
+  return one;
+}
+
+void Declaration::library(Param& bound, const std::string& name, std::int64_t out, std::int64_t in) {
+  Parameter& one = expert(bound, name, out, in, {Initial::Kind::library});
+  if (config_.training != ExpertTraining::full) one.kind = Parameter::Kind::library;
+  Parameter& bias = add(bound, "experts." + name + ".bias", {config_.experts, out}, {Initial::Kind::zero});
+  bias.kind = Parameter::Kind::absent;
+  bias.bound = nullptr;
+}
+
 namespace {
 
 using Kind = Initial::Kind;
-
-Initial uniform(std::int64_t fan_in) { return {Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))}; }
-
-class Declaration {
- public:
-  explicit Declaration(const ModelConfig& config) : config_(config) {}
-  std::vector<Parameter> list;
-
-  // What is declared from here on belongs to this layer; null: to none.
-  void in_layer(const Layer* layer) {
-    prefix_ = layer != nullptr ? fmt::format("layers.{}.", layer->index) : "";
-    in_layer_ = layer != nullptr;
-  }
-
-  Parameter& add(Param& bound, const std::string& name, Shape shape, Initial initial, double uses = 0) {
-    return list.emplace_back(
-        Parameter{prefix_ + name, std::move(shape), initial, Parameter::Kind::trained, in_layer_, false, uses, &bound});
-  }
-
-  void linear(Param& weight, Param& bias, const std::string& name, std::int64_t out, std::int64_t in,
-              Initial initial_weight, Initial initial_bias) {
-    add(weight, name + ".weight", {out, in}, initial_weight, 1);
-    add(bias, name + ".bias", {out}, initial_bias);
-  }
-  void linear(Param& weight, Param& bias, const std::string& name, std::int64_t out, std::int64_t in) {
-    linear(weight, bias, name, out, in, uniform(in), uniform(in));
-  }
-
-  void norm(Param& weight, Param& bias, const std::string& name) {
-    add(weight, name + ".weight", {config_.d_model}, {Kind::one});
-    add(bias, name + ".bias", {config_.d_model}, {Kind::zero});
-  }
-
-  // A matrix of every expert: a token is multiplied by k of the E.
-  Parameter& expert(Param& bound, const std::string& name, std::int64_t out, std::int64_t in, Initial initial) {
-    Parameter& one = add(bound, "experts." + name, {config_.experts, out, in}, initial,
-                         static_cast<double>(config_.top_k) / config_.experts);
-    one.of_expert = true;
-    return one;
-  }
-
-  // An expert's own matrix, drawn from the library; its bias is always zero.
-  void library(Param& bound, const std::string& name, std::int64_t out, std::int64_t in) {
-    Parameter& one = expert(bound, name, out, in, {Kind::library});
-    if (config_.training != ExpertTraining::full) one.kind = Parameter::Kind::library;
-    Parameter& bias = add(bound, "experts." + name + ".bias", {config_.experts, out}, {Kind::zero});
-    bias.kind = Parameter::Kind::absent;
-    bias.bound = nullptr;
-  }
-
- private:
-  const ModelConfig& config_;
-  std::string prefix_;
-  bool in_layer_ = false;
-};
 
 void declare_router(const ModelConfig& config, Layer& layer, Declaration& declare) {
   const std::int64_t d = config.d_model, hidden = config.router_hidden(), query = config.query_size();
@@ -75,22 +64,6 @@ void declare_router(const ModelConfig& config, Layer& layer, Declaration& declar
   } else {
     add(0, query, d);
   }
-}
-
-void declare_experts(const ModelConfig& config, Layer& layer, Declaration& declare) {
-  const std::int64_t d = config.d_model, f = config.d_ffn, rank = config.lora_rank;
-  const bool second = config.readout != Readout::features;
-  if (config.training == ExpertTraining::lora) {
-    // The second factor starts at zero, so that training begins from the frozen library (Hu et al., 2021).
-    declare.expert(layer.lora_w1_a, "w1.lora_a", rank, d, uniform(d));
-    declare.expert(layer.lora_w1_b, "w1.lora_b", f, rank, {Kind::zero});
-    if (second) {
-      declare.expert(layer.lora_w2_a, "w2.lora_a", rank, f, uniform(f));
-      declare.expert(layer.lora_w2_b, "w2.lora_b", d, rank, {Kind::zero});
-    }
-  }
-  declare.library(layer.w1, "w1", f, d);
-  if (second) declare.library(layer.w2, "w2", d, f);
 }
 
 void declare_layer(const ModelConfig& config, Layer& layer, Declaration& declare) {
@@ -114,7 +87,7 @@ void declare_layer(const ModelConfig& config, Layer& layer, Declaration& declare
   if (config.readout == Readout::features) declare.add(layer.readout, "readout.weight", {d, f}, uniform(f), 1);
   if (config.temperature == Temperature::learned)
     declare.add(layer.log_temperature, "log_temperature", {1}, {Kind::constant, std::log(config.train_temp)});
-  declare_experts(config, layer, declare);
+  for (const ExpertPart* part : active_parts(config)) part->declare(config, layer, declare);
 }
 
 }  // namespace

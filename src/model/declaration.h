@@ -39,6 +39,34 @@ struct Parameter {
   std::int64_t count() const { return shape.elements(); }
 };
 
+Initial uniform(std::int64_t fan_in);  // U(+-1/sqrt(fan_in))
+
+// The list in the making.
+class Declaration {
+ public:
+  explicit Declaration(const ModelConfig& config) : config_(config) {}
+  std::vector<Parameter> list;
+
+  // What is declared from here on belongs to this layer; null: to none.
+  void in_layer(const Layer* layer);
+  Parameter& add(Param& bound, const std::string& name, Shape shape, Initial initial, double uses = 0);
+  void linear(Param& weight, Param& bias, const std::string& name, std::int64_t out, std::int64_t in,
+              Initial initial_weight, Initial initial_bias);
+  void linear(Param& weight, Param& bias, const std::string& name, std::int64_t out, std::int64_t in) {
+    linear(weight, bias, name, out, in, uniform(in), uniform(in));
+  }
+  void norm(Param& weight, Param& bias, const std::string& name);
+  // A matrix of every expert: a token is multiplied by k of the E.
+  Parameter& expert(Param& bound, const std::string& name, std::int64_t out, std::int64_t in, Initial initial);
+  // An expert's own matrix, drawn from the library; its bias is always zero.
+  void library(Param& bound, const std::string& name, std::int64_t out, std::int64_t in);
+
+ private:
+  const ModelConfig& config_;
+  std::string prefix_;
+  bool in_layer_ = false;
+};
+
 // In the order of the store. Makes parts.layers; the pointers hold while it is neither moved nor resized.
 std::vector<Parameter> declare_parameters(const ModelConfig& config, Parts& parts);
 

@@ -1,5 +1,7 @@
 #include "model/layer.h"
 
+#include "model/expert_part.h"
+#include "model/routing.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
@@ -72,23 +74,6 @@ void dense_backward(Context& ctx, const Layer& layer, DenseTape& tape, const Ten
   linear_gelu_backward(ctx, tape.pre, dact, x, layer.dense_weight[0], layer.dense_bias[0], &dx, Into::add);
 }
 
-namespace {
-
-// The weights the experts use in this step: as they are, or with a low-rank part.
-ExpertWeights effective_experts(Context& ctx, const ModelConfig& config, const Layer& layer) {
-  ExpertWeights weights{layer.w1.compute, layer.w2.compute};
-  if (config.training != ExpertTraining::lora) return weights;
-  weights.w1 = ctx.scratch(weights.w1.shape());
-  lora_merge(ctx, layer.w1.compute, layer.lora_w1_a.value, layer.lora_w1_b.value, weights.w1);
-  if (layer.w2) {
-    weights.w2 = ctx.scratch(weights.w2.shape());
-    lora_merge(ctx, layer.w2.compute, layer.lora_w2_a.value, layer.lora_w2_b.value, weights.w2);
-  }
-  return weights;
-}
-
-}  // namespace
-
 SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x,
                       const Tensor* previous_query) {
   const std::int64_t tokens = x.dim(0), d = config.d_model, query = config.query_size();
@@ -117,9 +102,10 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   tape.routing.indices = ctx.scratch({tokens, pass.top_k}, DType::i32);
   tape.routing.scores = ctx.scratch({tokens, pass.top_k}, ctx.master);
   tape.routing.gates = ctx.scratch({tokens, pass.top_k}, ctx.master);
-  const bool random = config.routing == RoutingKind::random;
-  if (random) random_choice(ctx, *pass.tokens, config.experts, config.library_seed, layer.index, tape.routing.indices);
-  route_forward(ctx, tape.query, layer.keys.routing_keys(), tape.temperature, random, tape.routing);
+  const RoutingRule& routing = routing_rule(config.routing);
+  const bool given = routing.choose != nullptr;
+  if (given) routing.choose(ctx, config, layer.index, *pass.tokens, tape.routing.indices);
+  route_forward(ctx, tape.query, layer.keys.routing_keys(), tape.temperature, given, tape.routing);
   // spec 3.8: the read-in
   tape.seen = x;
   if (layer.readin) {
@@ -128,9 +114,9 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   }
   // spec 3.5: the experts
   tape.plan = make_dispatch(ctx, tape.routing.indices, config.experts);
-  tape.experts = effective_experts(ctx, config, layer);
+  for (const ExpertPart* part : active_parts(config)) part->weights(ctx, layer, tape.experts);
   tape.choices.pre = ctx.scratch({tokens * pass.top_k, config.d_ffn});
-  if (pass.training && config.training == ExpertTraining::frozen && experts_keep_outputs(ctx, tape.experts))
+  if (pass.training && !experts_learn(config) && experts_keep_outputs(ctx, tape.experts))
     tape.choices.outputs = ctx.scratch({tokens * pass.top_k, d});
   tape.mixed = ctx.scratch({tokens, tape.experts.w2 ? d : config.d_ffn});
   experts_forward(ctx, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, tape.mixed);
@@ -161,29 +147,17 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
 
   Tensor dgates = ctx.scratch(tape.routing.gates.shape(), ctx.master);
   ExpertGrads grads;
-  const bool experts_learn = config.training != ExpertTraining::frozen;
-  if (config.training == ExpertTraining::full) {
-    grads = {layer.w1.grad, layer.w2.grad};
-  } else if (config.training == ExpertTraining::lora) {
-    grads.w1 = ctx.scratch(layer.w1.compute.shape(), ctx.master);
-    fill(ctx, 0, grads.w1);
-    if (layer.w2) {
-      grads.w2 = ctx.scratch(layer.w2.compute.shape(), ctx.master);
-      fill(ctx, 0, grads.w2);
-    }
-  }
+  const std::vector<const ExpertPart*> parts = active_parts(config);
+  for (const ExpertPart* part : parts) part->gradients(ctx, layer, grads);
   Tensor dseen = dx;
   if (layer.readin) {
     dseen = ctx.scratch(tape.seen.shape());
     fill(ctx, 0, dseen);
   }
   experts_backward(ctx, dmixed, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, dseen, dgates,
-                   experts_learn ? &grads : nullptr);
+                   grads.w1 || grads.w2 ? &grads : nullptr);
   if (layer.readin) linear_backward(ctx, dseen, x, layer.readin, Param(), &dx, Into::add);
-  if (config.training == ExpertTraining::lora) {
-    lora_project(ctx, grads.w1, layer.lora_w1_a, layer.lora_w1_b);
-    if (grads.w2) lora_project(ctx, grads.w2, layer.lora_w2_a, layer.lora_w2_b);
-  }
+  for (const ExpertPart* part : parts) part->finish(ctx, layer, grads);
 
   // Gradient reaches the router through the gates only: keys and choice are not differentiated (spec 3).
   Tensor auxiliary = pass.auxiliary_loss;

@@ -79,7 +79,9 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   if (config_.ffn != Ffn::some) return;
   const LibrarySpec spec{config_.library_seed, config_.init,  config_.experts,
                          config_.d_model,      config_.d_ffn, config_.readout != Readout::features};
-  const bool sample = config_.keys.respawn_threshold > 0;
+  // Sums are kept without training too: evaluation counts choices with them and adaptation learns from them.
+  key_needs_ = needs_of(config_.keys);
+  make_all_key_sums();
   const auto give = [&](const Tensor& drawn, Param& matrix) {
     if (matrix.value)
       matrix.value.copy_from(drawn.to(ctx_->master));  // an expert that learns starts from the library
@@ -88,8 +90,6 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   };
   for (Layer& layer : parts_.layers) {
     layer.keys = make_key_state(*ctx_, config_.experts, config_.query_size(), config_.seed, layer.index, config_.keys);
-    // Sums are kept without training too: evaluation counts choices with them and adaptation learns from them.
-    key_sums_.push_back(make_key_sums(*ctx_, config_.experts, config_.top_k, config_.query_size(), sample));
     epoch_counts_.push_back(Tensor::zeros({config_.experts}, DType::i64, ctx_->device));
     if (!make_library) continue;
     LayerLibrary library = make_layer_library(*ctx_, spec, layer.index);
@@ -115,10 +115,7 @@ Tensor Model::temperature_tensor(double value) {
 }
 
 bool Model::layer_learns(int layer) const {
-  for (const int frozen : config_.keys.frozen_layers) {
-    if (frozen == layer) return false;
-  }
-  return config_.ffn == Ffn::some;
+  return config_.ffn == Ffn::some && plan_update(config_.keys, {config_.seed, layer}).learns;
 }
 
 std::uint64_t Model::library_hash() const {
@@ -253,15 +250,15 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
   Tensor nll = ctx.scratch({batch.sequences.tokens}, ctx.master);
   Tensor dh = ctx.scratch(h.shape());
   head_loss(ctx, h, parts_.head_weight, parts_.head_bias, batch.targets, options.loss_scale, nll, &dh);
-  if (options.collect_keys && config_.ffn == Ffn::some) {
+  // Layers that do not learn are only counted: those that are alike in this are added up together.
+  for (const bool learns : {true, false}) {
     std::vector<LayerChoices> choices;
-    for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
-      const SumOptions sums{config_.keys.update_fraction,
-                            random_stream(config_.seed, fmt::format("keys.{}.{}", i, options.step)),
-                            options.first_position};
-      choices.push_back({tape.blocks[i].some.query, tape.blocks[i].some.routing, sums, &key_sums_[i]});
+    for (std::size_t i = 0; i < options.keys.size(); ++i) {
+      if (options.keys[i].learns == learns)
+        choices.push_back({tape.blocks[i].some.query, tape.blocks[i].some.routing, options.keys[i],
+                           options.first_position, &key_sums_[i]});
     }
-    add_key_sums(ctx, choices, pass.taking_part);
+    if (!choices.empty()) add_key_sums(ctx, choices, pass.taking_part);
   }
   backward(batch, pass, tape, dh);
   return nll;
@@ -371,39 +368,49 @@ void Model::clear_gradients() {
 
 void Model::clear_key_sums() { keys::clear_key_sums(*ctx_, key_sums_); }
 
-void Model::update_key_stores(std::int64_t step, double progress) {
-  const KeySettings& settings = config_.keys;
+std::vector<KeyPlan> Model::plan_keys(std::int64_t step, double progress) const {
+  std::vector<KeyPlan> plans;
+  if (config_.ffn != Ffn::some) return plans;
+  for (const Layer& layer : parts_.layers)
+    plans.push_back(plan_update(config_.keys, {config_.seed, layer.index, step, layer.keys.steps + 1, progress}));
+  return plans;
+}
+
+bool Model::keys_due(std::int64_t step) const { return config_.ffn == Ffn::some && update_due(config_.keys, step); }
+
+void Model::update_key_stores(std::span<const KeyPlan> plans) {
   std::vector<LayerUpdate> updates;
   std::vector<Tensor> counts;
-  for (std::size_t i = 0; i < parts_.layers.size() && config_.ffn == Ffn::some; ++i) {
+  for (std::size_t i = 0; i < plans.size(); ++i) {
     counts.push_back(key_sums_[i].slot_counts);
-    if (!layer_learns(static_cast<int>(i))) continue;
-    UpdateOptions options;
-    options.beta = settings.beta * settings.beta_anneal.at(progress) *
-                   (settings.beta_layer_scale.empty() ? 1.0 : settings.beta_layer_scale[i]);
-    options.stream = random_stream(config_.seed, fmt::format("phoenix.{}.{}", i, step));
-    updates.push_back({&parts_.layers[i].keys, &key_sums_[i], options});
+    if (plans[i].learns) updates.push_back({&parts_.layers[i].keys, &key_sums_[i], plans[i]});
   }
   add_counts(*ctx_, counts, epoch_counts_);
-  update_keys(*ctx_, updates, settings);
+  update_keys(*ctx_, updates);
 }
 
-bool Model::steps_repeat() const {
-  const KeySettings& keys = config_.keys;
-  return config_.ffn != Ffn::some ||
-         (keys.update_fraction >= 1 && keys.respawn_threshold <= 0 && keys.beta_anneal.shape == AnnealShape::none);
+void Model::count_key_update(std::span<const KeyPlan> plans) {
+  for (std::size_t i = 0; i < plans.size(); ++i) parts_.layers[i].keys.steps += plans[i].learns;
 }
 
-int Model::decays_due() const {
-  int due = 0;
-  for (const Layer& layer : parts_.layers) {
-    due += layer_learns(layer.index) && config_.keys.use_delta && layer.keys.steps + 1 > config_.keys.decay_warmup;
+void Model::make_all_key_sums() {
+  key_sums_.clear();
+  for (int i = 0; i < config_.layers; ++i)
+    key_sums_.push_back(make_key_sums(*ctx_, config_.experts, config_.top_k, config_.query_size(), key_needs_));
+  ++key_memory_;
+}
+
+void Model::set_key_settings(const KeySettings& settings) {
+  check_key_settings(settings, config_.layers);
+  config_.keys = settings;
+  if (config_.ffn != Ffn::some) return;
+  const Needs needs = key_needs_ | needs_of(settings);
+  if (!(needs == key_needs_)) {
+    key_needs_ = needs;
+    make_all_key_sums();
   }
-  return due;
-}
-
-void Model::count_key_update() {
-  for (Layer& layer : parts_.layers) layer.keys.steps += layer_learns(layer.index);
+  for (Layer& layer : parts_.layers) fit_key_state(settings, layer.keys);
+  ++key_memory_;
 }
 
 }  // namespace some::model

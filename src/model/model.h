@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,14 +26,15 @@ struct DeviceBatch {
 };
 DeviceBatch upload(Context& ctx, const Batch& batch);
 
+// Everything a training pass is given by value. A recorded step (train/step.h) is played again only where this is equal.
 struct TrainPass {
   int top_k = 0;                    // 0: the configured one
   double temperature = 0;           // 0: train_temp
   double loss_scale = 1;            // the loss is loss_scale * sum of nll: 1 / predicted positions of the whole step
   bool count_pads = false;          // every position takes part in the key update
-  bool collect_keys = true;         // add to key_sums
-  std::int64_t step = 0;            // for the random subset and sample of the key update
+  std::vector<KeyPlan> keys;        // Model::plan_keys; empty: no key sums are collected
   std::int64_t first_position = 0;  // positions of the step's micro-batches before this one
+  bool operator==(const TrainPass&) const = default;
 };
 
 // Told of every layer's queries and choices during an evaluation pass; tensors are valid only during the call.
@@ -73,14 +75,16 @@ class Model {
 
   void clear_gradients();
   void clear_key_sums();
-  // The update of spec 4 for every layer that is not frozen. progress in [0, 1] drives the annealing.
-  void update_key_stores(std::int64_t step, double progress);
-  // For a step that is recorded once and played again (base/graph.h). Whether two steps of equal shape differ in
-  // nothing but what lies in memory: not where positions are drawn at random or beta is annealed.
-  bool steps_repeat() const;
-  int decays_due() const;   // layers whose unused keys the next update lets decay
-  void count_key_update();  // the host's part of update_key_stores
-  void set_key_settings(const KeySettings& settings) { config_.keys = settings; }  // adaptation chooses its own rules
+  // The numbers of the next key update, one plan a layer; the sums and the update are given these and nothing else of
+  // the settings and the time. step and progress (0 to 1) are those of the run.
+  std::vector<KeyPlan> plan_keys(std::int64_t step, double progress) const;
+  bool keys_due(std::int64_t step) const;  // whether this step of training has a key update
+  // The update of spec 4 for every layer that learns.
+  void update_key_stores(std::span<const KeyPlan> plans);
+  void count_key_update(std::span<const KeyPlan> plans);  // the host's part of it, where a recording is played
+  void set_key_settings(const KeySettings& settings);     // adaptation chooses its own rules
+  // Goes up whenever tensors of the key stores are made anew: while it stays, they are where they were.
+  std::int64_t key_memory() const { return key_memory_; }
 
   Context& context() { return *ctx_; }
   const ModelConfig& config() const { return config_; }
@@ -110,12 +114,15 @@ class Model {
   // final norm (pre).
   std::pair<Param, Param> norm_after(int layer) const;
   Tensor temperature_tensor(double value);
+  void make_all_key_sums();
 
   std::shared_ptr<Context> ctx_;
   ModelConfig config_;
   ParameterStore parameters_;
   Parts parts_;
   std::vector<KeySums> key_sums_;
+  Needs key_needs_;  // what the sums have
+  std::int64_t key_memory_ = 0;
   std::vector<Tensor> epoch_counts_;
   Tensor auxiliary_loss_;
 };

@@ -42,7 +42,7 @@ OperationCount count_operations(const ModelConfig& config, double tokens, double
 }
 
 MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf16, bool training) {
-  const double d = config.d_model, f = config.d_ffn, k = config.top_k, layers = config.layers, experts = config.experts,
+  const double d = config.d_model, f = config.d_ffn, k = config.top_k, layers = config.layers,
                query = config.query_size();
   const double c = bf16 ? 2 : 4;  // bytes of a compute number; master numbers have 4
   MemoryEstimate out;
@@ -53,8 +53,8 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   });
   const bool has_some = config.ffn == Ffn::some;
   const double matrices = config.readout == Readout::features ? 1 : 2;
-  // Keys and the sums of a step: Q [E, k, query], C [E, E].
-  if (has_some) out.parameters += layers * (experts * query * 4 + experts * k * query * 4 + experts * experts * 4);
+  if (has_some)
+    out.parameters += layers * key_store_bytes(config.experts, config.top_k, config.query_size(), config.keys);
   // One layer's kept results, a token (names as in model/layer.h).
   double layer = c * (3 * d + d + d)             // qkv, mixed, output
                  + 4 * config.heads              // lse

@@ -226,6 +226,7 @@ nlohmann::json measured(const Evaluation& evaluation) {
           {"perplexity", evaluation.perplexity()},
           {"bits_per_byte", evaluation.bits_per_byte},
           {"tokens", evaluation.tokens},
+          {"bytes", evaluation.bytes},
           {"stories", evaluation.stories}};
 }
 
@@ -324,6 +325,8 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
                         {"rules", options.frozen ? "none" : rules_text(settings)},
                         {"window_tokens", options.window}};
   if (options.window == 0) report["window_pieces"] = run.recipe.train.batch;
+  // What knows nothing: every token of the vocabulary is as likely as any other.
+  report["uniform"] = {{"loss", std::log(static_cast<double>(run.recipe.model.vocab))}};
   report["stream"] = {{"stories", text.stories},
                       {"pieces", text.stream.size()},
                       {"tokens", total},

@@ -11,7 +11,7 @@ StudyText study_text(const OpenedRun& run, const std::string& source, std::int64
   if (source.empty()) {
     config.tokenizer = run.paths.tokenizer();
     out.data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).valid;
-    out.source = "the run's validation stories";
+    out.source = "the run's validation text";
   } else {
     out.data = load_tokens(*run.ctx, source, config, run.tokenizer, stories, run.paths.cache());
     out.source = source;
@@ -34,7 +34,7 @@ void require_layer(const ModelConfig& config, int layer) {
 Choices collect_choices(Model& model, const TokenData& data, const CollectOptions& options) {
   Context& ctx = model.context();
   const ModelConfig& config = model.config();
-  const std::int64_t stories = options.stories > 0 ? std::min(options.stories, data.stories()) : data.stories();
+  const SequenceList sequences(data, config.seq_len, options.long_documents, Reading::training, options.stories);
   BatchOptions batch_options;
   batch_options.seq_len = config.seq_len;
   batch_options.pad_id = options.pad_id;
@@ -56,9 +56,10 @@ Choices collect_choices(Model& model, const TokenData& data, const CollectOption
       }
     }
   };
-  for (std::int64_t first = 0; first < stories; first += options.rows) {
-    std::vector<std::int64_t> chosen;
-    for (std::int64_t i = first; i < std::min(stories, first + options.rows); ++i) chosen.push_back(i);
+  for (std::int64_t first = 0; first < sequences.size(); first += options.rows) {
+    std::vector<Sequence> chosen;
+    for (std::int64_t i = first; i < std::min(sequences.size(), first + options.rows); ++i)
+      chosen.push_back(sequences[i]);
     const Batch batch = make_batch(data, chosen, batch_options);
     kept.clear();
     for (std::int64_t row = 0; row < batch.rows(); ++row) {
@@ -69,8 +70,9 @@ Choices collect_choices(Model& model, const TokenData& data, const CollectOption
         kept.push_back(t);
         out.tokens.push_back(batch.tokens[t]);
         out.next.push_back(batch.targets[t]);
-        out.story.push_back(static_cast<std::int32_t>(chosen[static_cast<std::size_t>(row)]));
-        out.places.push_back(batch.positions[t]);
+        const Sequence& sequence = chosen[static_cast<std::size_t>(row)];
+        out.story.push_back(static_cast<std::int32_t>(sequence.story));
+        out.places.push_back(static_cast<std::int32_t>(sequence.begin) + batch.positions[t]);
       }
     }
     if (batch.size() == 0) continue;

@@ -45,9 +45,9 @@ struct CollectOptions {
   int rows = 16;                // stories in one pass
   bool predicted_only = false;  // leave out positions that predict nothing (the end of a story)
   int pad_id = 1, eos_id = 2;
-  double temperature = 0;  // 0: eval_temp
+  double temperature = 0;                             // 0: eval_temp
+  LongDocuments long_documents = LongDocuments::cut;  // those longer than the model's seq_len, as in training
 };
-// Stories longer than the model's seq_len are cut there, as in training.
 Choices collect_choices(Model& model, const TokenData& data, const CollectOptions& options);
 
 }  // namespace some::study

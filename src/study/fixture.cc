@@ -3,13 +3,13 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/setting.h"
 #include "model/operations.h"
 
 namespace some::study {
 namespace {
 
 constexpr double any_number = std::numeric_limits<double>::max();
-const std::vector<std::string> anneal_shapes = {"none", "linear", "cosine", "exponential"};  // as in AnnealShape
 
 JsonObject config_of(const SafetensorsFile& file) {
   const auto found = file.metadata().find("config");
@@ -19,14 +19,53 @@ JsonObject config_of(const SafetensorsFile& file) {
   return {parse_json(found->second, origin), origin};
 }
 
-// The place of a text among the names of an enum's values.
-template <typename Enum>
-Enum choice(const JsonObject& config, const std::string& key, const std::string& fallback,
-            const std::vector<std::string>& names) {
-  const auto value = config.get<std::string>(key, fallback);
-  const auto found = std::find(names.begin(), names.end(), value);
-  if (found == names.end()) config.wrong(key, fmt::format("one of {}", fmt::join(names, ", ")));
-  return static_cast<Enum>(found - names.begin());
+// A value of the config as its setting wants it.
+SettingValue value_of(const SettingWords& setting, const JsonObject& config) {
+  const std::string& key = setting.name;
+  const auto checked = [&](double value) {
+    if (!setting.contains(value)) config.wrong(key, setting.wants());
+    return value;
+  };
+  switch (setting.kind) {
+    case SettingKind::boolean: return config.need<bool>(key);
+    case SettingKind::integer: {
+      const auto value = config.need<std::int64_t>(key);
+      checked(static_cast<double>(value));
+      return value;
+    }
+    case SettingKind::number: return checked(config.need<double>(key));
+    case SettingKind::text:
+    case SettingKind::choice: {
+      const auto value = config.need<std::string>(key);
+      const auto& choices = setting.choices;
+      if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end())
+        config.wrong(key, setting.wants());
+      return value;
+    }
+    case SettingKind::numbers:
+    case SettingKind::integers:
+    case SettingKind::layer_scale: {
+      const auto items = config.need<std::vector<double>>(key);
+      for (const double item : items) {
+        if (setting.kind == SettingKind::integers && item != std::floor(item)) config.wrong(key, setting.wants());
+        checked(item);
+      }
+      const auto& lengths = setting.lengths;
+      if (!lengths.empty() && std::find(lengths.begin(), lengths.end(), items.size()) == lengths.end())
+        config.wrong(key, setting.wants());
+      return items;
+    }
+    case SettingKind::anneal: {
+      const JsonObject anneal = config.object(key);
+      const auto& shapes = anneal_shapes();
+      const auto found = std::find(shapes.begin(), shapes.end(), anneal.get<std::string>("shape", "none"));
+      if (found == shapes.end()) anneal.wrong("shape", fmt::format("one of {}", fmt::join(shapes, ", ")));
+      return Anneal{static_cast<AnnealShape>(found - shapes.begin()),
+                    anneal.get<double>("start", 1.0, -any_number, any_number),
+                    anneal.get<double>("end", 1.0, -any_number, any_number)};
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -35,81 +74,28 @@ Fixture::Fixture(const std::string& path) : file_(SafetensorsFile::open(path)), 
   kind_ = file_.metadata().at("kind");
 }
 
+// The settings a case names; where it is silent, the defaults of recipes, and sizes as small as can be.
 ModelConfig Fixture::model_config() const {
-  const JsonObject& from = config_;
-  const auto size = [&](const char* key, int fallback) { return from.get<int>(key, fallback, 1, 1 << 20); };
-  const auto number = [&](const char* key, double fallback) {
-    return from.get<double>(key, fallback, -any_number, any_number);
-  };
-  const auto positive = [&](const char* key, double fallback) { return from.get<double>(key, fallback, 0.0, 1e6); };
   ModelConfig c;
-  c.seed = from.get<std::uint64_t>("seed", 0);
-  c.library_seed = from.get<std::uint64_t>("library_seed", 0);
-  c.vocab = size("vocab", 8);
-  c.d_model = size("d_model", 8);
-  c.layers = size("layers", 1);
-  c.heads = size("heads", 1);
-  c.seq_len = size("seq_len", 8);
-  c.experts = size("experts", 1);
-  c.d_ffn = size("d_ffn", 8);
-  c.top_k = size("top_k", 1);
-  c.causal = from.get<bool>("causal", true);
-  c.norm = choice<Norm>(from, "norm", "post", {"post", "pre"});
-  c.position = choice<Position>(from, "position", "sinusoidal", {"sinusoidal", "rope"});
-  c.ffn = choice<Ffn>(from, "ffn", "some", {"some", "dense", "none"});
-  c.router = choice<Router>(from, "router", "mlp", {"linear", "mlp"});
-  c.readout = choice<Readout>(from, "readout", "none", {"none", "linear", "features"});
-  c.routing = choice<RoutingKind>(from, "routing", "keys", {"keys", "random"});
-  c.training = choice<ExpertTraining>(from, "training", "frozen", {"frozen", "lora", "full"});
-  c.lora_rank = from.get<int>("lora_rank", c.lora_rank, 1, 4096);
-  c.query_dim = from.get<int>("query_dim", 0, 0, 1 << 20);
-  c.readin = from.get<bool>("readin", false);
-  c.router_mult = from.get<double>("router_mult", 2.0, 0.0, 64.0);
-  c.dense_mult = from.get<double>("dense_mult", 4.0, 0.0, 1024.0);
-  c.ground = number("ground", 0.0);
-  // Either the temperature itself, or how it comes about.
-  const bool named = from.has("temperature") && from.json().at("temperature").is_string();
-  if (named) c.temperature = choice<Temperature>(from, "temperature", "fixed", {"fixed", "learned"});
-  c.train_temp = c.eval_temp = positive(named ? "train_temp" : "temperature", 1.0);
-  KeySettings& k = c.keys;
-  k.alpha = number("alpha", k.alpha);
-  k.beta = number("beta", k.beta) * number("beta_scale", 1.0);
-  k.delta = number("delta", k.delta);
-  k.use_alpha = from.get<bool>("use_alpha", true);
-  k.use_beta = from.get<bool>("use_beta", true);
-  k.use_delta = from.get<bool>("use_delta", true);
-  k.alpha_floor = number("alpha_floor", 0.0);
-  k.clip_delta = number("clip_delta", 0.0);
-  k.theta_percentile = from.get<double>("theta_percentile", k.theta_percentile, 0.0, 1.0);
-  k.theta = number("theta", -1.0);
-  k.decay_warmup = from.get<std::int64_t>("decay_warmup", k.decay_warmup);
-  k.ema_decay = from.get<double>("ema_decay", k.ema_decay, 0.0, 1.0);
-  k.key_ema = from.get<double>("key_ema", 0.0, 0.0, 1.0);
-  k.usage = choice<Usage>(from, "usage", "ema", {"ema", "cumulative", "flux"});
-  k.constraint = choice<Constraint>(from, from.has("constraint") ? "constraint" : "key_constraint", "normalize",
-                                    {"normalize", "normalize_used", "clamp", "free"});
-  k.constraint_order = choice<ConstraintOrder>(from, "constraint_order", "before_decay", {"before_decay", "last"});
-  k.beta_inertia = choice<BetaInertia>(from, "beta_inertia", "min", {"min", "max"});
-  k.frozen_layers = from.get<std::vector<int>>("frozen_layers", {});
-  k.beta_layer_scale = from.get<std::vector<double>>("beta_layer_scale", {});
-  k.update_every = from.get<std::int64_t>("update_every", k.update_every, 1, 1 << 20);
-  k.update_fraction = from.get<double>("update_fraction", k.update_fraction, 0.0, 1.0);
-  k.respawn_threshold = positive("respawn_threshold", k.respawn_threshold);
-  if (from.has("beta_anneal")) {
-    const JsonObject anneal = from.object("beta_anneal");
-    k.beta_anneal = {choice<AnnealShape>(anneal, "shape", "none", anneal_shapes),
-                     anneal.get<double>("start", 1.0, -any_number, any_number),
-                     anneal.get<double>("end", 1.0, -any_number, any_number)};
+  c.seed = config_.get<std::uint64_t>("seed", 0);
+  c.vocab = config_.get<int>("vocab", 8, 1, 1 << 20);
+  c.d_model = c.seq_len = c.d_ffn = 8;
+  c.layers = c.heads = c.experts = c.top_k = 1;
+  c.train_temp = 1.0;
+  nlohmann::json named = config_.json();
+  // Two keys have other names in fixtures than in recipes.
+  if (named.contains("key_constraint") && !named.contains("constraint")) named["constraint"] = named["key_constraint"];
+  if (named.contains("temperature") && !named["temperature"].is_string()) {
+    named["train_temp"] = named["temperature"];
+    named.erase("temperature");
   }
-  c.topk_warmup = from.get<double>("topk_warmup", 0.0, 0.0, 1.0);
-  c.balance_loss = number("balance_loss", 0.0);
-  if (const auto band = from.get<std::vector<double>>("entropy_band", {}); !band.empty()) {
-    if (band.size() != 2) from.wrong("entropy_band", "2 numbers");
-    c.entropy_low = band[0];
-    c.entropy_high = band[1];
-    c.entropy_coefficient = number("entropy_coefficient", c.entropy_coefficient);
+  const JsonObject from(std::move(named), config_.origin());
+  for (const Setting<ModelConfig>& setting : model_settings()) {
+    if (from.has(setting.name)) setting.set(c, value_of(setting, from));
   }
-  if (c.top_k > c.experts) from.wrong("top_k", fmt::format("at most `experts` = {}", c.experts));
+  c.eval_temp = c.train_temp;
+  c.keys.beta *= config_.get<double>("beta_scale", 1.0, -any_number, any_number);
+  if (c.top_k > c.experts) config_.wrong("top_k", fmt::format("at most `experts` = {}", c.experts));
   return c;
 }
 

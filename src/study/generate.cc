@@ -35,6 +35,15 @@ class Reader {
     pass_.observe = [this](int layer, const SomeTape& tape) { learner_->observe(layer, tape, nullptr); };
   }
 
+  // Puts rows that were read before into the cache anew, at other positions. Nothing is learnt from them again.
+  void read_again(const Rows& rows) {
+    if (rows.tokens.empty()) return;
+    EvalPass pass;
+    pass.temperature = options_.router_temperature;
+    model_.context().arena->reset();
+    model_.decode(cache_, rows.tokens, rows.slots, rows.positions, {0}, pass);
+  }
+
   std::vector<double> read(const Rows& rows) {
     std::vector<double> logits;
     for (std::size_t first = 0; first < rows.tokens.size();) {
@@ -77,6 +86,13 @@ class Reader {
   std::int64_t seen_ = 0;  // tokens since the last update
 };
 
+// Where the sequence begins from which token number `length` of a text is predicted: sequences begin every half
+// seq_len, and a token is predicted in the first that reaches it (Reading::evaluation in data/token_data.h).
+std::size_t sequence_begin(std::size_t length, std::int64_t seq_len) {
+  const auto whole = static_cast<std::size_t>(seq_len), step = std::max<std::size_t>(1, whole / 2);
+  return length < whole ? 0 : ((length - whole) / step + 1) * step;
+}
+
 }  // namespace
 
 TokenId sample_token(const double* logits, int vocab, const GenerateOptions& options, double uniform) {
@@ -112,8 +128,7 @@ TokenId sample_token(const double* logits, int vocab, const GenerateOptions& opt
   return order.back();
 }
 
-std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
-                                const GenerateOptions& options, const TokenObserver& observe) {
+void check(const GenerateOptions& options) {
   if (!(options.temperature >= 0) || options.temperature > 100)
     bad_input("--temperature {}: say a number from 0 (always the likeliest token) to 100", options.temperature);
   if (!(options.top_p > 0 && options.top_p <= 1))
@@ -121,23 +136,31 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   if (options.top_k < 0) bad_input("--top-k {}: say 0 (all tokens) or more", options.top_k);
   if (options.adapt_window < 0) bad_input("--adapt-window {}: say at least 1", options.adapt_window);
   if (options.max_tokens < 1) bad_input("--max-tokens {}: say at least 1", options.max_tokens);
+}
+
+std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
+                                const GenerateOptions& options, const TokenObserver& observe) {
+  check(options);
   const std::int64_t capacity = model.config().seq_len;
+  if (capacity < 2) bad_input("this run reads one token at a time (model.seq_len = 1): it cannot go on from a text");
   const TokenId eos = tokenizer.eos_id(), pad = tokenizer.pad_id();
   std::vector<Generated> out(prompts.size());
   Rows rows;
+  const auto add_row = [](Rows& to, std::size_t slot, TokenId token, std::size_t position) {
+    to.tokens.push_back(token);
+    to.slots.push_back(static_cast<std::int32_t>(slot));
+    to.positions.push_back(static_cast<std::int32_t>(position));
+  };
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     out[i].prompt = tokenizer.encode(prompts[i]);
     if (out[i].prompt.empty())
-      bad_input("prompt {} (\"{}\") gives no token: write at least one word", i + 1, prompts[i]);
-    if (static_cast<std::int64_t>(out[i].prompt.size()) >= capacity) {
+      bad_input("prompt {} (\"{}\") gives no token: write at least one word", options.first + i + 1, prompts[i]);
+    if (!options.slide && static_cast<std::int64_t>(out[i].prompt.size()) >= capacity) {
       bad_input("prompt {} has {} tokens, but the model reads at most model.seq_len = {}: shorten it", i + 1,
                 out[i].prompt.size(), capacity);
     }
-    for (std::size_t p = 0; p < out[i].prompt.size(); ++p) {
-      rows.tokens.push_back(out[i].prompt[p]);
-      rows.slots.push_back(static_cast<std::int32_t>(i));
-      rows.positions.push_back(static_cast<std::int32_t>(p));
-    }
+    const std::size_t begin = sequence_begin(out[i].prompt.size(), capacity);
+    for (std::size_t p = begin; p < out[i].prompt.size(); ++p) add_row(rows, i, out[i].prompt[p], p - begin);
     rows.wanted.push_back(static_cast<std::int32_t>(rows.tokens.size()) - 1);
   }
   const ModelConfig& config = model.config();
@@ -153,6 +176,7 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   while (!active.empty()) {
     std::vector<double> logits = reader.read(rows);
     rows = {};
+    Rows again;
     std::vector<std::size_t> still;
     for (std::size_t row = 0; row < active.size(); ++row) {
       Generated& one = out[active[row]];
@@ -166,7 +190,7 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
       row_logits[pad] = -INFINITY;  // padding is no text
       if (!options.stop_at_eos) row_logits[eos] = -INFINITY;
       // The n-th token of a prompt always uses the same random number, whatever else is generated beside it.
-      const RandomStream stream = random_stream(options.seed, fmt::format("generate.{}", active[row]));
+      const RandomStream stream = random_stream(options.seed, fmt::format("generate.{}", options.first + active[row]));
       const TokenId token = sample_token(row_logits, vocab, options, stream.uniform(one.tokens.size()));
       if (token == eos) {
         one.stopped = "eos";
@@ -177,17 +201,27 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
       const std::size_t length = one.prompt.size() + one.tokens.size();
       if (static_cast<std::int64_t>(one.tokens.size()) >= options.max_tokens) {
         one.stopped = "length";
-      } else if (static_cast<std::int64_t>(length) >= capacity) {
+      } else if (!options.slide && static_cast<std::int64_t>(length) >= capacity) {
         one.stopped = "context";
       } else {
         still.push_back(active[row]);
-        rows.tokens.push_back(token);
-        rows.slots.push_back(static_cast<std::int32_t>(active[row]));
-        rows.positions.push_back(static_cast<std::int32_t>(length - 1));
+        const std::size_t begin = sequence_begin(length, capacity);
+        if (begin != sequence_begin(length - 1, capacity)) {
+          const auto token_at = [&](std::size_t at) {
+            return at < one.prompt.size() ? one.prompt[at] : one.tokens[at - one.prompt.size()];
+          };
+          for (std::size_t at = begin; at + 1 < length; ++at) add_row(again, active[row], token_at(at), at - begin);
+        }
+        add_row(rows, active[row], token, length - 1 - begin);
         rows.wanted.push_back(static_cast<std::int32_t>(rows.tokens.size()) - 1);
       }
     }
     active = std::move(still);
+    if (options.stop && options.stop()) {
+      for (const std::size_t one : active) out[one].stopped = "asked";
+      active.clear();
+    }
+    if (!active.empty()) reader.read_again(again);
   }
   for (Generated& one : out) {
     std::vector<TokenId> all = one.prompt;

@@ -203,6 +203,7 @@ GuildReport study_guilds(OpenedRun& run, const GuildOptions& options) {
   collect.predicted_only = true;
   collect.pad_id = run.tokenizer.pad_id();
   collect.eos_id = run.tokenizer.eos_id();
+  collect.long_documents = run.recipe.data.long_documents;
   Study study{run, options, collect_choices(*run.model, text.data, collect), {}, {}, {}, {}};
   if (study.choices.positions() == 0)
     bad_input("{} predicts no token: there is nothing to study (stories of one token?)", text.source);

@@ -18,71 +18,76 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 KeySettings choose_rules(const KeySettings& settings, const std::string& rules) {
   if (rules.empty()) return settings;
   KeySettings out = settings;
-  out.use_alpha = out.use_beta = out.use_delta = false;
+  const std::vector<SwitchedRule> known = switched_rules(out);
+  for (const SwitchedRule& rule : known) *rule.on = false;
   for (std::size_t begin = 0; begin <= rules.size();) {
     const std::size_t end = std::min(rules.find(',', begin), rules.size());
-    const std::string rule = rules.substr(begin, end - begin);
-    if (rule == "alpha")
-      out.use_alpha = true;
-    else if (rule == "beta")
-      out.use_beta = true;
-    else if (rule == "delta")
-      out.use_delta = true;
-    else
-      bad_input(
-          "--rules {}: '{}' is no rule; say alpha (attraction), beta (pull between experts chosen together) and delta "
-          "(decay) with commas between, such as alpha,beta",
-          rules, rule);
+    const std::string name = rules.substr(begin, end - begin);
+    const auto found = std::find_if(known.begin(), known.end(), [&](const SwitchedRule& r) { return r.name == name; });
+    if (found == known.end()) {
+      std::string list;
+      for (std::size_t i = 0; i < known.size(); ++i)
+        list += fmt::format("{}{} ({})", i == 0 ? "" : i + 1 == known.size() ? " and " : ", ", known[i].name,
+                            known[i].words);
+      bad_input("--rules {}: '{}' is no rule; say {} with commas between, such as {},{}", rules, name, list,
+                known[0].name, known[1].name);
+    }
+    *found->on = true;
     begin = end + 1;
   }
   return out;
 }
 
 std::string rules_text(const KeySettings& settings) {
+  KeySettings copy = settings;
   std::string out;
-  for (const auto& [on, name] : {std::pair{settings.use_alpha, "alpha"}, std::pair{settings.use_beta, "beta"},
-                                 std::pair{settings.use_delta, "delta"}}) {
-    if (on) out += fmt::format("{}{}", out.empty() ? "" : ",", name);
+  for (const SwitchedRule& rule : switched_rules(copy)) {
+    if (*rule.on) out += fmt::format("{}{}", out.empty() ? "" : ",", rule.name);
   }
   return out.empty() ? "none" : out;
 }
 
+const Tensor& KeySnapshot::One::of(const std::string& name) const {
+  for (const auto& [own, tensor] : tensors) {
+    if (own == name) return tensor;
+  }
+  failed("a snapshot of keys holds no {}", name);
+}
+
 KeySnapshot::KeySnapshot(Model& model) {
   for (Layer& layer : model.layers()) {
-    const KeyState& state = layer.keys;
-    layers_.push_back({state.keys.clone(), state.usage.clone(), state.mass.clone(),
-                       state.average ? state.average.clone() : Tensor(), state.counts.clone(),
-                       model.epoch_counts()[static_cast<std::size_t>(layer.index)].clone(), state.steps});
+    One& kept = layers_.emplace_back();
+    visit_key_state(layer.keys, [&](const std::string& name, Tensor& tensor) {
+      kept.tensors.emplace_back(name, tensor.clone());
+    });
+    kept.epoch_counts = model.epoch_counts()[static_cast<std::size_t>(layer.index)].clone();
+    kept.steps = layer.keys.steps;
   }
 }
 
 void KeySnapshot::restore(Model& model) const {
   for (Layer& layer : model.layers()) {
     const One& kept = layers_[static_cast<std::size_t>(layer.index)];
-    KeyState& state = layer.keys;
-    state.keys.copy_from(kept.keys);
-    state.usage.copy_from(kept.usage);
-    state.mass.copy_from(kept.mass);
-    if (kept.average) state.average.copy_from(kept.average);
-    state.counts.copy_from(kept.counts);
-    state.steps = kept.steps;
+    visit_key_state(layer.keys,
+                    [&](const std::string& name, Tensor& tensor) { tensor.copy_from(kept.of(name)); });
+    layer.keys.steps = kept.steps;
     model.epoch_counts()[static_cast<std::size_t>(layer.index)].copy_from(kept.epoch_counts);
   }
 }
 
 bool KeySnapshot::identical(Model& model) const {
-  for (const Layer& layer : model.layers()) {
+  bool same = true;
+  for (Layer& layer : model.layers()) {
     const One& kept = layers_[static_cast<std::size_t>(layer.index)];
-    const KeyState& state = layer.keys;
-    if (!same_bits(kept.keys, state.keys) || !same_bits(kept.usage, state.usage) || !same_bits(kept.mass, state.mass))
-      return false;
-    if (kept.average && !same_bits(kept.average, state.average)) return false;
+    visit_key_state(layer.keys, [&](const std::string& name, Tensor& tensor) {
+      same = same && same_bits(kept.of(name), tensor);
+    });
   }
-  return true;
+  return same;
 }
 
 KeySnapshot::Distance KeySnapshot::distance(Model& model, int layer) const {
-  const std::vector<double> before = read_vector(layers_[static_cast<std::size_t>(layer)].keys);
+  const std::vector<double> before = read_vector(layers_[static_cast<std::size_t>(layer)].of("keys"));
   const std::vector<double> now = read_vector(model.layers()[static_cast<std::size_t>(layer)].keys.keys);
   const auto experts = static_cast<std::size_t>(model.config().experts),
              d = static_cast<std::size_t>(model.config().query_size());
@@ -100,23 +105,23 @@ KeyLearner::KeyLearner(Model& model, const KeySettings& settings, std::int64_t s
     : model_(model), own_(model.config().keys), step_(step) {
   model_.set_key_settings(settings);
   model_.clear_key_sums();
+  plans_ = model_.plan_keys(step_, 1.0);
 }
 
 KeyLearner::~KeyLearner() { model_.set_key_settings(own_); }
 
 void KeyLearner::observe(int layer, const SomeTape& tape, const Tensor* targets) {
-  const SumOptions options{model_.config().keys.update_fraction,
-                           random_stream(model_.config().seed, fmt::format("keys.{}.{}", layer, step_)), rows_};
-  add_key_sums(model_.context(), tape.query, tape.routing, targets, options,
-               model_.key_sums()[static_cast<std::size_t>(layer)]);
+  const auto l = static_cast<std::size_t>(layer);
+  add_key_sums(model_.context(), {tape.query, tape.routing, plans_[l], rows_, &model_.key_sums()[l]}, targets);
 }
 
 void KeyLearner::update() {
-  model_.update_key_stores(step_, 1.0);
+  model_.update_key_stores(plans_);
   model_.clear_key_sums();
   ++step_;
   ++updates_;
   rows_ = 0;
+  plans_ = model_.plan_keys(step_, 1.0);
 }
 
 }  // namespace some::study

@@ -22,7 +22,7 @@ class KeySnapshot {
  public:
   explicit KeySnapshot(Model& model);
   void restore(Model& model) const;
-  bool identical(Model& model) const;  // keys, usage and mass, to the bit
+  bool identical(Model& model) const;  // all of it, to the bit
   struct Distance {
     double mean = 0, most = 0;
   };
@@ -30,8 +30,10 @@ class KeySnapshot {
 
  private:
   struct One {
-    Tensor keys, usage, mass, average, counts, epoch_counts;
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    Tensor epoch_counts;
     std::int64_t steps;
+    const Tensor& of(const std::string& name) const;
   };
   std::vector<One> layers_;
 };
@@ -56,6 +58,7 @@ class KeyLearner {
  private:
   Model& model_;
   KeySettings own_;
+  std::vector<KeyPlan> plans_;  // of the next update
   std::int64_t step_, updates_ = 0, rows_ = 0;
 };
 

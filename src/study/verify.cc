@@ -1,7 +1,6 @@
 #include "study/verify.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -243,21 +242,17 @@ void Case::keys() {
   state.usage = input("usage", {experts}, ctx.master);
   state.mass = input("mass", {experts}, ctx.master);
   if (state.average) state.average.copy_from(state.keys);
-  KeySums sums =
-      make_key_sums(ctx, config.experts, config.top_k, config.query_size(), config.keys.respawn_threshold > 0);
+  KeySums sums = make_key_sums(ctx, config.experts, config.top_k, config.query_size(), needs_of(config.keys));
   for (int i = 0; i < steps; ++i) {
     const std::string step = fmt::format("step.{}.", i);
     const std::int64_t rows = fixture_.shape(step + "queries", 2)[0];
     Routing routing;
     routing.indices = on_device(fixture_.ids(step + "indices", {rows, k}, 0, experts - 1));
     routing.gates = input(step + "gates", {rows, k}, ctx.master);
+    const KeyPlan plan = plan_update(config.keys, {config.seed, 0, i, state.steps + 1, scheduled_progress(i, steps)});
     clear_key_sums(ctx, sums);
-    const SumOptions drawn{config.keys.update_fraction, random_stream(config.seed, fmt::format("keys.0.{}", i)), 0};
-    add_key_sums(ctx, input(step + "queries", {rows, width}, ctx.master), routing, nullptr, drawn, sums);
-    UpdateOptions options;
-    options.stream = random_stream(config.seed, fmt::format("phoenix.0.{}", i));
-    options.beta = config.keys.beta * config.keys.beta_anneal.at(scheduled_progress(i, steps));
-    update_keys(ctx, state, sums, config.keys, options);
+    add_key_sums(ctx, {input(step + "queries", {rows, width}, ctx.master), routing, plan, 0, &sums}, nullptr);
+    update_keys(ctx, state, sums, plan);
     compare(fmt::format("{}.keys", i), state.keys, tolerances_.values);
     compare(fmt::format("{}.usage", i), state.usage, tolerances_.values);
     compare(fmt::format("{}.mass", i), state.mass, tolerances_.values);

@@ -77,7 +77,7 @@ bool is_json_lines(const std::string& path) {
   std::string extension = fs::path(path).extension().string();
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == ".jsonl" || extension == ".ndjson";
+  return extension == ".jsonl" || extension == ".ndjson" || extension == ".json";
 }
 
 bool is_blank(std::string_view text) {
@@ -127,12 +127,13 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
 
 struct CorpusReader::Impl {
   explicit Impl(CorpusOptions given) : options(std::move(given)), files(files_of(options.paths)) {
-    if (options.separator.empty() || is_blank(options.separator)) {
-      bad_input("the separator between stories is empty; expected a line of text such as <|endoftext|>");
+    if (!options.separator.empty() && is_blank(options.separator)) {
+      bad_input(
+          "data.separator is blank: it is the line between two documents, such as <|endoftext|>; \"\" makes a file one "
+          "document, data.unit = \"paragraph\" parts it at blank lines");
     }
-    if (options.separator.find_first_of("\r\n") != std::string::npos) {
-      bad_input("the separator between stories has a line end in it; it must be one line");
-    }
+    if (options.separator.find_first_of("\r\n") != std::string::npos)
+      bad_input("data.separator has a line end in it; it must be one line");
     if (options.field.empty()) bad_input("the field of JSON lines is empty; expected a name such as text");
     open_next();  // so that a file that cannot be opened is told at once
   }
@@ -147,7 +148,7 @@ struct CorpusReader::Impl {
   }
 
   bool is_separator(std::string_view line) const {
-    if (line.size() < options.separator.size()) return false;
+    if (options.separator.empty() || line.size() < options.separator.size()) return false;
     while (!line.empty() && (line.back() == ' ' || line.back() == '\t')) line.remove_suffix(1);
     return line == options.separator;
   }
@@ -160,9 +161,16 @@ struct CorpusReader::Impl {
       const std::size_t begin = story.size();
       if (!reader->append_line(story)) break;
       any = true;
-      if (is_separator(std::string_view(story).substr(begin))) {
+      const std::string_view added = std::string_view(story).substr(begin);
+      if (is_separator(added)) {
         story.resize(begin);
         break;
+      }
+      if (options.unit == TextUnit::line) return true;
+      if (options.unit == TextUnit::paragraph && is_blank(added)) {
+        story.resize(begin);
+        if (begin > 0) break;
+        continue;  // blank lines before a paragraph
       }
       story.push_back('\n');
     }
@@ -172,8 +180,26 @@ struct CorpusReader::Impl {
     return true;
   }
 
+  // The next unit of the text that a JSON line held.
+  bool read_rest(std::string& story) {
+    story.clear();
+    while (rest_at < rest.size()) {
+      const std::size_t end = std::min(rest.find('\n', rest_at), rest.size());
+      std::string_view part = std::string_view(rest).substr(rest_at, end - rest_at);
+      rest_at = end + 1;
+      if (!part.empty() && part.back() == '\r') part.remove_suffix(1);
+      const bool blank = is_blank(part);
+      if (blank && !story.empty()) break;
+      if (blank) continue;
+      if (!story.empty()) story += '\n';
+      story += part;
+      if (options.unit == TextUnit::line) break;
+    }
+    return !story.empty();
+  }
+
   bool read_json_line(std::string& story) {
-    line.clear();
+    if (read_rest(story)) return true;
     do {
       line.clear();
       if (!reader->append_line(line)) return false;
@@ -181,10 +207,16 @@ struct CorpusReader::Impl {
     nlohmann::json object = parse_json(line, fmt::format("{}:{}", reader->path(), reader->line()));
     const auto found = object.is_object() ? object.find(options.field) : object.end();
     if (found == object.end() || !found->is_string()) {
-      bad_input("{}:{}: no string named \"{}\"; expected an object like {{\"{}\": \"a story\"}} on every line",
+      bad_input("{}:{}: no string named \"{}\"; expected an object like {{\"{}\": \"a document\"}} on every line",
                 reader->path(), reader->line(), options.field, options.field);
     }
-    story = std::move(found->get_ref<std::string&>());
+    if (options.unit == TextUnit::document) {
+      story = std::move(found->get_ref<std::string&>());
+      return true;
+    }
+    rest = std::move(found->get_ref<std::string&>());
+    rest_at = 0;
+    read_rest(story);  // an empty story where the text was blank
     return true;
   }
 
@@ -206,8 +238,7 @@ struct CorpusReader::Impl {
     }
     if (stories == 0) {
       const std::string name = options.paths.size() == 1 ? options.paths[0] : options.paths[0] + " and others";
-      bad_input("{}: there are no stories in it ({} empty ones); expected text between lines of {}", name,
-                empty_stories, options.separator);
+      bad_input("{}: there is no text in it ({} empty documents)", name, empty_stories);
     }
     return false;
   }
@@ -218,6 +249,8 @@ struct CorpusReader::Impl {
   std::unique_ptr<LineReader> reader;
   bool json_lines = false;
   std::string line;
+  std::string rest;  // of a JSON line's text: what is still to be given out
+  std::size_t rest_at = 0;
   std::uint64_t hash = 0;
   std::uint64_t stories = 0, empty_stories = 0, bytes = 0;
 };

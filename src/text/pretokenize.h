@@ -77,6 +77,25 @@ inline const char* bytelevel_word_end(const char* begin, const char* end, const 
   return p;
 }
 
+// Where a part of a long text that begins at `begin` and has about `size` bytes may end: before whitespace that follows
+// something else. A word of either kind ends there whatever follows, so the words (and byte lengths) of the parts, one
+// after another, are those of the whole.
+inline std::size_t part_end(std::string_view text, std::size_t begin, std::size_t size) {
+  if (text.size() - begin <= size) return text.size();
+  const std::uint8_t* const classes = char_classes();
+  const char* const end = text.data() + text.size();
+  std::size_t at = begin + size;
+  while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;  // a character's beginning
+  for (bool after_space = true; at < text.size();) {
+    const ClassStep step = class_at(text.data() + at, end, classes);
+    const bool space = (step.classes & class_space) != 0;
+    if (space && !after_space) return at;
+    after_space = space;
+    at += step.length;
+  }
+  return text.size();
+}
+
 // Calls visit(std::string_view word) for every word, in order.
 template <typename Visit>
 void for_each_word(TokenizerKind kind, std::string_view text, Visit&& visit) {

@@ -268,6 +268,20 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   return ids;
 }
 
+bool Tokenizer::encodes_in_parts() const {
+  for (const auto& pass : impl_->passes_without_specials) {
+    for (const auto& [content, id] : pass.tokens) {
+      const char* const end = content.data() + content.size();
+      for (const char* p = content.data(); p < end;) {
+        const ClassStep step = class_at(p, end, char_classes());
+        if ((step.classes & class_space) != 0) return false;
+        p += step.length;
+      }
+    }
+  }
+  return true;
+}
+
 std::string Tokenizer::decode(std::span<const TokenId> ids, DecodeOptions options) const {
   std::string text;
   bool first = true;

@@ -63,6 +63,9 @@ class Tokenizer {
   void encode(std::string_view text, std::vector<TokenId>& ids, std::vector<std::uint32_t>& byte_lengths,
               EncodeOptions options = {}) const;
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const;
+  // Whether a long text may be encoded in parts (part_end in pretokenize.h), without specials, to the same ids. Not
+  // where the vocabulary has added tokens with whitespace in them, which a border could cut in two.
+  bool encodes_in_parts() const;
 
   // bytelevel: the bytes of the tokens; whitespace: the tokens with one space between them. An id outside the
   // vocabulary is bad input.

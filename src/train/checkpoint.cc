@@ -52,11 +52,8 @@ NamedTensors key_tensors(Model& model) {
   if (model.config().ffn != Ffn::some) return out;
   for (Layer& layer : model.layers()) {
     const std::string prefix = fmt::format("layers.{}.", layer.index);
-    out.emplace_back(prefix + "keys", layer.keys.keys);
-    out.emplace_back(prefix + "usage", layer.keys.usage);
-    out.emplace_back(prefix + "mass", layer.keys.mass);
-    if (layer.keys.average) out.emplace_back(prefix + "keys_average", layer.keys.average);
-    out.emplace_back(prefix + "key_counts", layer.keys.counts);
+    visit_key_state(layer.keys,
+                    [&](const std::string& name, Tensor& tensor) { out.emplace_back(prefix + name, tensor); });
     out.emplace_back(prefix + "epoch_counts", model.epoch_counts()[static_cast<std::size_t>(layer.index)]);
   }
   return out;

@@ -7,12 +7,15 @@
 namespace some::train {
 namespace {
 
-void check_enough_stories(std::int64_t stories, const TrainConfig& train) {
-  if (stories / train.batch / train.accumulate > 0) return;
+void check_enough_text(std::int64_t sequences, const Recipe& recipe) {
+  const TrainConfig& train = recipe.train;
+  if (sequences / train.batch / train.accumulate > 0) return;
+  const bool cut = recipe.data.long_documents == LongDocuments::cut;
   bad_input(
-      "data.train holds {} stories, fewer than one step needs (train.batch {} x train.accumulate {}): lower "
-      "train.batch, bring more text, or name the line between its stories with data.separator",
-      stories, train.batch, train.accumulate);
+      "data.train gives {} sequences of at most model.seq_len = {} tokens, fewer than one step needs (train.batch {} x "
+      "train.accumulate {}): lower train.batch{}, or bring more text",
+      sequences, recipe.model.seq_len, train.batch, train.accumulate,
+      cut ? ", say data.long = \"split\" so that long documents give several" : " or model.seq_len");
 }
 
 }  // namespace
@@ -21,7 +24,7 @@ void check_recipe(const Host& host, const Recipe& recipe) {
   check_config(recipe.model);
   const Forecast forecast = forecast_run(host, recipe);
   check_memory(forecast);
-  if (forecast.data.train_stories > 0) check_enough_stories(forecast.data.train_stories, recipe.train);
+  if (forecast.text) check_enough_text(forecast.most_sequences, recipe);
 }
 
 Course prepare_course(const Host& host, const Recipe& recipe, const std::string& tokenizer, const std::string& cache,
@@ -35,11 +38,17 @@ Course prepare_course(const Host& host, const Recipe& recipe, const std::string&
   course.batches.count_pads = recipe.data.count_pads;
   course.batches.pad_id = course.tokenizer.pad_id();
   course.batches.eos_id = course.tokenizer.eos_id();
+  course.batches.long_documents = recipe.data.long_documents;
   course.evaluation = evaluate_options(recipe, course.tokenizer);
   const TrainConfig& train = recipe.train;
-  check_enough_stories(course.train.stories(), train);
-  course.steps_per_epoch = course.train.stories() / train.batch / train.accumulate;
-  course.spare = course.train.stories() / train.batch - course.steps_per_epoch * train.accumulate;
+  course.use.train = use_of(course.train, recipe.model.seq_len, recipe.data.long_documents);
+  course.use.valid = use_of(course.valid, recipe.model.seq_len, recipe.data.long_documents);
+  host.log.info("training text: {}", describe(course.use.train, recipe.model.seq_len));
+  host.log.info("validation text: {}", describe(course.use.valid, recipe.model.seq_len));
+  const std::int64_t sequences = course.use.train.sequences;
+  check_enough_text(sequences, recipe);
+  course.steps_per_epoch = sequences / train.batch / train.accumulate;
+  course.spare = sequences / train.batch - course.steps_per_epoch * train.accumulate;
   course.steps = course.steps_per_epoch * train.epochs;
   if (train.max_steps > 0) course.steps = std::min(course.steps, train.max_steps);
   return course;

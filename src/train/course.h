@@ -9,6 +9,7 @@
 #include "data/token_data.h"
 #include "train/evaluate.h"
 #include "train/recipe.h"
+#include "train/run.h"
 
 namespace some::train {
 
@@ -18,6 +19,7 @@ struct Course {
   TokenData train, valid;
   BatchOptions batches;
   EvaluateOptions evaluation;
+  RunData use;  // what of the two texts is read
   std::int64_t steps_per_epoch = 0, steps = 0;
   std::int64_t spare = 0;  // batches of an epoch that do not fill a step of several micro-batches: they are passed over
 

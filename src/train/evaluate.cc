@@ -55,6 +55,7 @@ EvaluateOptions evaluate_options(const Recipe& recipe, const Tokenizer& tokenize
   options.pad_id = tokenizer.pad_id();
   options.eos_id = tokenizer.eos_id();
   options.average = recipe.train.eval_average;
+  options.long_documents = recipe.data.long_documents;
   return options;
 }
 
@@ -75,7 +76,7 @@ LossNotFinite::LossNotFinite(double loss)
 Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& options) {
   Context& ctx = model.context();
   const ModelConfig& config = model.config();
-  const std::int64_t stories = options.stories > 0 ? std::min(options.stories, data.stories()) : data.stories();
+  const SequenceList sequences(data, config.seq_len, options.long_documents, Reading::evaluation, options.stories);
   BatchOptions batch_options;
   batch_options.seq_len = config.seq_len;
   batch_options.count_pads = options.count_pads;
@@ -83,7 +84,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   batch_options.eos_id = options.eos_id;
 
   Evaluation out;
-  out.stories = stories;
+  out.stories = options.stories > 0 ? std::min(options.stories, data.stories()) : data.stories();
   std::vector<ChoiceSample> samples(static_cast<std::size_t>(config.layers));
   std::int64_t batches = 0;
   const Batch* current = nullptr;
@@ -93,22 +94,26 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   model.clear_key_sums();
   pass.observe = [&](int layer, const SomeTape& tape) {
     const auto l = static_cast<std::size_t>(layer);
-    add_key_sums(ctx, tape.query, tape.routing, taking_part, SumOptions{}, model.key_sums()[l]);
+    add_key_sums(ctx, {tape.query, tape.routing, KeyPlan(), 0, &model.key_sums()[l]}, taking_part);
     if (batches < sample_batches && samples[l].positions < sample_positions)
-      samples[l].add(tape.routing, current->targets, options.count_pads);
+      samples[l].add(tape.routing, current->targets, taking_part == nullptr);
   };
 
   double real_sum = 0, all_sum = 0, batch_means = 0;
   std::int64_t all_count = 0;
-  for (std::int64_t first = 0; first < stories; first += options.rows) {
-    std::vector<std::int64_t> chosen;
-    for (std::int64_t i = first; i < std::min(stories, first + options.rows); ++i) chosen.push_back(i);
+  for (std::int64_t first = 0; first < sequences.size(); first += options.rows) {
+    std::vector<Sequence> chosen;
+    bool context = false;  // read, but predicted and counted in another sequence
+    for (std::int64_t i = first; i < std::min(sequences.size(), first + options.rows); ++i) {
+      chosen.push_back(sequences[i]);
+      context = context || chosen.back().first_target > chosen.back().begin + 1;
+    }
     const Batch batch = make_batch(data, chosen, batch_options);
     if (batch.predicted == 0) continue;
     ctx.arena->reset();
     const DeviceBatch device_batch = upload(ctx, batch);
     current = &batch;
-    taking_part = options.count_pads ? nullptr : &device_batch.targets;
+    taking_part = options.count_pads && !context ? nullptr : &device_batch.targets;
     const std::vector<double> nll = read_vector(model.evaluate(device_batch, pass));
     double batch_sum = 0;
     for (std::size_t t = 0; t < nll.size(); ++t) {
@@ -124,7 +129,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
     out.bytes += batch.real_bytes;
   }
   if (out.tokens == 0)
-    bad_input("there is nothing to evaluate: no story of the data predicts a token (stories of one token?)");
+    bad_input("there is nothing to evaluate: no document of the data predicts a token (documents of one token?)");
   out.loss = real_sum / static_cast<double>(out.tokens);
   out.bits_per_byte = out.bytes > 0 ? real_sum / static_cast<double>(out.bytes) / std::log(2.0) : 0.0;
   if (options.count_pads) out.padded_loss = all_sum / static_cast<double>(all_count);

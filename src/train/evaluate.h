@@ -20,7 +20,10 @@ struct EvaluateOptions {
   int pad_id = 1, eos_id = 2;
   EvalAverage average = EvalAverage::tokens;
   std::int64_t stories = 0;  // 0: all
-  double temperature = 0;    // 0: eval_temp
+  // Long documents that are split are read with a sliding context: every token is predicted once, with at least half
+  // of a sequence before it (but at the document's beginning).
+  LongDocuments long_documents = LongDocuments::cut;
+  double temperature = 0;  // 0: eval_temp
 };
 
 // How a recipe has its validation text evaluated.
@@ -31,7 +34,7 @@ struct Evaluation {
   double bits_per_byte = 0;
   std::optional<double> padded_loss;  // where pads were counted: over all predicted positions
   double batch_mean_loss = 0;         // mean of batch means of what was trained on (padded where pads count)
-  std::int64_t tokens = 0, bytes = 0, stories = 0;
+  std::int64_t tokens = 0, bytes = 0, stories = 0;  // tokens: those predicted
   std::vector<ChoiceMeasures> layers;
   double perplexity() const;
   // The loss a run is compared by: padded where pads were counted, averaged as asked for.

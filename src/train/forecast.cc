@@ -5,6 +5,8 @@
 
 #include "base/device.h"
 #include "base/memory.h"
+#include "data/outlook.h"
+#include "train/run.h"
 
 namespace some::train {
 namespace {
@@ -17,27 +19,40 @@ std::string gibibytes(double bytes) {
 
 }  // namespace
 
-Forecast forecast_run(const Host& host, const Recipe& recipe) {
+Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optional<DataUse>& counted) {
   const ModelConfig& model = recipe.model;
   const TrainConfig& train = recipe.train;
   Forecast out;
   out.parameters = count_parameters(model);
-  out.data = look_at_data(host, recipe.data, model.seq_len);
-  out.stories_per_step = static_cast<std::int64_t>(train.batch) * train.accumulate;
-  out.slots_per_step = out.stories_per_step * model.seq_len;
-  out.steps = out.data.train_stories / out.stories_per_step * train.epochs;
-  if (train.max_steps > 0)
-    out.steps = out.data.train_stories > 0 ? std::min(out.steps, train.max_steps) : train.max_steps;
-  const double row = recipe.data.count_pads || out.data.mean_tokens <= 0
-                         ? model.seq_len
-                         : std::min<double>(model.seq_len, out.data.mean_tokens);
-  const auto stories = static_cast<double>(out.stories_per_step);
-  out.tokens_per_step = row * stories;
-  out.operations = count_operations(model, out.tokens_per_step, stories * row * (row + 1) / 2);
-  // "auto" means what this machine would do.
+  out.text = counted;
+  if (counted) {
+    out.most_sequences = counted->sequences;
+  } else {
+    const DataOutlook data = look_at_data(host, recipe.data, model.seq_len);
+    if (data.known) out.text = data.use;
+    out.why_unknown = data.why_unknown;
+    out.most_sequences = data.most_sequences;
+  }
+  out.sequences_per_step = static_cast<std::int64_t>(train.batch) * train.accumulate;
+  out.slots_per_step = out.sequences_per_step * model.seq_len;
+  double row = model.seq_len;  // tokens of a sequence that are computed
+  const auto sequences = static_cast<double>(out.sequences_per_step);
+  if (out.text) {
+    out.steps = out.text->sequences / out.sequences_per_step * train.epochs;
+    if (train.max_steps > 0) out.steps = std::min(*out.steps, train.max_steps);
+    // Sequences of a split document share a token with the one before.
+    const double real =
+        std::min<double>(model.seq_len, static_cast<double>(out.text->used) / static_cast<double>(out.text->sequences));
+    out.real_tokens_per_step = real * sequences;
+    if (!recipe.data.count_pads) row = real;
+  }
+  out.tokens_per_step = row * sequences;
+  out.operations = count_operations(model, out.tokens_per_step, sequences * row * (row + 1) / 2);
   const bool gpu = train.device.starts_with("cuda") || (train.device == "auto" && some::cuda::available());
-  const bool bf16 = train.precision == "bf16" || (train.precision == "auto" && gpu);
-  out.memory = estimate_memory(model, row * train.batch, bf16, true);
+  out.device = gpu ? DeviceKind::cuda : DeviceKind::cpu;
+  out.precision = resolved_precision(out.device, train.precision);
+  out.memory_known = out.precision != "f64";  // the estimate counts numbers of two and of four bytes
+  out.memory = estimate_memory(model, row * train.batch, out.precision == "bf16", true);
   out.memory_limit = limit_of(gpu);
   return out;
 }

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "base/context.h"
 #include "base/rooms.h"
-#include "data/outlook.h"
+#include "data/token_data.h"
 #include "model/operations.h"
 #include "train/recipe.h"
 
@@ -13,19 +15,27 @@ namespace some::train {
 
 struct Forecast {
   ParameterCounts parameters;
-  DataOutlook data;
-  std::int64_t steps = 0;  // 0: unknown, since the text is
-  std::int64_t stories_per_step = 0;
+  std::optional<DataUse> text;        // for training: estimated, or as counted
+  std::string why_unknown;            // where the text is
+  std::int64_t most_sequences = 0;    // as many as the text could give
+  std::optional<std::int64_t> steps;  // where the text is known
+  std::int64_t sequences_per_step = 0;
   std::int64_t slots_per_step = 0;  // places for tokens
-  double tokens_per_step = 0;       // that are computed: padding only where it counts
-  OperationCount operations;        // of a step
+  std::optional<double> real_tokens_per_step;
+  // Padding is computed only where it counts. Where the text is unknown every sequence is taken to be full: then work
+  // and memory are upper bounds.
+  double tokens_per_step = 0;
+  OperationCount operations;            // of a step
+  DeviceKind device = DeviceKind::cpu;  // that the memory is meant for; "auto" is what this machine would do
+  std::string precision;
   MemoryEstimate memory;
-  double memory_limit = 0;  // what the device has; infinite where that is not known
+  bool memory_known = true;  // not in f64
+  double memory_limit = 0;   // what the device has; infinite where that is not known
   bool fits() const { return memory.total() <= memory_limit; }
 };
 
-// Looks at the training text; a text that cannot be read is told in `data`.
-Forecast forecast_run(const Host& host, const Recipe& recipe);
+// Looks at the training text, unless it is known how much a run takes of it; a text that cannot be read is told.
+Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optional<DataUse>& counted = std::nullopt);
 // bad_input with the prediction where a run needs more memory than there is.
 void check_memory(const Forecast& forecast);
 // The same for a trained model that is only opened.

@@ -20,6 +20,14 @@ nlohmann::json to_json(const Evaluation& evaluation, const EvaluateOptions& opti
   return out;
 }
 
+nlohmann::json to_json(const DataUse& use) {
+  return {{"documents", use.documents},
+          {"tokens", use.tokens},
+          {"used", use.used},
+          {"cut", use.cut()},
+          {"sequences", use.sequences}};
+}
+
 nlohmann::json to_json(const UsageMeasures& measures) {
   return {{"gini", measures.gini},
           {"entropy", measures.entropy},

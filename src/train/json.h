@@ -11,6 +11,7 @@
 namespace some::train {
 
 nlohmann::json to_json(const Evaluation& evaluation, const EvaluateOptions& options);  // without the layers
+nlohmann::json to_json(const DataUse& use);                                            // what was taken of a text
 nlohmann::json to_json(const UsageMeasures& measures);
 nlohmann::json to_json(const LayerMeasures& layer);
 nlohmann::json to_json(const std::vector<LayerMeasures>& layers);

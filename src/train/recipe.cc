@@ -165,12 +165,10 @@ class Reader {
   }
 
   static void check_range(const RecipeKey& key, double value, const TomlNode& node, const std::string& place) {
-    const bool high_enough = key.above_low ? value > key.low : value >= key.low;
-    const bool low_enough = key.below_high ? value < key.high : value <= key.high;
-    if (!std::isfinite(value) || !high_enough || !low_enough) wrong(key, node, place);
+    if (!key.contains(value)) wrong(key, node, place);
   }
 
-  static Setting setting(const RecipeKey& key, const TomlNode& node, const std::string& place) {
+  static SettingValue setting(const RecipeKey& key, const TomlNode& node, const std::string& place) {
     switch (key.kind) {
       case SettingKind::boolean:
         if (node.kind != TomlNode::Kind::boolean) wrong(key, node, place);
@@ -201,7 +199,7 @@ class Reader {
       case SettingKind::integers: return numbers(key, node, place);
       case SettingKind::anneal: return anneal(key, node, place);
     }
-    return Setting();
+    return SettingValue();
   }
 
   static std::vector<double> numbers(const RecipeKey& key, const TomlNode& node, const std::string& place) {
@@ -219,9 +217,9 @@ class Reader {
     return values;
   }
 
-  static BetaAnneal anneal(const RecipeKey& key, const TomlNode& node, const std::string& place) {
+  static Anneal anneal(const RecipeKey& key, const TomlNode& node, const std::string& place) {
     if (node.kind != TomlNode::Kind::table) wrong(key, node, place);
-    BetaAnneal result;
+    Anneal result;
     for (const auto& [name, value] : node.entries) {
       const std::string full = key.full_name() + "." + name;
       if (name == "shape") {
@@ -303,8 +301,8 @@ class Reader {
   // Checks across keys that are not the model's own. As in check_config, a message begins with the key at fault.
   void check_run() const {
     if (recipe.data.train.empty()) bad_input("data.train = \"\": wants a file, a folder or \"builtin:stories\"");
-    if (recipe.data.separator.empty())
-      bad_input("data.separator = \"\": wants the line that stands between two stories");
+    if (recipe.data.unit != TextUnit::document && recipe.data.train.starts_with("builtin:"))
+      bad_input("data.unit: built-in text comes as documents; lines and paragraphs are units of files");
     if (recipe.data.tokenizer.empty())
       bad_input("data.tokenizer = \"\": wants \"bytelevel\", \"whitespace\" or a tokenizer.json");
     // Three special tokens and one for each byte.

@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -13,6 +14,8 @@
 #include "ops/gemm_cpu.h"
 #include "train/checkpoint.h"
 #include "train/forecast.h"
+#include "train/json.h"
+#include "train/recipe_toml.h"
 
 namespace some::train {
 namespace fs = std::filesystem;
@@ -39,6 +42,27 @@ std::string RunPaths::cache() const {
   return ((parent.empty() ? fs::path(".") : parent) / "cache").string();
 }
 
+void save_run_data(const RunPaths& paths, const RunData& data) {
+  const nlohmann::json out{{"train", to_json(data.train)}, {"valid", to_json(data.valid)}};
+  write_file_atomic(paths.data(), out.dump(1) + "\n");
+}
+
+std::optional<RunData> read_run_data(const RunPaths& paths) {
+  if (!there_is(paths.data())) return std::nullopt;
+  const JsonObject all(parse_json(read_file(paths.data()), paths.data()), paths.data());
+  const auto use = [&](const char* name) {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    const JsonObject one = all.object(name);
+    DataUse out;
+    out.documents = one.need<std::int64_t>("documents", 1, most);
+    out.tokens = one.need<std::int64_t>("tokens", 1, most);
+    out.used = one.need<std::int64_t>("used", 1, out.tokens);
+    out.sequences = one.need<std::int64_t>("sequences", 1, most);
+    return out;
+  };
+  return RunData{use("train"), use("valid")};
+}
+
 std::string resolved_precision(DeviceKind device, const std::string& precision) {
   if (precision.empty() || precision == "auto") return device == DeviceKind::cuda ? "bf16" : "fp32";
   return precision;
@@ -53,12 +77,17 @@ std::string computed_by(const Context& ctx) {
   return ctx.device.is_cuda() ? some::cuda::device_name(ctx.device) + ", cuBLASLt" : ops::cpu::gemm_description();
 }
 
-Recipe read_run_recipe(const std::string& folder) {
+Recipe read_run_recipe(const std::string& folder, const std::vector<std::string>& changes) {
   const RunPaths paths{folder};
   if (!there_is_folder(folder))
     bad_input("there is no run folder {}; 'some train RECIPE --out {}' makes one", folder, folder);
   if (!there_is(paths.config())) bad_input("{} is not a run folder: it has no config.toml", folder);
-  return load_recipe(paths.config(), {});
+  // Every key stands in the file. A run from before there was data.long cut its documents.
+  std::vector<std::string> overrides = changes;
+  const TomlNode config = parse_toml(read_file(paths.config()), paths.config());
+  const TomlNode* data = config.find("data");
+  if (data != nullptr && data->find("long") == nullptr) overrides.push_back("data.long=cut");
+  return load_recipe(paths.config(), overrides);
 }
 
 bool run_is_finished(const std::string& folder) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/rooms.h"
@@ -21,8 +22,17 @@ struct RunPaths {
     return folder + "/timing.jsonl";
   }  // what may differ between identical runs: seconds and rates
   std::string events() const { return folder + "/events.out.tfevents"; }  // the metrics for TensorBoard
+  std::string data() const { return folder + "/data.json"; }              // what was taken of which text
   std::string cache() const;  // tokenised data, shared by the runs of one parent folder
 };
+
+// What a run takes of its texts. In data.json: {"train": {"documents", "tokens", "used", "cut", "sequences"}, "valid":
+// {...}}.
+struct RunData {
+  DataUse train, valid;
+};
+void save_run_data(const RunPaths& paths, const RunData& data);
+std::optional<RunData> read_run_data(const RunPaths& paths);  // nothing for a run of an older program
 
 // A trained model, ready to be studied. Throws bad_input when the folder is not a run or is damaged.
 struct OpenedRun {
@@ -40,7 +50,7 @@ struct OpenOptions {
   Host host;
 };
 OpenedRun open_run(const std::string& folder, const OpenOptions& options);
-Recipe read_run_recipe(const std::string& folder);
+Recipe read_run_recipe(const std::string& folder, const std::vector<std::string>& changes = {});
 // Whether the run came to its end. Told by the last checkpoint; where all checkpoints were removed, by what the run
 // wrote when it ended.
 bool run_is_finished(const std::string& folder);

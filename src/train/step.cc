@@ -1,6 +1,7 @@
 #include "train/step.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/elementwise.h"
 
@@ -13,19 +14,15 @@ constexpr std::size_t most_recordings = 4;
 }  // namespace
 
 TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads, bool graphs)
-    : model_(model),
-      train_(train),
-      count_pads_(count_pads),
-      graphs_(graphs && model.context().device.is_cuda() && model.steps_repeat()) {
+    : model_(model), train_(train), count_pads_(count_pads), graphs_(graphs && model.context().device.is_cuda()) {
   const Context& ctx = model_.context();
   rates_ = Tensor::zeros({3}, ctx.master, ctx.device);
   outcome_ = Tensor::zeros({2}, ctx.master, ctx.device);
+  adam_ = {NAN, train.beta1, train.beta2, train.eps, train.weight_decay, train.clip, 0, rates_};
 }
 
 const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& plan) {
   Context& ctx = model_.context();
-  const ModelConfig& config = model_.config();
-  const bool keys_due = config.ffn == Ffn::some && plan.step % config.keys.update_every == 0;
   std::int64_t predicted = 0;
   for (const Batch& batch : batches) predicted += batch.predicted;
   TrainPass pass;
@@ -33,48 +30,47 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   pass.temperature = plan.temperature;
   pass.loss_scale = predicted > 0 ? 1.0 / static_cast<double>(predicted) : 0.0;
   pass.count_pads = count_pads_;
-  pass.collect_keys = keys_due;
-  pass.step = plan.step;
-  const AdamSettings adam{plan.lr,     train_.beta1,  train_.beta2, train_.eps, train_.weight_decay,
-                          train_.clip, plan.step + 1, rates_};
-  const std::array<double, 3> rates = adam_rates(adam);
+  if (model_.keys_due(plan.step)) pass.keys = model_.plan_keys(plan.step, plan.progress);
+  AdamSettings now = adam_;
+  now.lr = plan.lr;
+  now.step = plan.step + 1;
+  const std::array<double, 3> rates = adam_rates(now);
   for (int i = 0; i < 3; ++i) {
     Tensor rate = rates_.view(i, {1});
     fill(ctx, rates[static_cast<std::size_t>(i)], rate);
   }
   if (batches.size() == 1) {
     ctx.arena->reset();
-    const DeviceBatch batch = upload(ctx, batches[0]);
+    const Batch& one = batches[0];
+    const DeviceBatch batch = upload(ctx, one);
     model_.check_ids(batch);
-    const auto work = [&] {
-      begin(keys_due);
-      add_batch(batch, pass);
-      finish(adam, plan, keys_due);
-    };
     // Packed rows have another shape in every step: nothing would come again.
-    if (!graphs_ || batches[0].size() != batches[0].rows() * config.seq_len) {
-      work();
-    } else {
-      run_or_replay(
-          {batches[0].size(), batches[0].rows(), batches[0].longest, batch.tokens.raw(), ctx.arena->generation(),
-           pass.top_k, pass.temperature, pass.loss_scale, keys_due, keys_due ? model_.decays_due() : 0},
-          work);
-    }
+    if (graphs_ && one.size() == one.rows() * model_.config().seq_len)
+      run_or_replay(batch, {pass, one.size(), one.rows(), one.longest, batch.tokens.raw(), ctx.arena->generation(),
+                            model_.key_memory()});
+    else
+      compute(batch, pass);
     return outcome_;
   }
-  begin(keys_due);
+  begin(pass);
   for (const Batch& batch : batches) {
     ctx.arena->reset();
     add_batch(upload(ctx, batch), pass);
     pass.first_position += batch.size();
   }
-  finish(adam, plan, keys_due);
+  finish(pass);
   return outcome_;
 }
 
-void TrainStep::begin(bool keys_due) {
+void TrainStep::compute(const DeviceBatch& batch, const TrainPass& pass) {
+  begin(pass);
+  add_batch(batch, pass);
+  finish(pass);
+}
+
+void TrainStep::begin(const TrainPass& pass) {
   model_.clear_gradients();
-  if (keys_due) model_.clear_key_sums();
+  if (!pass.keys.empty()) model_.clear_key_sums();
   fill(model_.context(), 0, outcome_);
 }
 
@@ -87,32 +83,35 @@ void TrainStep::add_batch(const DeviceBatch& batch, const TrainPass& pass) {
   multiply_add(ctx, sum, scale, loss);
 }
 
-void TrainStep::finish(const AdamSettings& adam, const StepPlan& plan, bool keys_due) {
+void TrainStep::finish(const TrainPass& pass) {
   Context& ctx = model_.context();
   ParameterStore& p = model_.parameters();
   Tensor norm = outcome_.view(1, {1});
   gradient_norm(ctx, p.grad, norm);
-  adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
-  if (keys_due) model_.update_key_stores(plan.step, plan.progress);
+  adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam_);
+  if (!pass.keys.empty()) model_.update_key_stores(pass.keys);
 }
 
-void TrainStep::run_or_replay(Kind kind, const std::function<void()>& work) {
+void TrainStep::run_or_replay(const DeviceBatch& batch, Kind kind) {
   const auto found =
       std::find_if(recordings_.begin(), recordings_.end(), [&](const Recording& one) { return one.kind == kind; });
   if (found == recordings_.end()) {
-    work();
-    kind.generation = model_.context().arena->generation();
-    std::erase_if(recordings_, [&](const Recording& one) { return one.kind.generation != kind.generation; });
+    compute(batch, kind.pass);
+    kind.arena = model_.context().arena->generation();
+    std::erase_if(recordings_,
+                  [&](const Recording& one) { return one.kind.arena != kind.arena || one.kind.keys != kind.keys; });
     if (recordings_.size() == most_recordings) recordings_.erase(recordings_.begin());
-    recordings_.push_back({kind, some::cuda::Graph()});
+    recordings_.push_back({std::move(kind), some::cuda::Graph()});
     return;
   }
-  if (found->graph.recorded()) {
-    if (kind.keys_due) model_.count_key_update();
+  std::rotate(found, found + 1, recordings_.end());
+  Recording& recording = recordings_.back();
+  if (recording.graph.recorded()) {
+    model_.count_key_update(recording.kind.pass.keys);
   } else {
-    found->graph.record(model_.context().device, work);
+    recording.graph.record(model_.context().device, [&] { compute(batch, recording.kind.pass); });
   }
-  found->graph.launch();
+  recording.graph.launch();
   ++replayed_;
 }
 

@@ -23,10 +23,12 @@ struct StepPlan {
 };
 
 // On a GPU, a step of a shape that comes again (rows laid out to their full length, one micro-batch) is recorded and
-// from then on launched as one piece. What changes from step to step lies in memory: the batch, put to the same place,
-// and the optimizer's rates. Everything else that a step is given by value is its Kind: a new kind is computed launch
-// by launch first, which also takes the memory it needs, and recorded when it comes again. The results are the same to
-// the bit: the same kernels read the same numbers.
+// from then on launched as one piece. What changes with every step lies in memory: the batch, put to the same place,
+// and the optimizer's rates. Everything else that a step is given, it is given by value in a TrainPass: the functions
+// that compute see nothing of the plan or the settings. A recording is played again only for an equal pass; another
+// one is computed launch by launch, which also takes the memory it needs, and recorded when it comes again. So a number
+// that changes cannot be forgotten: a step of random positions, of annealed or of otherwise changing rules is simply
+// never equal to one before it. The results are the same to the bit: the same kernels read the same numbers.
 class TrainStep {
  public:
   TrainStep(Model& model, const TrainConfig& train, bool count_pads, bool graphs = true);
@@ -37,13 +39,11 @@ class TrainStep {
 
  private:
   struct Kind {
+    TrainPass pass;
     std::int64_t tokens = 0, rows = 0, longest = 0;
     const void* batch = nullptr;  // where it lies
-    std::int64_t generation = 0;  // of the arena
-    int top_k = 0;
-    double temperature = 0, loss_scale = 0;
-    bool keys_due = false;
-    int decays = 0;
+    std::int64_t arena = 0;       // what is allocated from it lies where it lay
+    std::int64_t keys = 0;        // likewise the key stores
     bool operator==(const Kind&) const = default;
   };
   struct Recording {
@@ -51,16 +51,18 @@ class TrainStep {
     some::cuda::Graph graph;
   };
 
-  void begin(bool keys_due);
+  void begin(const TrainPass& pass);
   void add_batch(const DeviceBatch& batch, const TrainPass& pass);
-  void finish(const AdamSettings& adam, const StepPlan& plan, bool keys_due);
-  void run_or_replay(Kind kind, const std::function<void()>& work);
+  void finish(const TrainPass& pass);
+  void run_or_replay(const DeviceBatch& batch, Kind kind);
+  void compute(const DeviceBatch& batch, const TrainPass& pass);
 
   Model& model_;
   const TrainConfig train_;
   const bool count_pads_, graphs_;
   Tensor rates_, outcome_;
-  std::vector<Recording> recordings_;
+  AdamSettings adam_;  // what is the same in every step; the rest is in rates_
+  std::vector<Recording> recordings_;  // the latest played last
   std::int64_t replayed_ = 0;
 };
 

@@ -107,7 +107,7 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
   auto lock = std::make_unique<RunLock>(folder);
   tidy(paths);
   const auto checkpoint = choose_checkpoint(folder, options.from_step);
-  const Recipe recipe = load_recipe(paths.config(), options.changes);
+  const Recipe recipe = read_run_recipe(folder, options.changes);
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log));
   // The tokenizer of the run, not a new one: the ids must mean the same.
   Course course = prepare_course(*ctx, recipe, paths.tokenizer(), paths.cache(), hooks.prepare);
@@ -122,6 +122,7 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
 
 void Trainer::begin() {
   state_.data_hash = course_.train.hash();
+  save_run_data(paths_, course_.use);
   save_key_positions(paths_.folder, 0, *model_);
   metrics_.emplace(ctx_->log, paths_, 0, std::nullopt);
 }

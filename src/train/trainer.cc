@@ -301,6 +301,7 @@ TrainResult Trainer::run() {
   flush();
   write_timing(first, std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
   result.steps = state_.step;
+  result.data = course_.use;
   result.stopped_early = !result.was_finished && state_.finished && state_.step < course_.steps;
   if (evaluation_) result.final_evaluation = evaluation_->evaluation;
   return result;

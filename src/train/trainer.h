@@ -44,6 +44,7 @@ struct TrainResult {
   bool stopped_early = false;
   bool was_finished = false;                   // already before this call
   std::optional<Evaluation> final_evaluation;  // the last one of this call
+  RunData data;                                // what was taken of the texts
 };
 
 struct ResumeOptions {

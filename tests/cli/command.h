@@ -22,14 +22,15 @@ struct CommandResult {
 
 class Command {
  public:
-  // Starts `some ARGS...` in `folder`.
-  Command(const std::string& folder, const std::vector<std::string>& arguments) {
+  // Starts `some ARGS...` in `folder`, with `input` to read.
+  Command(const std::string& folder, const std::vector<std::string>& arguments, const std::string& input = "") {
     out_ = scratch_ / "out";
     err_ = scratch_ / "err";
+    const std::string in = scratch_.write("in", input);
     pid_ = fork();
     if (pid_ == 0) {
       if (chdir(folder.c_str()) != 0) _exit(120);
-      redirect("/dev/null", O_RDONLY, 0);
+      redirect(in, O_RDONLY, 0);
       redirect(out_, O_WRONLY | O_CREAT | O_TRUNC, 1);
       redirect(err_, O_WRONLY | O_CREAT | O_TRUNC, 2);
       std::vector<char*> words;
@@ -75,8 +76,9 @@ class Command {
   pid_t pid_ = 0;
 };
 
-inline CommandResult run_command(const std::string& folder, const std::vector<std::string>& arguments) {
-  return Command(folder, arguments).finish();
+inline CommandResult run_command(const std::string& folder, const std::vector<std::string>& arguments,
+                                 const std::string& input = "") {
+  return Command(folder, arguments, input).finish();
 }
 
 }  // namespace some::cli

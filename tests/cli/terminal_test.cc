@@ -21,9 +21,14 @@ struct Seen {
   std::string shown;
 };
 
-// What `some ARGUMENTS` sends to a terminal of that many columns; Ctrl-C is pressed once `stop_at` is seen.
+// Something to type once a text is seen behind what was seen before.
+struct Typed {
+  std::string when, keys;
+};
+
+// What `some ARGUMENTS` sends to a terminal of that many columns, while somebody types.
 Seen in_a_terminal(const std::string& folder, const std::string& arguments, unsigned short columns,
-                   const std::string& stop_at = "") {
+                   const std::vector<Typed>& typed = {}) {
   winsize size{24, columns, 0, 0};
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
@@ -34,11 +39,16 @@ Seen in_a_terminal(const std::string& folder, const std::string& arguments, unsi
   }
   Seen seen;
   char piece[4096];
-  bool pressed = stop_at.empty();
+  std::size_t next = 0, from = 0;
   for (ssize_t got = 0; (got = read(terminal, piece, sizeof piece)) > 0;) {
     seen.shown.append(piece, static_cast<std::size_t>(got));
-    if (pressed || seen.shown.find(stop_at) == std::string::npos) continue;
-    pressed = write(terminal, "\003", 1) == 1;
+    while (next < typed.size()) {
+      const std::size_t at = seen.shown.find(typed[next].when, from);
+      if (at == std::string::npos) break;
+      from = at + typed[next].when.size();
+      const std::string& keys = typed[next++].keys;
+      if (write(terminal, keys.data(), keys.size()) != static_cast<ssize_t>(keys.size())) break;
+    }
   }
   close(terminal);
   int status = 0;
@@ -80,8 +90,9 @@ TEST(Terminal, TheProgressBarIsRedrawnInPlaceAtEveryWidth) {
 
 TEST(Terminal, ControlCWhileTextIsReadEndsAtOnceAndLeavesNoRun) {
   TemporaryFolder folder;
-  const auto [code, shown] = in_a_terminal(
-      folder.path(), "train " + tiny + " --out runs/long data.train_stories=50000000", 80, "reading the training");
+  const auto [code, shown] =
+      in_a_terminal(folder.path(), "train " + tiny + " --out runs/long data.train_stories=50000000", 80,
+                    {{"reading the training", "\003"}});
   EXPECT_EQ(code, 130) << shown;
   EXPECT_NE(shown.find("stopped while the text was read"), std::string::npos) << shown;
   EXPECT_FALSE(std::filesystem::exists(folder / "runs/long"));
@@ -104,6 +115,31 @@ TEST(Terminal, ControlCharactersAreWrittenOut) {
   EXPECT_EQ(refused.code, 2);
   EXPECT_NE(refused.err.find("no\\nsuch\\x1b[31m.toml"), std::string::npos) << refused.err;
   EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+}
+
+TEST(Terminal, ChatAnswersStopsAndRemembers) {
+  TemporaryFolder folder;
+  ASSERT_EQ(in_a_shell(folder.path(), "train " + tiny + " --out run >out 2>err"), 0);
+  ASSERT_EQ(setenv("XDG_STATE_HOME", folder.path().c_str(), 1), 0);
+  ASSERT_EQ(setenv("TERM", "xterm", 1), 0);
+  const auto [code, shown] = in_a_terminal(folder.path(), "chat run --max-tokens 1000000", 80,
+                                           {{"> ", "Once upon a time\r"},      // an answer without end ...
+                                            {"Once upon a time\r\n", "\003"},  // ... that is stopped
+                                            {"stopped)", "/tokens 3\r"},
+                                            {"> ", "half a li\003"},   // a line given up
+                                            {"> ", "\r"},              // goes on from the last text
+                                            {"tokens/s", "\033[A\r"},  // the line before: /tokens 3
+                                            {"> ", "/settings\r"},
+                                            {"at most 3 tokens", "\004"}});
+  unsetenv("XDG_STATE_HOME");
+  EXPECT_EQ(code, 0) << shown;
+  EXPECT_NE(shown.find("tokens/s, stopped)"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("3 tokens, "), std::string::npos) << shown;
+  if (std::filesystem::exists(folder / "some/chat-history")) {
+    const std::string history = read_file(folder / "some/chat-history");
+    EXPECT_NE(history.find("/tokens"), std::string::npos) << history;
+    EXPECT_EQ(history.find("half a li"), std::string::npos) << history;
+  }
 }
 
 TEST(Terminal, AResultThatCannotBeWrittenIsAFailure) {

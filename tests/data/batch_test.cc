@@ -118,6 +118,105 @@ TEST(MakeBatch, NoRowsAndWrongRows) {
   EXPECT_THROW(batch_of(TokenData(), {0}, 4, false), Error);
 }
 
+std::vector<std::vector<std::int64_t>> listed(const SequenceList& sequences) {
+  std::vector<std::vector<std::int64_t>> out;
+  for (std::int64_t i = 0; i < sequences.size(); ++i) {
+    const Sequence one = sequences[i];
+    out.push_back({one.story, one.begin, one.end, one.first_target});
+  }
+  return out;
+}
+
+TEST(Sequences, WindowsOfLongDocuments) {
+  using Rows = std::vector<std::vector<std::int64_t>>;
+  const TokenData data = three_stories();  // 4, 2 and 7 tokens
+  const auto rows = [&](int seq_len, LongDocuments how, Reading reading, std::int64_t stories = 0) {
+    return listed(SequenceList(data, seq_len, how, reading, stories));
+  };
+  const Rows whole{{0, 0, 4, 1}, {1, 0, 2, 1}, {2, 0, 7, 1}};
+  for (const Reading reading : {Reading::training, Reading::evaluation}) {
+    EXPECT_EQ(rows(7, LongDocuments::split, reading), whole);
+    EXPECT_EQ(rows(4, LongDocuments::cut, reading), (Rows{{0, 0, 4, 1}, {1, 0, 2, 1}, {2, 0, 4, 1}}));
+    EXPECT_EQ(rows(4, LongDocuments::split, reading, 2), (Rows{{0, 0, 4, 1}, {1, 0, 2, 1}}));
+  }
+  EXPECT_EQ(rows(4, LongDocuments::split, Reading::training),
+            (Rows{{0, 0, 4, 1}, {1, 0, 2, 1}, {2, 0, 4, 1}, {2, 3, 7, 4}}));
+  EXPECT_EQ(rows(4, LongDocuments::split, Reading::evaluation),
+            (Rows{{0, 0, 4, 1}, {1, 0, 2, 1}, {2, 0, 4, 1}, {2, 2, 6, 4}, {2, 4, 7, 6}}));
+  EXPECT_THROW(SequenceList(data, 4, LongDocuments::split, Reading::training)[4], Error);
+  EXPECT_THROW(SequenceList(data, 0, LongDocuments::split, Reading::training), Error);
+}
+
+// Whatever the lengths: every token but a document's first is predicted exactly once, in training nothing is read twice
+// but the token at a border, in evaluation half a sequence stands before it.
+TEST(Sequences, EveryTokenIsPredictedOnceWithEnoughBeforeIt) {
+  for (const int tokens : {1, 2, 3, 5, 8, 9, 16, 17, 31, 64, 100}) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens));
+    std::iota(ids.begin(), ids.end(), 10);
+    const TokenData data = make_token_data({ids, {5, 6}, ids});
+    for (const int seq_len : {2, 3, 4, 5, 8, 33}) {
+      for (const Reading reading : {Reading::training, Reading::evaluation}) {
+        const SequenceList sequences(data, seq_len, LongDocuments::split, reading);
+        BatchOptions options;
+        options.seq_len = seq_len;
+        std::vector<Sequence> all;
+        for (std::int64_t i = 0; i < sequences.size(); ++i) all.push_back(sequences[i]);
+        const Batch batch = make_batch(data, all, options);
+        std::vector<int> predicted(static_cast<std::size_t>(tokens));
+        for (std::int64_t row = 0; row < batch.rows(); ++row) {
+          const Sequence& one = all[static_cast<std::size_t>(row)];
+          ASSERT_LE(one.end - one.begin, seq_len);
+          for (std::int64_t p = one.begin; p < one.end; ++p) {
+            const auto at = static_cast<std::size_t>(batch.offsets[static_cast<std::size_t>(row)] + p - one.begin);
+            ASSERT_EQ(batch.positions[at], p - one.begin);
+            if (batch.targets[at] < 0 || one.story == 1) continue;
+            ASSERT_EQ(batch.targets[at], 10 + p + 1);
+            predicted[static_cast<std::size_t>(p + 1)] += one.story == 0 ? 1 : 100;
+            const std::int64_t before = p + 1 - one.begin;
+            if (reading == Reading::evaluation && one.begin > 0) {
+              ASSERT_GE(2 * before, seq_len);
+            }
+          }
+        }
+        for (int t = 0; t < tokens; ++t)
+          ASSERT_EQ(predicted[static_cast<std::size_t>(t)], t == 0 ? 0 : 101) << tokens << " " << seq_len << " " << t;
+        if (reading == Reading::training) {
+          EXPECT_EQ(batch.real_tokens, data.tokens() + sequences.size() - data.stories());
+        }
+      }
+    }
+  }
+}
+
+TEST(Sequences, ContextIsPaddedButNotPredicted) {
+  BatchOptions options;
+  options.seq_len = 4;
+  options.count_pads = true;
+  const Batch batch = make_batch(three_stories(), std::vector<Sequence>{{2, 2, 6, 4}, {2, 4, 7, 6}}, options);
+  EXPECT_EQ(batch.tokens, (Ids{32, 33, 34, 35, 34, 35, eos, pad}));
+  EXPECT_EQ(batch.targets, (Ids{none, 34, 35, none, none, eos, pad, none}));
+  EXPECT_EQ(batch.predicted_real, 3);
+  EXPECT_EQ(batch.predicted, 4);
+  EXPECT_EQ(batch.real_bytes, 5 + 6 + 0);
+}
+
+TEST(Sequences, UseIsCountedAndTold) {
+  const TokenData data = three_stories();
+  const DataUse cut = use_of(data, 4, LongDocuments::cut), split = use_of(data, 4, LongDocuments::split),
+                first = use_of(data, 4, LongDocuments::split, 2);
+  EXPECT_EQ(cut.documents, 3);
+  EXPECT_EQ(cut.tokens, 13);
+  EXPECT_EQ(cut.used, 10);
+  EXPECT_EQ(cut.cut(), 3);
+  EXPECT_EQ(cut.sequences, 3);
+  EXPECT_EQ(split.used, 13);
+  EXPECT_EQ(split.sequences, 4);
+  EXPECT_EQ(first.documents, 2);
+  EXPECT_EQ(first.tokens, 6);
+  EXPECT_EQ(describe(split, 4), "3 documents, 13 tokens: all used, none cut: 4 sequences of at most 4");
+  EXPECT_NE(describe(cut, 4).find("10 used, 3 cut"), std::string::npos);
+}
+
 TEST(EpochOrder, IsAPermutationOfSeedAndEpoch) {
   const auto order = epoch_order(1000, 7, 3);
   EXPECT_EQ(order, epoch_order(1000, 7, 3));
@@ -171,6 +270,26 @@ TEST(BatchLoader, OrderIsTheSameFromAnyStart) {
     }
     EXPECT_TRUE(std::equal(seen.begin(), seen.end(), order.begin()));
   }
+}
+
+TEST(BatchLoader, SplitDocumentsAreReadWhole) {
+  std::vector<std::int32_t> ids(50);
+  std::iota(ids.begin(), ids.end(), 100);
+  const TokenData data = make_token_data({ids});
+  BatchOptions options;
+  options.seq_len = 8;
+  EXPECT_THROW(BatchLoader(data, options, 2, 1, 0), Error);  // cut: one sequence
+  options.long_documents = LongDocuments::split;
+  BatchLoader loader(data, options, 2, 1, 0);
+  ASSERT_EQ(loader.batches_per_epoch(), 3);  // seven sequences, the odd one is left for another epoch
+  std::vector<int> seen(50);
+  for (int i = 0; i < 3; ++i) {
+    for (const std::int32_t target : loader.next().targets) {
+      if (target >= 0) seen[static_cast<std::size_t>(target - 100)] += 1;
+    }
+  }
+  EXPECT_LE(*std::max_element(seen.begin(), seen.end()), 1);
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), 6 * 7);
 }
 
 TEST(BatchLoader, MovesAndStopsCleanly) {

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "data/source.h"
 #include "data/token_data.h"
 #include "data/token_file.h"
 #include "temporary_folder.h"
@@ -191,6 +192,7 @@ TEST(Corpora, ValidationShareIsExactDisjointAndFromTheSeed) {
 TEST(Corpora, ValidationShareLeavesSomethingOnBothSides) {
   const TemporaryFolder folder;
   DataConfig config = small_config(folder.write("t.txt", text_of(0, 2)));
+  config.long_documents = LongDocuments::cut;
   for (const double share : {0.001, 0.999}) {
     config.valid_share = share;
     EXPECT_EQ(load(config).train.stories(), 1);
@@ -202,7 +204,97 @@ TEST(Corpora, ValidationShareLeavesSomethingOnBothSides) {
   }
   config.valid_share = 0.5;
   config.train = folder.write("one.txt", "Only one.");
-  EXPECT_NE(fault([&] { load(config); }).find("one story"), std::string::npos);
+  EXPECT_NE(fault([&] { load(config); }).find("split"), std::string::npos);
+}
+
+// Too few documents to set a whole one aside: the end of each is held out, at a line's beginning.
+TEST(Corpora, TheEndOfALongDocumentIsHeldOut) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += story_number(i) + "\n";
+  DataConfig config = small_config(folder.write("book.txt", text));
+  Listener listener;
+  const Corpora corpora = load(config, "", 1, listener.host);
+  EXPECT_TRUE(any_contains(listener.infos, "the last 10% of its text"));
+  ASSERT_EQ(corpora.train.stories(), 1);
+  ASSERT_EQ(corpora.valid.stories(), 1);
+  const std::string beginning = decode(corpora, corpora.train, 0), end = decode(corpora, corpora.valid, 0);
+  EXPECT_EQ(beginning + end + "\n", text);
+  EXPECT_EQ(beginning.back(), '\n');
+  EXPECT_NEAR(static_cast<double>(end.size()), 0.1 * static_cast<double>(text.size()), 100);
+  // The document does not end where its end was taken off.
+  EXPECT_NE(corpora.train.ids(0).back(), corpora.tokenizer.eos_id());
+  EXPECT_EQ(corpora.valid.ids(0).back(), corpora.tokenizer.eos_id());
+  // Another seed holds out the same, and the cache tells beginning, end and whole apart.
+  const std::string cache = folder.file("cache");
+  EXPECT_TRUE(same_tokens(load(config, cache, 7).train, corpora.train));
+  EXPECT_TRUE(same_tokens(load(config, cache).valid, corpora.valid));
+  config.valid_share = 0.3;
+  EXPECT_TRUE(same_tokens(load(config, cache).train, load(config).train));
+  config.valid = folder.write("other.txt", "Another text.");
+  EXPECT_EQ(decode(corpora, load(config, cache).train, 0) + "\n", text);
+
+  // Three books: the end of each; ten: one of them.
+  config = small_config(folder.path() + "/books");
+  for (int i = 0; i < 3; ++i) folder.write("books/" + std::to_string(i), "Book " + std::to_string(i) + ".\n" + text);
+  EXPECT_EQ(load(config).train.stories(), 3);
+  EXPECT_EQ(load(config).valid.stories(), 3);
+  config.train_stories = 2;
+  config.valid_stories = 1;
+  EXPECT_EQ(load(config).train.stories(), 2);
+  EXPECT_EQ(load(config).valid.stories(), 1);
+  config.train_stories = config.valid_stories = 0;
+  for (int i = 3; i < 10; ++i) folder.write("books/" + std::to_string(i), "Book " + std::to_string(i) + ".\n" + text);
+  EXPECT_EQ(load(config).train.stories(), 9);
+  EXPECT_EQ(load(config).valid.stories(), 1);
+}
+
+TEST(Corpora, WhereTheEndOfADocumentBegins) {
+  EXPECT_EQ(end_begin("0123456789\nabc\nabcdefgh", 0.5), 15u);  // behind the next line end
+  EXPECT_EQ(end_begin("aaaa bbbb cccc dddd", 0.5), 9u);         // no line: before a word
+  EXPECT_EQ(end_begin("\u00E9\u00E9\u00E9", 0.5), 4u);          // nothing: between characters
+  EXPECT_EQ(end_begin("ab", 0.01), 1u);
+  EXPECT_EQ(end_begin("a", 0.1), 1u);  // too short: all of it is beginning
+  EXPECT_EQ(end_begin("a\n\n\n\n", 0.5), 5u);
+}
+
+TEST(Corpora, ATextTooShortToPartIsRefused) {
+  const TemporaryFolder folder;
+  DataConfig config = small_config(folder.write("t.txt", "x"));
+  EXPECT_NE(fault([&] { load(config); }).find("data.valid"), std::string::npos);
+}
+
+// A document of several parts gives the ids of the whole, and lines and paragraphs are documents of their own.
+TEST(Corpora, LongTextsAreTokenisedInParts) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; text.size() < 1200000; ++i)
+    text += story_number(i) + (i % 7 == 0 ? "\n\n" : i % 3 == 0 ? "\n" : "  ");
+  text += "end";
+  DataConfig config = small_config(folder.write("t.txt", text), folder.write("v.txt", "short"));
+  for (const char* kind : {"bytelevel", "whitespace"}) {
+    config.tokenizer = kind;
+    std::map<std::string, std::pair<std::int64_t, std::int64_t>> last;
+    const Corpora corpora =
+        load_corpora(Host(), config, 1, "", [&](const std::string& what, std::int64_t done, std::int64_t total) {
+          last[what] = {done, total};
+        });
+    ASSERT_EQ(corpora.train.stories(), 1);
+    std::vector<TokenId> ids = corpora.tokenizer.encode(text);
+    ids.push_back(corpora.tokenizer.eos_id());
+    EXPECT_TRUE(std::ranges::equal(corpora.train.ids(0), ids));
+    const auto size = static_cast<std::int64_t>(text.size());
+    EXPECT_EQ(last.at("tokenising the training text"), (std::pair{size, size}));
+    EXPECT_EQ(last.at("training the tokenizer"), (std::pair{size, size}));
+  }
+  config.unit = TextUnit::line;
+  const std::int64_t lines = load(config).train.stories();
+  EXPECT_EQ(
+      lines, std::count(text.begin(), text.end(), '\n') + 1 - [&] {
+        std::int64_t blank = 0;
+        for (std::size_t at = 0; (at = text.find("\n\n", at)) != std::string::npos; at += 2) ++blank;
+        return blank;
+      }());
 }
 
 TEST(Corpora, OverlapIsToldWithItsCount) {
@@ -210,12 +302,12 @@ TEST(Corpora, OverlapIsToldWithItsCount) {
   Listener listener;
   load(small_config(folder.write("t.txt", text_of(0, 20)), folder.write("v.txt", text_of(17, 10))), "", 1,
        listener.host);
-  EXPECT_TRUE(any_contains(listener.warnings, "3 of 10 validation stories")) << listener.warnings.size();
+  EXPECT_TRUE(any_contains(listener.warnings, "3 of 10 validation documents")) << listener.warnings.size();
   listener.warnings.clear();
   DataConfig twice = small_config(folder.write("d.txt", text_of(0, 10) + text_of(0, 10)));
   twice.valid_share = 0.5;
   load(twice, "", 1, listener.host);
-  EXPECT_TRUE(any_contains(listener.warnings, "of 10 validation stories"));
+  EXPECT_TRUE(any_contains(listener.warnings, "of 10 validation documents"));
 }
 
 TEST(Corpora, CrlfJsonLinesAndFoldersGiveTheSameStories) {
@@ -368,8 +460,10 @@ TEST(Corpora, ProgressReachesItsEnd) {
   load_corpora(Host(), config, 1, "", [&](const std::string& what, std::int64_t done, std::int64_t total) {
     last[what] = {done, total};
   });
-  EXPECT_EQ(last.at("tokenising the training text"), (std::pair<std::int64_t, std::int64_t>{1500, 1500}));
-  EXPECT_EQ(last.at("training the tokenizer"), (std::pair<std::int64_t, std::int64_t>{1500, 1500}));
+  std::int64_t bytes = 0;
+  for (int i = 0; i < 1500; ++i) bytes += static_cast<std::int64_t>(story_number(i).size());
+  EXPECT_EQ(last.at("tokenising the training text"), (std::pair{bytes, bytes}));
+  EXPECT_EQ(last.at("training the tokenizer"), (std::pair{bytes, bytes}));
   EXPECT_EQ(last.at("reading the validation text"), (std::pair<std::int64_t, std::int64_t>{5, 5}));
 }
 

@@ -104,8 +104,8 @@ Step make_step(const Case& test, int number) {
     if (test.taking_part < 1.0)
       step.targets.push_back(stream.uniform(static_cast<std::uint64_t>(2 * t + 1)) < test.taking_part ? 5 : -1);
   }
-  step.sum_options.fraction = test.fraction;
-  step.update_options.beta = test.beta;
+  step.fraction = test.fraction;
+  step.beta = test.beta;
   return step;
 }
 
@@ -120,7 +120,6 @@ Tensor on_cpu(const Tensor& tensor) { return tensor ? tensor.to(Device::cpu) : T
 struct Part {
   Tensor queries, targets;  // no targets: all take part
   Routing routing;
-  SumOptions options;
 };
 
 Part make_part(const Step& step, std::int64_t begin, std::int64_t end, const CaseShape& shape, const Device& device) {
@@ -140,16 +139,16 @@ Part make_part(const Step& step, std::int64_t begin, std::int64_t end, const Cas
     std::copy(step.targets.begin() + begin, step.targets.begin() + end, host.data<std::int32_t>());
     part.targets = host.to(device);
   }
-  part.options = step.sum_options;
-  part.options.first_position = begin;
   return part;
 }
 
 Result on_cpu(const KeyState& state, const KeySums& sums) {
-  return {{on_cpu(state.keys), on_cpu(state.usage), on_cpu(state.mass), on_cpu(state.average), on_cpu(state.counts),
-           state.steps},
-          {on_cpu(sums.slot_counts), on_cpu(sums.gate_sums), on_cpu(sums.query_sums), on_cpu(sums.together),
-           on_cpu(sums.positions), on_cpu(sums.sample_priority), on_cpu(sums.sample_queries)}};
+  Result out{state, sums};
+  visit_key_state(out.state, [](const std::string&, Tensor& tensor) { tensor = on_cpu(tensor); });
+  for (Tensor* tensor : {&out.sums.slot_counts, &out.sums.gate_sums, &out.sums.positions, &out.sums.query_sums,
+                         &out.sums.together, &out.sums.sample_priority, &out.sums.sample_queries})
+    *tensor = on_cpu(*tensor);
+  return out;
 }
 
 // Each step in two micro-batches of unequal size.
@@ -157,16 +156,17 @@ Result run(const Case& test, const std::string& device) {
   const auto ctx = make_context(device, "fp32");
   const CaseShape& shape = test.shape;
   KeyState state = make_key_state(*ctx, shape.experts, shape.d_model, 5, 0, test.settings);
-  KeySums sums = make_key_sums(*ctx, shape.experts, shape.top_k, shape.d_model, test.settings.respawn_threshold > 0);
+  KeySums sums = make_key_sums(*ctx, shape.experts, shape.top_k, shape.d_model, needs_of(test.settings));
   for (int number = 0; number < test.steps; ++number) {
     const Step step = make_step(test, number);
     clear_key_sums(*ctx, sums);
     const std::int64_t cut = shape.tokens / 3, tokens = shape.tokens;
     for (const auto& [begin, end] : {std::pair{std::int64_t{0}, cut}, std::pair{cut, tokens}}) {
       const Part part = make_part(step, begin, end, shape, ctx->device);
-      add_key_sums(*ctx, part.queries, part.routing, part.targets ? &part.targets : nullptr, part.options, sums);
+      add_key_sums(*ctx, {part.queries, part.routing, plan_of(test.settings, state, step), begin, &sums},
+                   part.targets ? &part.targets : nullptr);
     }
-    update_keys(*ctx, state, sums, test.settings, step.update_options);
+    update_keys(*ctx, state, sums, plan_of(test.settings, state, step));
   }
   return on_cpu(state, sums);
 }
@@ -179,7 +179,7 @@ std::vector<Result> run_layers(const Case& test, int layers, bool together) {
   std::vector<KeySums> sums;
   for (int l = 0; l < layers; ++l) {
     states.push_back(make_key_state(*ctx, shape.experts, shape.d_model, 5, l, test.settings));
-    sums.push_back(make_key_sums(*ctx, shape.experts, shape.top_k, shape.d_model, test.settings.respawn_threshold > 0));
+    sums.push_back(make_key_sums(*ctx, shape.experts, shape.top_k, shape.d_model, needs_of(test.settings)));
   }
   for (int number = 0; number < test.steps; ++number) {
     std::vector<LayerChoices> choices;
@@ -190,21 +190,21 @@ std::vector<Result> run_layers(const Case& test, int layers, bool together) {
       const Part part = make_part(step, 0, shape.tokens, shape, ctx->device);
       if (l == 0) targets = part.targets;
       const std::size_t at = static_cast<std::size_t>(l);
-      choices.push_back({part.queries, part.routing, part.options, &sums[at]});
-      updates.push_back({&states[at], &sums[at], step.update_options});
+      const KeyPlan plan = plan_of(test.settings, states[at], step);
+      choices.push_back({part.queries, part.routing, plan, 0, &sums[at]});
+      updates.push_back({&states[at], &sums[at], plan});
     }
     const Tensor* taking_part = targets ? &targets : nullptr;
     if (together) {
       clear_key_sums(*ctx, sums);
       add_key_sums(*ctx, choices, taking_part);
-      update_keys(*ctx, updates, test.settings);
+      update_keys(*ctx, updates);
       continue;
     }
     for (std::size_t l = 0; l < sums.size(); ++l) {
-      const LayerChoices& one = choices[l];
       clear_key_sums(*ctx, sums[l]);
-      add_key_sums(*ctx, one.query, one.routing, taking_part, one.options, sums[l]);
-      update_keys(*ctx, states[l], sums[l], test.settings, updates[l].options);
+      add_key_sums(*ctx, choices[l], taking_part);
+      update_keys(*ctx, states[l], sums[l], updates[l].plan);
     }
   }
   std::vector<Result> results;

@@ -41,17 +41,17 @@ void replay(const std::string& path, double tolerance) {
   state.keys = file.load("keys").to(dtype_of<T>());
   state.usage = file.load("usage").to(dtype_of<T>());
   state.mass = file.load("mass").to(dtype_of<T>());
-  KeySums sums = make_key_sums(*ctx, experts, top_k, query_size, false);
-  UpdateOptions options;
-  options.beta = settings.beta * config.at("beta_scale").get<double>();
+  KeySums sums = make_key_sums(*ctx, experts, top_k, query_size, needs_of(settings));
+  settings.beta *= config.at("beta_scale").get<double>();
   for (int n = 0; n < config.at("steps").get<int>(); ++n) {
     const std::string step = "step." + std::to_string(n) + ".", expect = "expect." + std::to_string(n) + ".";
     clear_key_sums(*ctx, sums);
     Routing routing;
     routing.indices = file.load(step + "indices").to(DType::i32);
     routing.gates = file.load(step + "gates").to(dtype_of<T>());
-    add_key_sums(*ctx, file.load(step + "queries").to(dtype_of<T>()), routing, nullptr, SumOptions{}, sums);
-    update_keys(*ctx, state, sums, settings, options);
+    const KeyPlan plan = plan_update(settings, {.update = state.steps + 1});
+    add_key_sums(*ctx, {file.load(step + "queries").to(dtype_of<T>()), routing, plan, 0, &sums}, nullptr);
+    update_keys(*ctx, state, sums, plan);
     EXPECT_LT(largest_error(values(state.keys), values(file.load(expect + "keys"))), tolerance)
         << path << " step " << n;
     EXPECT_LT(largest_error(values(state.usage), values(file.load(expect + "usage"))), tolerance)

@@ -10,7 +10,6 @@
 #include "base/context.h"
 #include "base/random.h"
 #include "keys/key_store.h"
-#include "keys/rules.h"
 
 namespace some::keys::test {
 
@@ -21,8 +20,9 @@ struct Step {  // what one forward pass gave
   std::vector<std::vector<int>> choices;
   std::vector<Row> gates;
   std::vector<std::int32_t> targets;  // empty: every position takes part
-  SumOptions sum_options;
-  UpdateOptions update_options;
+  double fraction = 1.0, beta = 0.0;
+  RandomStream stream, noise;
+  std::int64_t first_position = 0;
 };
 
 inline double length(const Row& row) {
@@ -43,9 +43,8 @@ class Reference {
     std::vector<std::size_t> tokens;
     for (std::size_t t = 0; t < step.queries.size(); ++t) {
       if (!step.targets.empty() && step.targets[t] < 0) continue;
-      const double drawn =
-          step.sum_options.stream.uniform(t + static_cast<std::size_t>(step.sum_options.first_position));
-      if (drawn < step.sum_options.fraction) tokens.push_back(t);
+      const double drawn = step.stream.uniform(t + static_cast<std::size_t>(step.first_position));
+      if (drawn < step.fraction) tokens.push_back(t);
     }
     if (tokens.empty()) return;
     const std::size_t experts = keys.size(), d = keys[0].size(), top_k = step.choices[0].size();
@@ -91,8 +90,7 @@ class Reference {
             const double mine = 1 + usage[e], theirs = 1 + usage[f];
             const double inertia =
                 settings.beta_inertia == BetaInertia::min ? std::min(mine, theirs) : std::max(mine, theirs);
-            for (std::size_t j = 0; j < d; ++j)
-              keys[e][j] += share * step.update_options.beta / inertia * (start[f][j] - start[e][j]);
+            for (std::size_t j = 0; j < d; ++j) keys[e][j] += share * step.beta / inertia * (start[f][j] - start[e][j]);
           }
         }
       }
@@ -164,14 +162,13 @@ class Reference {
     births += static_cast<std::int64_t>(dead.size());
     std::vector<std::pair<std::int64_t, std::size_t>> drawn;
     for (const std::size_t t : tokens) {
-      drawn.emplace_back(
-          sample_priority(step.sum_options.stream, step.sum_options.first_position + static_cast<std::int64_t>(t)), t);
+      drawn.emplace_back(sample_priority(step.stream, step.first_position + static_cast<std::int64_t>(t)), t);
     }
     std::sort(drawn.begin(), drawn.end());
     for (std::size_t n = 0; n < dead.size(); ++n) {
       const std::size_t e = dead[n], d = keys[e].size();
       for (std::size_t j = 0; j < d; ++j) {
-        keys[e][j] = step.queries[drawn[n].second][j] + 0.01 * step.update_options.stream.normal(e * d + j);
+        keys[e][j] = step.queries[drawn[n].second][j] + 0.01 * step.noise.normal(e * d + j);
       }
       const double long_ = length(keys[e]);
       for (double& x : keys[e]) x /= long_;

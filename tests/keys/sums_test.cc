@@ -20,7 +20,7 @@ PlainSums plain_sums(const Step& step, const CaseShape& shape) {
   out.together.assign(static_cast<std::size_t>(E * E), 0);
   for (std::size_t t = 0; t < step.queries.size(); ++t) {
     if (!step.targets.empty() && step.targets[t] < 0) continue;
-    if (step.sum_options.stream.uniform(t) >= step.sum_options.fraction) continue;
+    if (step.stream.uniform(t) >= step.fraction) continue;
     ++out.positions;
     const std::vector<int>& choice = step.choices[t];
     for (std::size_t i = 0; i < choice.size(); ++i) {
@@ -48,7 +48,7 @@ TYPED_TEST(KeySumsTest, AreThoseOfTheTokensHoweverTheStepIsCut) {
        {CaseShape{}, CaseShape{300, 20, 4, 9, true}, CaseShape{33, 5, 5, 3, false}, CaseShape{17, 6, 1, 8, true}}) {
     for (const double fraction : {1.0, 0.5}) {
       Step step = random_step(shape, 8, 0);
-      step.sum_options.fraction = fraction;
+      step.fraction = fraction;
       for (int t = 0; t < shape.tokens; ++t) step.targets.push_back(t % 3 == 1 ? -1 : 5);
       const PlainSums wanted = plain_sums(step, shape);
       for (const std::int64_t piece : {1, 10, 1000}) {
@@ -64,6 +64,23 @@ TYPED_TEST(KeySumsTest, AreThoseOfTheTokensHoweverTheStepIsCut) {
       }
     }
   }
+}
+
+// What no rule reads is neither kept nor added up; the rest is the same without it.
+TYPED_TEST(KeySumsTest, OnlyWhatARuleReadsIsCollected) {
+  CaseShape shape;
+  KeySettings still;
+  still.use_alpha = still.use_beta = still.use_delta = false;
+  Store<TypeParam> all(shape, KeySettings{}), few(shape, still);
+  const Step step = random_step(shape, 8, 0);
+  all.add(step, 0, shape.tokens);
+  few.add(step, 0, shape.tokens);
+  EXPECT_FALSE(few.sums.query_sums || few.sums.together || few.sums.sample_priority);
+  EXPECT_TRUE(same_bits(all.sums.slot_counts, few.sums.slot_counts));
+  EXPECT_TRUE(same_bits(all.sums.gate_sums, few.sums.gate_sums));
+  EXPECT_TRUE(same_bits(all.sums.positions, few.sums.positions));
+  few.settings.use_beta = true;
+  EXPECT_THROW(few.add(step, 0, shape.tokens), Error);
 }
 
 TYPED_TEST(KeySumsTest, ClearedSumsAreAsNew) {
@@ -92,7 +109,7 @@ TYPED_TEST(KeySumsTest, TheSampleIsTheSameHoweverTheStepIsCut) {
     CaseShape shape;
     shape.tokens = tokens;
     Step step = random_step(shape, 8, 0);
-    step.sum_options.first_position = 1000;
+    step.first_position = 1000;
     Store<TypeParam> whole(shape, settings), cut(shape, settings), backwards(shape, settings);
     whole.add(step, 0, tokens);
     for (int t = 0; t < tokens; t += 4) cut.add(step, t, std::min(t + 4, tokens));
@@ -102,7 +119,7 @@ TYPED_TEST(KeySumsTest, TheSampleIsTheSameHoweverTheStepIsCut) {
       EXPECT_TRUE(same_bits(whole.sums.sample_queries, other->sums.sample_queries));
     }
     std::vector<std::pair<std::int64_t, int>> order;
-    for (int t = 0; t < tokens; ++t) order.emplace_back(sample_priority(step.sum_options.stream, 1000 + t), t);
+    for (int t = 0; t < tokens; ++t) order.emplace_back(sample_priority(step.stream, 1000 + t), t);
     std::sort(order.begin(), order.end());
     for (int n = 0; n < shape.experts; ++n) {
       const std::int64_t priority = numbers(whole.sums.sample_priority)[static_cast<std::size_t>(n)];
@@ -148,9 +165,9 @@ TEST(TakesPart, IsAFractionAndEverybodyAtOne) {
   const RandomStream stream = random_stream(1, "keys.0.0");
   int taken = 0;
   for (int p = 0; p < 20000; ++p) {
-    EXPECT_TRUE(takes_part(stream, 1.0, p));
-    EXPECT_FALSE(takes_part(stream, 0.0, p));
-    taken += takes_part(stream, 0.3, p);
+    EXPECT_TRUE((PaceRule::Plan{true, 1.0, stream}.takes_part(p)));
+    EXPECT_FALSE((PaceRule::Plan{true, 0.0, stream}.takes_part(p)));
+    taken += PaceRule::Plan{true, 0.3, stream}.takes_part(p);
   }
   EXPECT_NEAR(taken, 6000, 400);
 }

@@ -24,6 +24,7 @@ Tensor matrix(const std::vector<Row>& rows, Shape shape) {
 }
 
 inline std::vector<double> values(const Tensor& tensor) {
+  if (!tensor) return {};
   const Tensor wide = tensor.to(DType::f64);
   return {wide.data<double>(), wide.data<double>() + wide.elements()};
 }
@@ -82,9 +83,19 @@ inline Step random_step(const CaseShape& shape, std::uint64_t seed, int number) 
     step.choices.push_back(choice);
     step.gates.push_back(gates);
   }
-  step.sum_options.stream = random_stream(seed, "test.keys." + std::to_string(number));
-  step.update_options.stream = random_stream(seed, "test.phoenix." + std::to_string(number));
+  step.stream = random_stream(seed, "test.keys." + std::to_string(number));
+  step.noise = random_stream(seed, "test.phoenix." + std::to_string(number));
   return step;
+}
+
+// The plan of a step's update, with the step's own beta and random numbers.
+inline KeyPlan plan_of(const KeySettings& settings, const KeyState& state, const Step& step) {
+  KeyPlan plan = plan_update(settings, {.update = state.steps + 1});
+  plan.fraction = step.fraction;
+  plan.stream = plan.sample = step.stream;
+  plan.noise = step.noise;
+  plan.beta = settings.use_beta ? step.beta : 0.0;
+  return plan;
 }
 
 // The store under test in precision T, fed with the same steps as the reference.
@@ -96,7 +107,7 @@ class Store {
         settings(settings),
         ctx(make_context("cpu", dtype_of<T>() == DType::f64 ? "f64" : "fp32", make_host(threads))) {
     state = make_key_state(*ctx, shape.experts, shape.d_model, seed, 0, settings);
-    sums = make_key_sums(*ctx, shape.experts, shape.top_k, shape.d_model, settings.respawn_threshold > 0);
+    sums = make_key_sums(*ctx, shape.experts, shape.top_k, shape.d_model, needs_of(settings));
   }
 
   void add(const Step& step, std::int64_t begin, std::int64_t end) {
@@ -119,10 +130,10 @@ class Store {
       targets = Tensor::empty({end - begin}, DType::i32);
       std::copy(step.targets.begin() + begin, step.targets.begin() + end, targets.data<std::int32_t>());
     }
-    SumOptions options = step.sum_options;
-    options.first_position += begin;
-    add_key_sums(*ctx, matrix<T>(part(step.queries), {end - begin, shape_.d_model}), routing,
-                 targets ? &targets : nullptr, options, sums);
+    add_key_sums(*ctx,
+                 {matrix<T>(part(step.queries), {end - begin, shape_.d_model}), routing, plan_of(settings, state, step),
+                  step.first_position + begin, &sums},
+                 targets ? &targets : nullptr);
   }
 
   // The step in pieces of `piece` tokens (0: at once).
@@ -131,7 +142,7 @@ class Store {
     clear_key_sums(*ctx, sums);
     if (piece == 0) piece = std::max<std::int64_t>(tokens, 1);
     for (std::int64_t begin = 0; begin < tokens; begin += piece) add(step, begin, std::min(tokens, begin + piece));
-    update_keys(*ctx, state, sums, settings, step.update_options);
+    update_keys(*ctx, state, sums, plan_of(settings, state, step));
   }
 
   Reference reference() const {

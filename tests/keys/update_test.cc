@@ -63,8 +63,8 @@ Store<T> follow(const CaseShape& shape, const KeySettings& settings, double frac
   Reference reference = store.reference();
   for (int n = 0; n < steps; ++n) {
     Step step = random_step(shape, seed, n);
-    step.sum_options.fraction = fraction;
-    step.update_options.beta = settings.beta;
+    step.fraction = fraction;
+    step.beta = settings.beta;
     if (with_targets) {
       for (int t = 0; t < shape.tokens; ++t) step.targets.push_back(t % 5 == 2 ? -1 : t);
     }
@@ -170,7 +170,7 @@ TYPED_TEST(KeyUpdate, FewerChoicesThanSlots) {
     Reference reference = store.reference();
     for (int n = 0; n < 4; ++n) {
       Step step = random_step(n < 2 ? narrow : wide, 3, n);
-      step.update_options.beta = settings.beta;
+      step.beta = settings.beta;
       store.update(step);
       reference.update(step);
       expect_equal(store, reference, "step " + std::to_string(n));
@@ -191,8 +191,8 @@ TYPED_TEST(KeyUpdate, MicroBatchesChangeNothing) {
       whole.state = make_key_state(*whole.ctx, shape.experts, shape.d_model, 5, 0, settings);
       for (int n = 0; n < 3; ++n) {
         Step step = random_step(shape, 21, n);
-        step.sum_options.fraction = 0.8;
-        step.update_options.beta = settings.beta;
+        step.fraction = 0.8;
+        step.beta = settings.beta;
         whole.update(step);
         cut.update(step, piece);
       }
@@ -217,7 +217,7 @@ TYPED_TEST(KeyUpdate, SameBitsForAnyNumberOfThreads) {
     Store<TypeParam> store(shape, settings, 5, count);
     for (int n = 0; n < 3; ++n) {
       Step step = random_step(shape, 2, n);
-      step.update_options.beta = settings.beta;
+      step.beta = settings.beta;
       store.update(step, 170);
     }
     stores.push_back(std::move(store));
@@ -233,7 +233,7 @@ TYPED_TEST(KeyUpdate, OnlyTheCounterMovesWhenNobodyTakesPart) {
     CaseShape shape;
     Store<TypeParam> store(shape, settings);
     Step step = random_step(shape, 1, 0);
-    step.update_options.beta = settings.beta;
+    step.beta = settings.beta;
     store.update(step);
     store.update(step);
     const KeyState before = copy_of(store.state);
@@ -258,7 +258,7 @@ TYPED_TEST(KeyUpdate, AnExpertNobodyChoseStaysWhereItIs) {
   Store<TypeParam> store(shape, settings);
   const KeyState before = copy_of(store.state);
   Step step = random_step(shape, 1, 0);
-  step.update_options.beta = settings.beta;
+  step.beta = settings.beta;
   store.update(step);
   const std::int64_t last = shape.experts - 1;
   EXPECT_TRUE(same_bits(store.state.keys.rows(last, last + 1), before.keys.rows(last, last + 1)));
@@ -273,7 +273,7 @@ TYPED_TEST(KeyUpdate, WithOneChoiceBetaDoesNothing) {
   without.use_beta = false;
   Store<TypeParam> a(shape, with), b(shape, without);
   Step step = random_step(shape, 1, 0);
-  step.update_options.beta = 0.5;
+  step.beta = 0.5;
   a.update(step);
   b.update(step);
   EXPECT_LT(largest_error(values(a.state.keys), values(b.state.keys)), 1e-7);
@@ -368,11 +368,11 @@ TEST(KeyUpdateTest, RefusesStateAndSumsThatLackWhatASettingNeeds) {
   EXPECT_THROW(store.update(step), Error);
 }
 
-TEST(BetaAnnealTest, Shapes) {
-  EXPECT_EQ((BetaAnneal{AnnealShape::none, 3.0, 4.0}.at(0.5)), 1.0);
-  const BetaAnneal linear{AnnealShape::linear, 1.0, 0.2}, cosine{AnnealShape::cosine, 1.0, 0.2},
+TEST(AnnealTest, Shapes) {
+  EXPECT_EQ((Anneal{AnnealShape::none, 3.0, 4.0}.at(0.5)), 1.0);
+  const Anneal linear{AnnealShape::linear, 1.0, 0.2}, cosine{AnnealShape::cosine, 1.0, 0.2},
       exponential{AnnealShape::exponential, 1.0, 0.01};
-  for (const BetaAnneal& anneal : {linear, cosine, exponential}) {
+  for (const Anneal& anneal : {linear, cosine, exponential}) {
     EXPECT_NEAR(anneal.at(0.0), anneal.start, 1e-15);
     EXPECT_NEAR(anneal.at(1.0), anneal.end, 1e-15);
     EXPECT_EQ(anneal.at(-1.0), anneal.at(0.0));
@@ -382,7 +382,7 @@ TEST(BetaAnnealTest, Shapes) {
   EXPECT_NEAR(linear.at(0.25), 0.8, 1e-15);
   EXPECT_NEAR(cosine.at(0.5), 0.6, 1e-15);
   EXPECT_NEAR(exponential.at(0.5), 0.1, 1e-15);
-  EXPECT_THROW((BetaAnneal{AnnealShape::exponential, 1.0, 0.0}.at(0.5)), Error);
+  EXPECT_THROW((Anneal{AnnealShape::exponential, 1.0, 0.0}.at(0.5)), Error);
 }
 
 }  // namespace

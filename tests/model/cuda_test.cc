@@ -46,7 +46,7 @@ Outcome train(const std::string& device, const std::string& precision, const Mod
     model.clear_key_sums();
     TrainPass pass;
     pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
-    pass.step = step;
+    pass.keys = model.plan_keys(step, 0);
     const std::vector<double> nll = read_vector(model.train_pass(upload(*ctx, batch), pass));
     double loss = 0;
     for (const double one : nll) loss += one * pass.loss_scale;
@@ -60,7 +60,7 @@ Outcome train(const std::string& device, const std::string& precision, const Mod
     adam.lr = 3e-3;
     adam.step = step + 1;
     adamw_step(*ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
-    model.update_key_stores(step, 0);
+    model.update_key_stores(pass.keys);
     if (step > 0 || config.ffn != Ffn::some) continue;
     for (Layer& layer : model.layers())
       out.keys.emplace_back(fmt::format("keys {}", layer.index), read_vector(layer.keys.keys));

@@ -21,7 +21,6 @@ double loss_of(Model& model, const Batch& batch) {
   ctx.arena->reset();
   model.clear_gradients();
   TrainPass pass;
-  pass.collect_keys = false;
   pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
   double sum = 0;
   for (const double nll : read_vector(model.train_pass(upload(ctx, batch), pass))) sum += nll;
@@ -124,9 +123,10 @@ StepOutcome one_step(const ModelConfig& config, const Batch& batch, const std::s
   model.clear_gradients();
   model.clear_key_sums();
   StepOutcome out;
+  pass.keys = model.plan_keys(0, 0);
   out.nll = read_vector(model.train_pass(upload(*ctx, batch), pass));
   out.gradient = read_vector(model.parameters().grad);
-  model.update_key_stores(0, 0);
+  model.update_key_stores(pass.keys);
   for (Layer& layer : model.layers()) {
     for (const double k : read_vector(layer.keys.keys)) out.keys.push_back(k);
     for (const double u : read_vector(layer.keys.usage)) out.usage.push_back(u);
@@ -186,13 +186,14 @@ TEST(ModelAccumulation, MicroBatchesChangeGradientsAndKeysOnlyByRounding) {
   model.clear_key_sums();
   TrainPass pass;
   pass.loss_scale = 1.0 / static_cast<double>(whole.predicted);
+  pass.keys = model.plan_keys(0, 0);
   for (const auto& row : sample_rows) {
     ctx->arena->reset();
     const Batch part = rows_batch({row}, config.seq_len, false);
     model.train_pass(upload(*ctx, part), pass);
     pass.first_position += part.size();
   }
-  model.update_key_stores(0, 0);
+  model.update_key_stores(pass.keys);
   const std::vector<double> gradient = read_vector(model.parameters().grad);
   for (std::size_t i = 0; i < gradient.size(); ++i) ASSERT_NEAR(gradient[i], together.gradient[i], 1e-12);
   std::size_t at = 0;
@@ -247,8 +248,9 @@ TEST(ModelKeys, BetaIsScaledByLayerAndTime) {
     pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
     model.clear_gradients();
     model.clear_key_sums();
+    pass.keys = model.plan_keys(0, progress);
     model.train_pass(upload(*ctx, batch), pass);
-    model.update_key_stores(0, progress);
+    model.update_key_stores(pass.keys);
     std::vector<std::vector<double>> out;
     for (Layer& layer : model.layers()) out.push_back(read_vector(layer.keys.keys));
     return out;

@@ -136,15 +136,48 @@ TEST_F(Corpus, NothingToRead) {
     EXPECT_NE(said.find(wanted), std::string::npos) << said;
     EXPECT_NE(said.find(given), std::string::npos) << said;
   };
-  says(write("separators.txt", "<|endoftext|>\n<|endoftext|>\n\n<|endoftext|>\n"), "no stories");
-  says(write("empty.txt", ""), "no stories");
-  says(write("blank.txt", "\r\n \r\n"), "no stories");
+  says(write("separators.txt", "<|endoftext|>\n<|endoftext|>\n\n<|endoftext|>\n"), "no text");
+  says(write("empty.txt", ""), "no text");
+  says(write("blank.txt", "\r\n \r\n"), "no text");
   says(path("missing.txt"), "does not exist");
   std::filesystem::create_directory(path("bare"));
   says(path("bare"), "no files");
   EXPECT_NE(error_of([&] { read(CorpusOptions{}); }), "");
-  EXPECT_NE(error_of([&] { read({.paths = {write("x.txt", "x")}, .separator = ""}); }), "");
+  EXPECT_NE(error_of([&] { read({.paths = {write("x.txt", "x")}, .separator = " "}); }).find("paragraph"),
+            std::string::npos);
   EXPECT_NE(error_of([&] { read({.paths = {write("x.txt", "x")}, .separator = "a\nb"}); }), "");
+}
+
+TEST_F(Corpus, AFileWithoutSeparatorsIsOneDocument) {
+  const std::string text = "First line.\n\n<|endoftext|>\n  Indented.\n";
+  EXPECT_EQ(read({.paths = {write("a.txt", text)}, .separator = ""}),
+            (Stories{"First line.\n\n<|endoftext|>\n  Indented."}));
+  // Each file of a folder ends its document.
+  write("book/1.txt", "one\n\nmore of one\n");
+  write("book/2.txt", "two");
+  EXPECT_EQ(read({.paths = {path("book")}}), (Stories{"one\n\nmore of one", "two"}));
+}
+
+TEST_F(Corpus, LinesAndParagraphsAreUnits) {
+  const std::string text = "\n\nfirst\r\n second\n \t\n\nthird\n<|endoftext|>\nfourth\n\n";
+  const std::string file = write("u.txt", text);
+  EXPECT_EQ(read({.paths = {file}, .unit = TextUnit::line}), (Stories{"first", " second", "third", "fourth"}));
+  EXPECT_EQ(read({.paths = {file}, .unit = TextUnit::paragraph}), (Stories{"first\n second", "third", "fourth"}));
+  EXPECT_EQ(read({.paths = {file}, .separator = "", .unit = TextUnit::paragraph}),
+            (Stories{"first\n second", "third\n<|endoftext|>\nfourth"}));
+  EXPECT_EQ(read({.paths = {file}, .unit = TextUnit::line, .limit = 2}), (Stories{"first", " second"}));
+}
+
+TEST_F(Corpus, FoldersMixKindsAndUnitsReachIntoJson) {
+  write("mixed/a.txt", "one\ntwo\n\nthree");
+  write("mixed/b.jsonl", "{\"text\": \"four\\r\\nfive\\n\\n\\nsix\"}\n\n{\"text\": \" \"}\n{\"text\": \"seven\"}\n");
+  write("mixed/c.json", "{\"text\": \"eight\"}");
+  const std::string folder = path("mixed");
+  EXPECT_EQ(read({.paths = {folder}}), (Stories{"one\ntwo\n\nthree", "four\r\nfive\n\n\nsix", "seven", "eight"}));
+  EXPECT_EQ(read({.paths = {folder}, .unit = TextUnit::line}),
+            (Stories{"one", "two", "three", "four", "five", "six", "seven", "eight"}));
+  EXPECT_EQ(read({.paths = {folder}, .unit = TextUnit::paragraph}),
+            (Stories{"one\ntwo", "three", "four\nfive", "six", "seven", "eight"}));
 }
 
 TEST_F(Corpus, FiftyMegabytesInOneLine) {

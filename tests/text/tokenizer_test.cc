@@ -9,6 +9,7 @@
 #include "text/bpe_merge.h"
 #include "text/bpe_train.h"
 #include "text/corpus.h"
+#include "text/pretokenize.h"
 #include "text_helpers.h"
 
 namespace some::text {
@@ -313,6 +314,52 @@ TEST(Tokenizer, ManyThreadsGiveTheSameIds) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const auto& mine : got) EXPECT_EQ(mine, expected);
+}
+
+// Wherever part_end cuts a text, the parts' ids and byte lengths are those of the whole.
+TEST(Tokenizer, PartsEncodeLikeTheWhole) {
+  Dice dice("parts");
+  for (const TokenizerKind kind : {TokenizerKind::bytelevel, TokenizerKind::whitespace}) {
+    const Tokenizer tokenizer = small_tokenizer(kind);
+    ASSERT_TRUE(tokenizer.encodes_in_parts());
+    for (int round = 0; round < 60; ++round) {
+      std::string text = testing::random_unicode(dice, 1 + dice.below(400));
+      if (round % 3 == 0) text += "   \u00A0 \n\n don't  stop\u3000now they'll";
+      std::vector<TokenId> whole, ids, part_ids;
+      std::vector<std::uint32_t> whole_lengths, lengths, part_lengths;
+      tokenizer.encode(text, whole, whole_lengths, {.specials = false});
+      const std::size_t size = 1 + dice.below(30);
+      std::size_t parts = 0;
+      for (std::size_t at = 0; at < text.size(); ++parts) {
+        const std::size_t end = part_end(text, at, size);
+        ASSERT_GT(end, at);
+        tokenizer.encode(std::string_view(text).substr(at, end - at), part_ids, part_lengths, {.specials = false});
+        ids.insert(ids.end(), part_ids.begin(), part_ids.end());
+        lengths.insert(lengths.end(), part_lengths.begin(), part_lengths.end());
+        at = end;
+      }
+      ASSERT_EQ(ids, whole) << text;
+      ASSERT_EQ(lengths, whole_lengths) << text;
+      if (text.size() > 300) {
+        EXPECT_GT(parts, 1u);
+      }
+    }
+  }
+  EXPECT_EQ(part_end("no blank here? none", 0, 19), 19u);
+  EXPECT_EQ(part_end(std::string(1000, 'x'), 0, 10), 1000u);
+}
+
+TEST(Tokenizer, AddedTokensWithBlanksForbidParts) {
+  auto file = nlohmann::json::parse(small_tokenizer(TokenizerKind::bytelevel).to_json());
+  auto added = file["added_tokens"][0];
+  added["id"] = file["model"]["vocab"].size();
+  added["special"] = false;
+  for (const auto& [content, safe] : {std::pair{"<joined>", true}, std::pair{"<two words>", false}}) {
+    auto changed = file;
+    added["content"] = content;
+    changed["added_tokens"].push_back(added);
+    EXPECT_EQ(Tokenizer::from_json(changed.dump()).encodes_in_parts(), safe) << content;
+  }
 }
 
 TEST(Tokenizer, MoreWordsThanTheCacheHolds) {

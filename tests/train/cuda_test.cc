@@ -8,6 +8,7 @@
 #include "base/device.h"
 #include "base/files.h"
 #include "model/sample.h"
+#include "other_values.h"
 #include "temporary_folder.h"
 #include "train/checkpoint.h"
 #include "train/step.h"
@@ -150,6 +151,52 @@ INSTANTIATE_TEST_SUITE_P(
                     false}),
     [](const auto& info) { return info.param.name; });
 
+// A recording repeats the numbers it was made with. Every setting that a rule declares is changed while steps are being
+// played again, and changed back: the bits must be those of steps that were never recorded.
+TEST(RecordedSteps, FollowEverySettingOfTheRules) {
+  NEEDS_GPU();
+  ModelConfig config = step_config();
+  config.keys.decay_warmup = 2;
+  config.keys.clip_delta = 0.4;
+  config.keys.key_ema = 0.5;
+  config.keys.theta_percentile = 0.5;
+  const auto train_with = [&](const Setting<KeySettings>& setting, const SettingValue& value, bool graphs,
+                              std::int64_t& replayed) {
+    std::shared_ptr<Context> ctx = make_context("cuda", "fp32");
+    Model model(ctx, config, true);
+    TrainStep step(model, TrainConfig(), true, graphs);
+    KeySettings changed = config.keys;
+    setting.set(changed, value);
+    std::string bytes;
+    for (int i = 0; i < 24; ++i) {
+      if (i == 8) model.set_key_settings(changed);
+      if (i == 16) model.set_key_settings(config.keys);
+      StepPlan plan;
+      plan.step = i;
+      plan.lr = 1e-3;
+      plan.progress = i / 23.0;
+      const std::vector<Batch> batches(1, step_batch(config, 8, i));
+      bytes += bytes_of(step.run(batches, plan));
+      for (Layer& layer : model.layers()) {
+        visit_key_state(layer.keys, [&](const std::string&, Tensor& tensor) { bytes += bytes_of(tensor); });
+        bytes += fmt::format(" {}", layer.keys.steps);
+      }
+    }
+    replayed = step.replayed();
+    return bytes;
+  };
+  for (const Setting<KeySettings>& setting : key_settings()) {
+    for (const SettingValue& value : other_values(setting, setting.get(config.keys), config.layers)) {
+      std::int64_t none = 0, some = 0;
+      const std::string plain = train_with(setting, value, false, none),
+                        recorded = train_with(setting, value, true, some);
+      EXPECT_EQ(none, 0);
+      EXPECT_GE(some, 6) << setting.name;
+      EXPECT_TRUE(plain == recorded) << setting.name;
+    }
+  }
+}
+
 const char* const recipe_text = R"(
 seed = 5
 [model]
@@ -165,6 +212,7 @@ decay_warmup = 8
 [data]
 train = "builtin:stories"
 train_stories = 48
+long = "cut"
 valid_stories = 8
 vocab = 320
 [train]

@@ -60,8 +60,8 @@ TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
   // Each key is set to a value unlike its default, written, and read again.
   for (const RecipeKey& key : recipe_keys()) {
     Recipe recipe;
-    const Setting before = key.get(recipe);
-    Setting after = before;
+    const SettingValue before = key.get(recipe);
+    SettingValue after = before;
     switch (key.kind) {
       case SettingKind::boolean: after = !std::get<bool>(before); break;
       case SettingKind::integer: after = std::max<std::int64_t>(std::get<std::int64_t>(before) * 2, 2); break;
@@ -73,7 +73,7 @@ TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
       case SettingKind::numbers: after = std::vector<double>{0.125, 0.5}; break;
       case SettingKind::integers: after = std::vector<double>{0, 1}; break;
       case SettingKind::layer_scale: after = std::vector<double>(10, 0.5); break;
-      case SettingKind::anneal: after = BetaAnneal{AnnealShape::cosine, 1.0, 0.25}; break;
+      case SettingKind::anneal: after = Anneal{AnnealShape::cosine, 1.0, 0.25}; break;
     }
     key.set(recipe, after);
     recipe.model.vocab = recipe.data.vocab;

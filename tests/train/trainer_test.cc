@@ -39,6 +39,7 @@ topk_warmup = 0.2
 [data]
 train = "builtin:stories"
 train_stories = 40
+long = "cut"
 valid_stories = 8
 vocab = 320
 [train]
@@ -211,6 +212,48 @@ TEST(Trainer, RefusesAFolderThatHoldsARunAndOtherDataOnResuming) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("hash"), std::string::npos);
   }
+}
+
+// What nanoGPT users bring: one plain file without separators.
+TEST(Trainer, APlainFileWithoutSeparatorsTrains) {
+  TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += fmt::format("Line {} of a play, spoken by person {}.\n", i, i % 9);
+  const std::string file = folder.write("input.txt", text);
+  const std::vector<std::string> plain{"data.train=" + file, "data.train_stories=0", "data.valid_stories=0",
+                                       "data.long=split", "train.max_steps=4"};
+  const TrainResult result = start_run(recipe(plain), folder / "run", {});
+  EXPECT_EQ(result.data.train.documents, 1);
+  EXPECT_EQ(result.data.train.cut(), 0);
+  EXPECT_GT(result.data.train.sequences, 50);
+  EXPECT_EQ(result.data.valid.documents, 1);
+  EXPECT_EQ(result.final_evaluation->tokens, result.data.valid.tokens - 1);  // all but the first
+  const auto written = read_run_data(RunPaths{folder / "run"});
+  ASSERT_TRUE(written);
+  EXPECT_EQ(written->train.tokens, result.data.train.tokens);
+  EXPECT_EQ(written->valid.sequences, result.data.valid.sequences);
+  // Cut, there is one sequence and nothing to validate on: refused, with what would be right.
+  std::vector<std::string> cut = plain;
+  cut.push_back("data.long=cut");
+  try {
+    start_run(recipe(cut), folder / "cut", {});
+    ADD_FAILURE() << "trained on one sequence";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("data.long"), std::string::npos) << error.what();
+  }
+}
+
+// Runs from before there was data.long cut their documents; resumed, they go on as they began.
+TEST(Trainer, ARunWithoutTheKeyLongCutsItsDocuments) {
+  TemporaryFolder folder;
+  start_run(recipe({"data.long=cut"}), folder / "run", {});
+  EXPECT_EQ(read_run_recipe(folder / "run").data.long_documents, LongDocuments::cut);
+  std::string config = file_bytes(folder / "run/config.toml");
+  const std::size_t line = config.find("long = \"cut\"\n");
+  ASSERT_NE(line, std::string::npos);
+  config.erase(line, 13);
+  write_file_atomic(folder / "run/config.toml", config);
+  EXPECT_EQ(read_run_recipe(folder / "run").data.long_documents, LongDocuments::cut);
 }
 
 TEST(Trainer, NothingIsWrittenWhenTheDataAreWrong) {

@@ -1,0 +1,164 @@
+#include "cli/line_editor.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "cli/commands.h"
+
+namespace some::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool at_terminal() { return isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0; }
+
+bool held = false;
+sigjmp_buf at_prompt;
+volatile sig_atomic_t may_jump = 0;
+
+void leave_prompt(int) {
+  if (may_jump == 0) return;
+  may_jump = 0;
+  siglongjmp(at_prompt, 1);
+}
+
+sigset_t interrupt_only() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+// The signal jumps out of the library's own reading, as other programs with a prompt do it; no object with a destructor
+// may live in here. Only this thread takes the signal, and it computes nothing.
+char* edited_line(char* (*edit)(const char*), const char* prompt, bool* given_up) {
+  const sigset_t set = interrupt_only();
+  if (sigsetjmp(at_prompt, 1) != 0) {
+    *given_up = true;
+    return nullptr;
+  }
+  struct sigaction jump {};
+  jump.sa_handler = leave_prompt;
+  sigaction(SIGINT, &jump, nullptr);
+  may_jump = 1;
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  char* const line = edit(prompt);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  may_jump = 0;
+  return line;
+}
+
+// Without the library: the line as the terminal's own editing gives it.
+char* plain_line(const char* prompt) {
+  std::fputs(prompt, stdout);
+  std::fflush(stdout);
+  char* line = nullptr;
+  std::size_t room = 0;
+  const ssize_t length = getline(&line, &room, stdin);
+  if (length < 0) {
+    std::free(line);
+    return nullptr;
+  }
+  if (length > 0 && line[length - 1] == '\n') line[length - 1] = '\0';
+  return line;
+}
+
+template <typename Function>
+void find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+}
+
+}  // namespace
+
+LineEditor::LineEditor(std::string history) : history_(std::move(history)), interactive_(at_terminal()) {
+  if (!interactive_) return;
+  edit_ = plain_line;
+  const char* const terminal = std::getenv("TERM");
+  if (terminal == nullptr || std::string(terminal) == "dumb") return;
+  void* library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) library = dlopen("libedit.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return;
+  std::setlocale(LC_CTYPE, "");  // characters of several bytes
+  char* (*edit)(const char*) = nullptr;
+  find(library, "readline", edit);
+  find(library, "add_history", add_history_);
+  find(library, "write_history", write_history_);
+  int (*stifle)(int) = nullptr;
+  int (*read_history)(const char*) = nullptr;
+  void (*use)() = nullptr;
+  find(library, "stifle_history", stifle);
+  find(library, "read_history", read_history);
+  find(library, "using_history", use);
+  if (edit == nullptr || add_history_ == nullptr || write_history_ == nullptr || stifle == nullptr ||
+      read_history == nullptr || use == nullptr) {
+    add_history_ = nullptr;
+    return;
+  }
+  edit_ = edit;
+  // What the editor sends to the terminal is meant to act on it; our own standard output is escaped there.
+  if (auto* const stream = static_cast<std::FILE**>(dlsym(library, "rl_outstream")))
+    *stream = fdopen(dup(STDOUT_FILENO), "w");
+  use();
+  stifle(1000);
+  if (!history_.empty()) read_history(history_.c_str());
+}
+
+LineEditor::Got LineEditor::read(const std::string& prompt, std::string& line) {
+  line.clear();
+  if (!interactive_) return std::getline(std::cin, line) ? Got::line : Got::end;
+  bool given_up = false;
+  const std::unique_ptr<char, decltype(&std::free)> typed(edited_line(edit_, prompt.c_str(), &given_up), std::free);
+  if (given_up) {
+    std::fputs("\n", stdout);
+    return Got::interrupted;
+  }
+  if (!typed) return Got::end;
+  line = typed.get();
+  if (add_history_ != nullptr && line.find_first_not_of(" \t") != std::string::npos) {
+    add_history_(line.c_str());
+    if (!history_.empty()) write_history_(history_.c_str());
+  }
+  return Got::line;
+}
+
+std::string history_file(const std::string& name) {
+  const char* const state = std::getenv("XDG_STATE_HOME");
+  const char* const home = std::getenv("HOME");
+  fs::path folder;
+  if (state != nullptr && *state != '\0')
+    folder = state;
+  else if (home != nullptr && *home != '\0')
+    folder = fs::path(home) / ".local/state";
+  else
+    return "";
+  std::error_code error;
+  fs::create_directories(folder / "some", error);
+  return error ? "" : (folder / "some" / name).string();
+}
+
+void hold_interrupts() {
+  if (!at_terminal()) return;
+  const sigset_t set = interrupt_only();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  held = true;
+}
+
+bool interrupted() {
+  if (!held) return false;
+  const sigset_t set = interrupt_only();
+  const timespec at_once{0, 0};
+  return sigtimedwait(&set, nullptr, &at_once) == SIGINT;
+}
+
+}  // namespace some::cli

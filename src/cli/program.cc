@@ -1,0 +1,117 @@
+#include "cli/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "train/recipe_schema.h"
+
+namespace some::cli {
+namespace {
+
+void add_footers(CLI::App& command) {
+  std::size_t width = 0;
+  const auto& examples = examples_of(command_path(command));
+  for (const Example& one : examples) width = std::max(width, one.line.size());
+  std::string text;
+  for (const Example& one : examples) {
+    const bool short_enough = width + one.comment.size() + 11 <= 100;
+    text += "\n  some " + one.line;
+    if (!one.comment.empty())
+      text += std::string(short_enough ? width - one.line.size() + 2 : 2, ' ') + "# " + one.comment;
+  }
+  if (!text.empty()) command.footer((examples.size() > 1 ? "Examples:" : "Example:") + text);
+  for (CLI::App* sub : command.get_subcommands(std::function<bool(CLI::App*)>())) add_footers(*sub);
+}
+
+struct HelpOptions {
+  std::vector<std::string> words;
+};
+
+}  // namespace
+
+std::string command_path(const CLI::App& command) {
+  std::string path;
+  for (const CLI::App* at = &command; at->get_parent() != nullptr; at = at->get_parent())
+    path = at->get_name() + (path.empty() ? "" : " " + path);
+  return path;
+}
+
+std::vector<CLI::App*> visible_commands(const CLI::App& app) {
+  std::vector<CLI::App*> out;
+  for (CLI::App* command : const_cast<CLI::App&>(app).get_subcommands(std::function<bool(CLI::App*)>())) {
+    if (!command->get_group().empty()) out.push_back(command);  // CLI11 hides what has no group
+  }
+  return out;
+}
+
+CLI::App* named_command(CLI::App& app, const std::vector<std::string>& words) {
+  CLI::App* at = &app;
+  for (const std::string& word : words) {
+    const auto all = at->get_subcommands(std::function<bool(CLI::App*)>());
+    if (all.empty() || word.empty() || word[0] == '-') break;
+    const auto found = std::find_if(all.begin(), all.end(), [&](CLI::App* one) { return one->get_name() == word; });
+    if (found == all.end()) {
+      std::vector<std::string> names;
+      for (const CLI::App* one : visible_commands(*at)) names.push_back(one->get_name());
+      const std::string meant = misspelled_name(word, names), path = command_path(*at);
+      bad_input("there is no command '{}{}{}'; {}", path, path.empty() ? "" : " ", word,
+                meant.empty() ? fmt::format("there are: {}", fmt::join(names, ", "))
+                              : fmt::format("did you mean '{}{}{}'?", path, path.empty() ? "" : " ", meant));
+    }
+    at = *found;
+  }
+  return at;
+}
+
+std::string unexpected_words(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  const std::vector<std::string> words = app.remaining(true);
+  if (words.empty()) return "";
+  const std::string path = command_path(*command);
+  const std::string see = fmt::format("'some {}{}--help' shows what there is", path, path.empty() ? "" : " ");
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command->get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  for (const std::string& word : words) {
+    if (!word.starts_with("--")) continue;
+    const std::string meant = misspelled_name(word.substr(0, word.find('=')), flags);
+    return fmt::format("there is no flag {}{}; {}", word.substr(0, word.find('=')),
+                       path.empty() ? "" : " for '" + path + "'", meant.empty() ? see : "did you mean " + meant + "?");
+  }
+  return fmt::format("'{}' was not expected; {}", fmt::join(words, " "), see);
+}
+
+void add_help(CLI::App& app) {
+  auto options = std::make_shared<HelpOptions>();
+  CLI::App* command = app.add_subcommand("help", "the help of a command");
+  command->add_option("COMMAND", options->words, "such as train, or lab run");
+  command->callback([options, &app] { fmt::print("{}", named_command(app, options->words)->help()); });
+}
+
+void add_commands(CLI::App& app) {
+  const auto group = [&](const std::string& title, std::initializer_list<void (*)(CLI::App&)> adders) {
+    for (const auto add : adders) {
+      const std::size_t before = app.get_subcommands(std::function<bool(CLI::App*)>()).size();
+      add(app);
+      const auto all = app.get_subcommands(std::function<bool(CLI::App*)>());
+      for (std::size_t i = before; i < all.size(); ++i) {
+        if (!all[i]->get_group().empty()) all[i]->group(title);
+      }
+    }
+  };
+  group("Train and use", {add_train, add_eval, add_generate, add_chat, add_adapt});
+  group("Look inside", {add_inspect, add_trace, add_guilds});
+  group("Find things", {add_info, add_keys, add_runs, add_compare, add_help});
+  group("Experiments", {add_lab, add_bench, add_verify});
+  group("Text", {add_tokenizer, add_data});
+  group("Shells and manual", {add_completion});
+  add_footers(app);
+}
+
+}  // namespace some::cli

@@ -1,0 +1,28 @@
+#include "cli/show.h"
+
+#include <fmt/format.h>
+
+namespace some::cli {
+
+std::string shown_token(const Tokenizer& tokenizer, TokenId token) {
+  const std::string bytes(tokenizer.token_bytes(token));
+  return tokenizer.kind() == TokenizerKind::whitespace ? " " + bytes : bytes;
+}
+
+std::string rate_words(std::size_t tokens, double seconds) {
+  const std::string count = fmt::format("{} token{}", tokens, tokens == 1 ? "" : "s");
+  return tokens == 0 || seconds <= 0 ? count
+                                     : fmt::format("{}, {:.{}f} tokens/s", count, static_cast<double>(tokens) / seconds,
+                                                   static_cast<double>(tokens) / seconds < 10 ? 1 : 0);
+}
+
+void add_sampling_flags(CLI::App& command, GenerateOptions& options) {
+  command.add_option("--temperature", options.temperature, "0: always the likeliest token")->capture_default_str();
+  command.add_option("--top-k", options.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
+  command.add_option("--top-p", options.top_p, "only the likeliest tokens that hold this share of the probability")
+      ->capture_default_str();
+  command.add_option("--seed", options.seed, "the same seed gives the same text")->capture_default_str();
+  command.add_option("--max-tokens", options.max_tokens, "at most this many new tokens")->capture_default_str();
+}
+
+}  // namespace some::cli

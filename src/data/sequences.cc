@@ -1,0 +1,78 @@
+// Documents as the sequences a model reads.
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/token_data.h"
+
+namespace some::data {
+namespace {
+
+std::int64_t tokens_of_story(const TokenData& data, std::int64_t story) {
+  return static_cast<std::int64_t>(data.ids(story).size());
+}
+
+std::int64_t asked_for(const TokenData& data, std::int64_t stories) {
+  return stories > 0 ? std::min(stories, data.stories()) : data.stories();
+}
+
+}  // namespace
+
+SequenceList::SequenceList(const TokenData& data, int seq_len, LongDocuments long_documents, Reading reading,
+                           std::int64_t stories)
+    : data_(data), seq_len_(seq_len), step_(reading == Reading::training ? seq_len - 1 : seq_len / 2) {
+  if (seq_len < 1) bad_input("model.seq_len is {}; it must be at least 1", seq_len);
+  step_ = std::max<std::int64_t>(1, step_);
+  const std::int64_t count = asked_for(data, stories);
+  size_ = count;
+  if (long_documents == LongDocuments::cut) return;
+  bool any = false;
+  for (std::int64_t i = 0; i < count && !any; ++i) any = tokens_of_story(data, i) > seq_len_;
+  if (!any) return;
+  size_ = 0;
+  first_.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    first_.push_back(size_);
+    size_ += 1 + (std::max<std::int64_t>(0, tokens_of_story(data, i) - seq_len_) + step_ - 1) / step_;
+  }
+}
+
+Sequence SequenceList::operator[](std::int64_t number) const {
+  if (number < 0 || number >= size_) failed("there is no sequence number {}: there are {}", number, size_);
+  Sequence one;
+  one.story = number;
+  if (!first_.empty()) {
+    one.story = std::upper_bound(first_.begin(), first_.end(), number) - first_.begin() - 1;
+    const std::int64_t place = number - first_[static_cast<std::size_t>(one.story)];
+    one.begin = place * step_;
+    if (place > 0) one.first_target = one.begin - step_ + seq_len_;
+  }
+  one.end = std::min(tokens_of_story(data_, one.story), one.begin + seq_len_);
+  return one;
+}
+
+DataUse use_of(const TokenData& data, int seq_len, LongDocuments long_documents, std::int64_t stories) {
+  DataUse use;
+  use.documents = asked_for(data, stories);
+  use.sequences = SequenceList(data, seq_len, long_documents, Reading::training, stories).size();
+  for (std::int64_t i = 0; i < use.documents; ++i) {
+    const std::int64_t tokens = tokens_of_story(data, i);
+    use.tokens += tokens;
+    use.used += long_documents == LongDocuments::split ? tokens : std::min<std::int64_t>(tokens, seq_len);
+  }
+  return use;
+}
+
+std::string describe(const DataUse& use, int seq_len) {
+  const auto plural = [](std::int64_t count, const char* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
+  const std::string taken =
+      use.cut() == 0 ? fmt::format("all used, none cut: {} of at most {}", plural(use.sequences, "sequence"), seq_len)
+                     : fmt::format(
+                           "{} used, {} cut, because documents end after model.seq_len = {} "
+                           "(data.long = \"split\" would use all)",
+                           use.used, use.cut(), seq_len);
+  return fmt::format("{}, {}: {}", plural(use.documents, "document"), plural(use.tokens, "token"), taken);
+}
+
+}  // namespace some::data

@@ -1,0 +1,34 @@
+// The library itself, as it was drawn or learning from there on.
+#include "base/setting.h"
+#include "model/expert_part.h"
+
+namespace some::model {
+namespace {
+
+class Library : public ExpertPart {
+ public:
+  void settings(SettingList<ModelConfig>& list) const override {
+    list.choice("training", &ModelConfig::training, {"frozen", "lora", "full"},
+                "Experts stay as drawn (frozen), learn a low-rank correction (lora), or learn entirely (full).");
+  }
+  bool active(const ModelConfig&) const override { return true; }
+  bool learns(const ModelConfig& config) const override { return config.training == ExpertTraining::full; }
+
+  void declare(const ModelConfig& config, Layer& layer, Declaration& declare) const override {
+    declare.library(layer.w1, "w1", config.d_ffn, config.d_model);
+    if (config.readout != Readout::features) declare.library(layer.w2, "w2", config.d_model, config.d_ffn);
+  }
+  void weights(Context&, const Layer& layer, ExpertWeights& weights) const override {
+    weights = {layer.w1.compute, layer.w2.compute};
+  }
+  // Frozen matrices have no room for a gradient.
+  void gradients(Context&, const Layer& layer, ExpertGrads& grads) const override {
+    grads = {layer.w1.grad, layer.w2.grad};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ExpertPart> library_part() { return std::make_unique<Library>(); }
+
+}  // namespace some::model

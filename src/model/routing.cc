@@ -1,0 +1,31 @@
+#include "model/routing.h"
+
+#include <array>
+
+#include "ops/route.h"
+
+namespace some::model {
+namespace {
+
+// The control of random routing: by a fixed hash of the token.
+void choose_at_random(Context& ctx, const ModelConfig& config, int layer, const Tensor& tokens, Tensor& indices) {
+  random_choice(ctx, tokens, config.experts, config.library_seed, layer, indices);
+}
+
+// In the order of RoutingKind.
+constexpr std::array kinds = {
+    RoutingRule{RoutingKind::keys, "keys", nullptr},
+    RoutingRule{RoutingKind::random, "random", choose_at_random},
+};
+
+}  // namespace
+
+const RoutingRule& routing_rule(RoutingKind kind) { return kinds.at(static_cast<std::size_t>(kind)); }
+
+std::vector<std::string> routing_kinds() {
+  std::vector<std::string> names;
+  for (const RoutingRule& one : kinds) names.push_back(one.name);
+  return names;
+}
+
+}  // namespace some::model

@@ -1,0 +1,101 @@
+// The [model] and [some] tables of a recipe: each key stands here or with the rule it belongs to, once.
+#include "base/setting.h"
+#include "experts/library.h"
+#include "model/config.h"
+#include "model/expert_part.h"
+
+namespace some::model {
+namespace {
+
+void add_model(SettingList<ModelConfig>& list) {
+  list.table = "model";
+  list.integer("d_model", &ModelConfig::d_model, 1, 65536, "Width of the model; even, and a multiple of heads.");
+  list.integer("layers", &ModelConfig::layers, 1, 4096, "Transformer blocks.");
+  list.integer("heads", &ModelConfig::heads, 1, 65536, "Attention heads.");
+  list.integer("seq_len", &ModelConfig::seq_len, 2, 1048576,
+               "Longest sequence, in tokens; data.long says what becomes of longer documents.");
+  list.choice("norm", &ModelConfig::norm, {"post", "pre"},
+              "Layer norm after the residual sum (post, as published) or on the way into each block (pre).");
+  list.choice("position", &ModelConfig::position, {"sinusoidal", "rope"},
+              "Positions added to the embedding (sinusoidal), or queries and keys of attention turned (rope).");
+  list.choice("ffn", &ModelConfig::ffn, {"some", "dense", "none"},
+              "Feed-forward block: frozen experts (some), an ordinary trained one (dense), or left out (none).");
+  list.number("dense_mult", &ModelConfig::dense_mult, 0, 1024,
+              "Hidden width of the dense block, as a multiple of d_model.")
+      .above_low = true;
+  list.boolean("causal", &ModelConfig::causal,
+               "Tokens see only what is before them. false replays the first prototype; such a model cannot generate.");
+}
+
+void add_some(SettingList<ModelConfig>& list) {
+  list.table = "some";
+  list.integer("experts", &ModelConfig::experts, 1, 1048576, "Experts in each layer.");
+  list.integer("d_ffn", &ModelConfig::d_ffn, 1, 1048576, "Hidden width of an expert.");
+  list.integer("top_k", &ModelConfig::top_k, 1, 4096, "Experts that process a token; at most `experts`.");
+  list.choice("init", &ModelConfig::init, library_methods(), "How the expert library is drawn.");
+  list.integer("library_seed", &ModelConfig::library_seed, 0, unlimited,
+               "Seed of the expert library; the same number gives the same experts in every run.");
+  for (const auto& part : expert_parts()) part->settings(list);
+  list.choice("router", &ModelConfig::router, {"linear", "mlp"},
+              "The query network: one linear layer, or two with GELU between.");
+  list.number("router_mult", &ModelConfig::router_mult, 0, 64,
+              "Hidden width of the mlp router, as a multiple of d_model.")
+      .above_low = true;
+  list.choice("router_init", &ModelConfig::router_init, {"uniform", "normal"},
+              "Initial router weights: uniform within 1/sqrt(inputs), or normal with deviation 0.02 and no bias.");
+  list.integer("query_dim", &ModelConfig::query_dim, 0, 65536, "Numbers in a query and in a key; 0: d_model.");
+  list.choice("routing", &ModelConfig::routing, routing_kinds(),
+              "Experts chosen by the nearest keys, or by a fixed hash of the token (a control).");
+  list.number("ground", &ModelConfig::ground, 0, unlimited,
+              "Share of the query of the layer below that is added to a layer's query (study D3).");
+  list.boolean("readin", &ModelConfig::readin,
+               "A trained map before the experts, which the router does not see; the identity at first.");
+  list.choice("readout", &ModelConfig::readout, {"none", "linear", "features"},
+              "A trained map after the experts' sum (linear), or in place of their second matrices (features).");
+  list.choice("temperature", &ModelConfig::temperature, {"fixed", "learned"},
+              "Temperature of the gates: given below, or one learnt number a layer.");
+  list.number("train_temp", &ModelConfig::train_temp, 0, unlimited, "Temperature of the gates in training.").above_low =
+      true;
+  list.number("train_temp_end", &ModelConfig::train_temp_end, -1, unlimited,
+              "In epoch e of n (from 0) the training temperature is train_temp + (train_temp_end - train_temp)*e/n; "
+              "negative: it stays.");
+  list.number("eval_temp", &ModelConfig::eval_temp, 0, unlimited,
+              "Temperature of the gates in evaluation and generation.")
+      .above_low = true;
+
+  list.include(
+      key_settings(), [](auto& config) -> auto& { return config.keys; });
+  list.number("topk_warmup", &ModelConfig::topk_warmup, 0, 1,
+              "Share of the steps, from the first, in which only one expert is chosen.");
+  list.number("balance_loss", &ModelConfig::balance_loss, 0, unlimited,
+              "Coefficient of a load-balancing loss; 0: none.");
+  Setting<ModelConfig>& band =
+      list.add("entropy_band", SettingKind::numbers,
+               "[low, high] in nats: a penalty keeps the mean gate entropy inside; [] for none.");
+  band.low = 0;
+  band.lengths = {0, 2};
+  band.get = [](const ModelConfig& config) {
+    if (config.entropy_high < 0) return SettingValue(std::vector<double>{});
+    return SettingValue(std::vector<double>{config.entropy_low, config.entropy_high});
+  };
+  band.set = [](ModelConfig& config, const SettingValue& value) {
+    const auto& ends = std::get<std::vector<double>>(value);
+    config.entropy_low = ends.empty() ? -1 : ends[0];
+    config.entropy_high = ends.empty() ? -1 : ends[1];
+  };
+  list.number("entropy_coefficient", &ModelConfig::entropy_coefficient, 0, unlimited, "Coefficient of that penalty.");
+}
+
+}  // namespace
+
+const std::vector<Setting<ModelConfig>>& model_settings() {
+  static const std::vector<Setting<ModelConfig>> settings = [] {
+    SettingList<ModelConfig> list;
+    add_model(list);
+    add_some(list);
+    return std::move(list.list);
+  }();
+  return settings;
+}
+
+}  // namespace some::model
