@@ -6,7 +6,7 @@ target_compile_options(fault_shim PRIVATE -Wall -Wextra)
 target_link_libraries(fault_shim PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
 
 set(fault_tests "")
-foreach(scenario train resume adapt lab lab-list lab-report inspect generate eval tokenizer stories)
+foreach(scenario train resume adapt lab lab-list lab-report inspect generate eval runs tokenizer stories)
   add_test(NAME faults.${scenario} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/run.py
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario})
   list(APPEND fault_tests faults.${scenario})

@@ -68,6 +68,19 @@ bool there_is_folder(const std::string& path) {
   return look_at(path, status) && S_ISDIR(status.st_mode);
 }
 
+bool there_is_file(const std::string& path) {
+  struct stat status {};
+  return look_at(path, status) && S_ISREG(status.st_mode);
+}
+
+bool is_link(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0) return S_ISLNK(status.st_mode);
+  if (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG)
+    failed("cannot look at {}: {}", path, last_reason());
+  return false;
+}
+
 std::vector<std::string> list_folder(const std::string& path) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
   if (!folder) failed("cannot read the folder {}: {}", path, last_reason());

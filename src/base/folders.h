@@ -16,6 +16,8 @@ namespace some {
 // error, too many open files, a link that leads nowhere.
 bool there_is(const std::string& path);
 bool there_is_folder(const std::string& path);
+bool there_is_file(const std::string& path);  // no folder, pipe or device
+bool is_link(const std::string& path);
 // The names in a folder, sorted, without "." and "..". Fails when the folder is not there or cannot be read to its end.
 std::vector<std::string> list_folder(const std::string& path);
 // Makes the folder, and those above it that are missing; they are there after a power cut too.

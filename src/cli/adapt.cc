@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 
 namespace some::cli {
@@ -114,8 +115,8 @@ void run(Options options) {
     };
   }
   const nlohmann::json report = adapt_run(run, options.adapt);
-  if (!options.svg.empty()) write_file_atomic(options.svg, adapt_picture(report));
-  if (!options.html.empty()) write_file_atomic(options.html, adapt_page(report, run));
+  if (!options.svg.empty()) write_output_file(options.svg, adapt_picture(report));
+  if (!options.html.empty()) write_output_file(options.html, adapt_page(report, run));
   if (options.json) {
     print_json(report);
     return;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 #include "cli/line_editor.h"
 #include "cli/show.h"
@@ -122,7 +123,7 @@ class Chat {
       print_trace(trace, run_);
       return;
     }
-    write_file_atomic(file, trace_page(trace, run_));
+    write_output_file(file, trace_page(trace, run_));
     fmt::print("page: {}\n", file);
   }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/reason.h"
 #include "base/version.h"
 #include "cli/commands.h"
 #include "cli/program.h"
@@ -33,7 +34,7 @@ void keep_standard_descriptors() {
 // A result that could not be written is no result.
 bool output_written() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
-  say_line("some: cannot write to standard output: {}", std::strerror(errno));
+  say_line("some: cannot write to standard output: {}", last_reason());
   return false;
 }
 
@@ -57,7 +58,7 @@ int wrong_use(const CLI::App& app, const CLI::ParseError& error) {
 
 // What a file system refused: mostly something about the path that the user can set right.
 int file_fault(const std::filesystem::filesystem_error& error) {
-  say_line("some: {}: {}", error.path1().string(), error.code().message());
+  say_line("some: {}: {}", error.path1().string(), reason_of(error.code().value()));
   for (const std::errc reason :
        {std::errc::permission_denied, std::errc::filename_too_long, std::errc::too_many_symbolic_link_levels,
         std::errc::not_a_directory, std::errc::no_such_file_or_directory, std::errc::file_exists}) {
