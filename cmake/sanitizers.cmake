@@ -7,7 +7,7 @@ set(reader_sources
   base/escape.cc base/files.cc base/folders.cc base/json.cc base/safetensors.cc
   text/bpe_merge.cc text/corpus.cc text/tokenizer.cc text/tokenizer_json.cc text/utf8.cc
   data/batch.cc data/token_file.cc
-  train/checkpoint.cc train/event_file.cc train/recipe.cc train/recipe_schema.cc train/recipe_toml.cc train/recipe_write.cc
+  train/checkpoint.cc train/event_file.cc train/recipe.cc train/recipe_schema.cc train/recipe_toml.cc train/recipe_write.cc train/run.cc train/train_state.cc
   study/fixture.cc study/verify.cc lab/history.cc lab/series.cc)
 list(TRANSFORM reader_sources PREPEND src/)
 add_executable(fuzz_readers ${fuzz_sources} ${reader_sources})
@@ -27,7 +27,7 @@ target_link_options(loader_threads PRIVATE -fsanitize=thread)
 
 # By count, not by time: the same inputs on every machine.
 set(fuzz_tests "")
-foreach(target tokenizer corpus json-lines safetensors token-cache event-file recipe override series metrics checkpoint fixture)
+foreach(target tokenizer corpus json-lines safetensors token-cache event-file recipe override series metrics run-data checkpoint fixture)
   add_test(NAME fuzz.${target} COMMAND fuzz_readers --target ${target} --count 2000)
   list(APPEND fuzz_tests fuzz.${target})
 endforeach()

@@ -29,6 +29,7 @@ const char* remedy(int error) {
     case EFBIG: return "raise the limit of this shell with 'ulimit -f', or choose another disk";
     case EISDIR: return "a folder of this name is in the way";
     case ENOTDIR: return "one of the folders in this path is a file";
+    case EAGAIN: return "there is no room for another thread: end other programs, or raise 'ulimit -u' or 'ulimit -v'";
     case EBUSY: return "another program is using it: try again";
     case ENOENT: return "see whether the path is written right";
     default: return nullptr;

@@ -10,6 +10,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/reason.h"
@@ -118,6 +119,9 @@ int main(int argc, char** argv) {
     return 1;
   } catch (const std::filesystem::filesystem_error& error) {
     return cli::file_fault(error);
+  } catch (const std::system_error& error) {  // a thread that could not be started
+    cli::say_line("some: {}", reason_of(error.code().value()));
+    return 1;
   } catch (const std::exception& error) {
     cli::say_line("some: a fault of this program, not of what it was given: {}", error.what());
     return 1;

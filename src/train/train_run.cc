@@ -138,6 +138,11 @@ void Trainer::load(const CheckpointName& checkpoint) {
   try {
     state_ = train_state_from(load_checkpoint(checkpoint, *model_, true), checkpoint.folder);
     kept = read_checkpoint_metrics(checkpoint);
+    if (kept && !state_.metrics_checksum.empty() &&
+        hex(checksum_of(kept->data(), kept->size())) != state_.metrics_checksum) {
+      ctx_->log.warning("{}/metrics.jsonl is damaged: {} is left as it is", checkpoint.folder, paths_.metrics());
+      kept.reset();
+    }
   } catch (const Error& error) {
     if (earlier.empty()) throw;
     throw Error(error.fault(), fmt::format("{}; the checkpoint before it can be tried with 'some train --resume {} "
