@@ -10,20 +10,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/escape.h"
+#include "base/reason.h"
 
 namespace some {
 namespace {
 
 constexpr std::size_t buffer_size = std::size_t{1} << 20;
-
-std::string why() { return std::strerror(errno); }
 
 class FileDescriptor {
  public:
@@ -45,7 +43,7 @@ void write_all(int file, const char* data, std::size_t size, const std::string& 
   while (size > 0) {
     const ssize_t written = ::write(file, data, size);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) failed("cannot write {}: {}", path, why());
+    if (written < 0) failed("cannot write {}: {}", path, last_reason());
     data += written;
     size -= static_cast<std::size_t>(written);
   }
@@ -58,6 +56,26 @@ const char* kind_of(const struct stat& status) {
 std::string folder_of(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
+}
+
+// An empty file beside `path`, locked as long as it is open: who tidies up (base/folders.h) removes what nobody holds.
+// A file that is not held yet may be removed right then, or belong to a process of this number in another container;
+// then another name is tried. Where there are no locks, nothing is tidied.
+int make_temporary(const std::string& path, std::string& name) {
+  // Of the process, since names of files are: two writers of one path must not meet in the temporary one.
+  static std::atomic<std::uint64_t> counter{0};
+  for (;;) {
+    name = fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++);
+    FileDescriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+    if (file.number() < 0) failed("cannot write {}: {}", path, last_reason());
+    if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) continue;
+    struct stat status {};
+    const bool known = ::fstat(file.number(), &status) == 0;
+    if (known && status.st_nlink == 0) continue;
+    if ((!known || status.st_size > 0) && ::ftruncate(file.number(), 0) != 0)
+      failed("cannot write {}: {}", path, last_reason());
+    return file.release();
+  }
 }
 
 // Removes the unfinished file unless it was renamed in time.
@@ -73,7 +91,7 @@ struct Unfinished {
 InputFile::InputFile(const std::string& path) : path_(path) {
   struct stat status {};
   const auto check = [&](int result) {
-    if (result != 0) bad_input("cannot read {}: {}", path, why());
+    if (result != 0) bad_input("cannot read {}: {}", path, last_reason());
     if (S_ISREG(status.st_mode)) return;
     if (S_ISDIR(status.st_mode)) bad_input("cannot read {}: it is a folder, not a file", path);
     bad_input("cannot read {}: it is {}, not a file; write what it gives into a file first", path, kind_of(status));
@@ -81,7 +99,7 @@ InputFile::InputFile(const std::string& path) : path_(path) {
   check(::stat(path.c_str(), &status));  // looked at first, since to open a device may already do something
   // Without O_NONBLOCK the opening of a pipe, should one have come in between, waits for somebody to write into it.
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.number() < 0) bad_input("cannot read {}: {}", path, why());
+  if (file.number() < 0) bad_input("cannot read {}: {}", path, last_reason());
   check(::fstat(file.number(), &status));
   size_ = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
   descriptor_ = file.release();
@@ -105,7 +123,7 @@ std::size_t InputFile::read(void* to, std::size_t size) {
   for (;;) {
     const ssize_t got = ::read(descriptor_, to, size);
     if (got >= 0) return static_cast<std::size_t>(got);
-    if (errno != EINTR) bad_input("cannot read {}: {}", path_, why());
+    if (errno != EINTR) bad_input("cannot read {}: {}", path_, last_reason());
   }
 }
 
@@ -114,7 +132,7 @@ void InputFile::read_at(std::uint64_t position, void* to, std::size_t size) cons
   while (size > 0) {
     const ssize_t got = ::pread(descriptor_, bytes, size, static_cast<off_t>(position));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) bad_input("cannot read {}: {}", path_, why());
+    if (got < 0) bad_input("cannot read {}: {}", path_, last_reason());
     if (got == 0) bad_input("cannot read {}: it became shorter while it was read", path_);
     bytes += got;
     position += static_cast<std::uint64_t>(got);
@@ -151,15 +169,9 @@ void write_file_atomic(const std::string& path, const std::function<void(const B
   // A rename would put a file in the place of the pipe or device.
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
     bad_input("cannot write {}: it is {}, not a file", path, kind_of(status));
-  // Of the process, since names of files are: two writers of one path must not meet in the temporary one.
-  static std::atomic<std::uint64_t> counter{0};
-  const std::string temporary = fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++);
-  FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.number() < 0) failed("cannot write {}: {}", path, why());
+  std::string temporary;
+  FileDescriptor file(make_temporary(path, temporary));
   Unfinished unfinished{temporary};
-  // Held until the file has its name: who tidies up (base/folders.h) sees that somebody is at it. Where there are no
-  // locks, nothing is tidied.
-  ::flock(file.number(), LOCK_EX | LOCK_NB);
 
   std::vector<char> buffer;
   buffer.reserve(buffer_size);
@@ -177,10 +189,10 @@ void write_file_atomic(const std::string& path, const std::function<void(const B
   });
   write_all(file.number(), buffer.data(), buffer.size(), path);
 
-  if (::fsync(file.number()) != 0) failed("cannot write {}: {}", path, why());
-  if (::rename(temporary.c_str(), path.c_str()) != 0) failed("cannot write {}: {}", path, why());
+  if (::fsync(file.number()) != 0) failed("cannot write {}: {}", path, last_reason());
+  if (::rename(temporary.c_str(), path.c_str()) != 0) failed("cannot write {}: {}", path, last_reason());
   unfinished.path.clear();
-  if (file.close() != 0) failed("cannot write {}: {}", path, why());
+  if (file.close() != 0) failed("cannot write {}: {}", path, last_reason());
   flush_folder(folder_of(path));
 }
 
@@ -194,14 +206,14 @@ MappedFile map_file(const std::string& path) {
   const auto size = static_cast<std::size_t>(file.size());
   if (size == 0) return {nullptr, "", 0};  // nothing cannot be mapped
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
-  if (data == MAP_FAILED) failed("cannot map {}: {}", path, why());
+  if (data == MAP_FAILED) failed("cannot map {}: {}", path, last_reason());
   return {std::shared_ptr<const void>(data, [size](const void* memory) { ::munmap(const_cast<void*>(memory), size); }),
           static_cast<const char*>(data), size};
 }
 
 void append_bytes(const std::string& path, std::string_view bytes) {
   const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (file.number() < 0) failed("cannot write {}: {}", path, why());
+  if (file.number() < 0) failed("cannot write {}: {}", path, last_reason());
   // Straight to the system, so that a killed program loses no line; waiting for the disk at every line would cost
   // more than the line is worth.
   write_all(file.number(), bytes.data(), bytes.size(), path);
@@ -215,14 +227,14 @@ void append_line(const std::string& path, std::string_view line) {
 
 void flush_file(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.number() < 0 || ::fsync(file.number()) != 0) failed("cannot flush {}: {}", path, why());
+  if (file.number() < 0 || ::fsync(file.number()) != 0) failed("cannot flush {}: {}", path, last_reason());
 }
 
 void flush_folder(const std::string& path) {
   const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.number() < 0) failed("cannot open the folder {}: {}", path, why());
+  if (folder.number() < 0) failed("cannot open the folder {}: {}", path, last_reason());
   // Some file systems cannot flush a folder and say so with EINVAL; there a rename is as durable as it gets.
-  if (::fsync(folder.number()) != 0 && errno != EINVAL) failed("cannot flush the folder {}: {}", path, why());
+  if (::fsync(folder.number()) != 0 && errno != EINVAL) failed("cannot flush the folder {}: {}", path, last_reason());
 }
 
 std::uint64_t hash_bytes(const void* data, std::size_t size, std::uint64_t seed) { return XXH64(data, size, seed); }

@@ -9,22 +9,23 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <memory>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/reason.h"
 
 namespace some {
 namespace fs = std::filesystem;
 namespace {
 
-// Nothing: there is nothing at `path`.
+// False: there is nothing at `path`.
 bool look_at(const std::string& path, struct stat& status) {
   if (::stat(path.c_str(), &status) == 0) return true;
-  if (errno != ENOENT && errno != ENOTDIR) failed("cannot look at {}: {}", path, std::strerror(errno));
+  // No file system has files with names that long.
+  if (errno == ENAMETOOLONG) return false;
+  if (errno != ENOENT && errno != ENOTDIR) failed("cannot look at {}: {}", path, last_reason());
   struct stat link {};
   if (::lstat(path.c_str(), &link) != 0) return false;
   std::error_code ignored;
@@ -44,9 +45,15 @@ bool is_temporary_name(const std::string& name) {
   return dash != std::string::npos && is_number(numbers.substr(0, dash)) && is_number(numbers.substr(dash + 1));
 }
 
-// A writer takes its lock right after it made the file; until then the file is empty and new.
-bool may_be_about_to_be_locked(const struct stat& status) {
-  return status.st_size == 0 && std::time(nullptr) - status.st_mtime < 3;
+// A file that stays is no reason not to go on: nothing here is an error.
+void remove_if_abandoned(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return;
+  struct stat status {};
+  const bool abandoned =
+      ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && ::flock(file, LOCK_EX | LOCK_NB) == 0;
+  if (abandoned) ::unlink(path.c_str());
+  ::close(file);
 }
 
 }  // namespace
@@ -61,14 +68,27 @@ bool there_is_folder(const std::string& path) {
   return look_at(path, status) && S_ISDIR(status.st_mode);
 }
 
+bool there_is_file(const std::string& path) {
+  struct stat status {};
+  return look_at(path, status) && S_ISREG(status.st_mode);
+}
+
+bool is_link(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0) return S_ISLNK(status.st_mode);
+  if (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG)
+    failed("cannot look at {}: {}", path, last_reason());
+  return false;
+}
+
 std::vector<std::string> list_folder(const std::string& path) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
-  if (!folder) failed("cannot read the folder {}: {}", path, std::strerror(errno));
+  if (!folder) failed("cannot read the folder {}: {}", path, last_reason());
   std::vector<std::string> names;
   for (;;) {
     errno = 0;
     const dirent* entry = ::readdir(folder.get());
-    if (entry == nullptr && errno != 0) failed("cannot read the folder {}: {}", path, std::strerror(errno));
+    if (entry == nullptr && errno != 0) failed("cannot read the folder {}: {}", path, last_reason());
     if (entry == nullptr) break;
     const std::string name = entry->d_name;
     if (name != "." && name != "..") names.push_back(name);
@@ -81,8 +101,7 @@ void make_folder(const std::string& path) {
   if (path.empty() || there_is_folder(path)) return;
   const std::string parent = fs::path(path).parent_path().string();
   if (parent != path) make_folder(parent);
-  if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
-    failed("cannot make the folder {}: {}", path, std::strerror(errno));
+  if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) failed("cannot make the folder {}: {}", path, last_reason());
   if (!there_is_folder(path)) failed("cannot make the folder {}: a file of this name is in the way", path);
   flush_folder(parent.empty() ? "." : parent);
 }
@@ -90,12 +109,12 @@ void make_folder(const std::string& path) {
 void remove_tree(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
-  if (error) failed("cannot remove {}: {}", path, error.message());
+  if (error) failed("cannot remove {}: {}", path, reason_of(error.value()));
 }
 
 void move_path(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
-    failed("cannot rename {} to {}: {}", from, fs::path(to).filename().string(), std::strerror(errno));
+    failed("cannot rename {} to {}: {}", from, fs::path(to).filename().string(), last_reason());
 }
 
 void remove_folder(const std::string& path) {
@@ -105,20 +124,26 @@ void remove_folder(const std::string& path) {
   remove_tree(doomed);
 }
 
-void remove_half_written_files(const std::string& folder, Owned owned) {
+void remove_half_written_files(const std::string& folder) {
   for (const std::string& name : list_folder(folder)) {
-    if (!is_temporary_name(name)) continue;
-    const std::string path = folder + "/" + name;
-    // A file that stays is no reason not to go on: nothing below is an error.
-    const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (file < 0) continue;
-    struct stat status {};
-    const bool abandoned = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
-                           ::flock(file, LOCK_EX | LOCK_NB) == 0 &&
-                           (owned == Owned::yes || !may_be_about_to_be_locked(status));
-    if (abandoned) ::unlink(path.c_str());
-    ::close(file);
+    if (is_temporary_name(name)) remove_if_abandoned(folder + "/" + name);
   }
+}
+
+void write_output_file(const std::string& path, std::string_view contents) {
+  write_output_file(path, [&](const ByteSink& sink) { sink(contents.data(), contents.size()); });
+}
+
+void write_output_file(const std::string& path, const std::function<void(const ByteSink&)>& produce) {
+  const fs::path name = fs::path(path).filename(), parent = fs::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  if (there_is_folder(folder)) {
+    for (const std::string& other : list_folder(folder)) {
+      if (is_temporary_name(other) && other.starts_with(name.string() + ".tmp-"))
+        remove_if_abandoned(folder + "/" + other);
+    }
+  }
+  write_file_atomic(path, produce);
 }
 
 }  // namespace some

@@ -3,8 +3,12 @@
 // folder.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "base/files.h"
 
 namespace some {
 
@@ -12,6 +16,8 @@ namespace some {
 // error, too many open files, a link that leads nowhere.
 bool there_is(const std::string& path);
 bool there_is_folder(const std::string& path);
+bool there_is_file(const std::string& path);  // no folder, pipe or device
+bool is_link(const std::string& path);
 // The names in a folder, sorted, without "." and "..". Fails when the folder is not there or cannot be read to its end.
 std::vector<std::string> list_folder(const std::string& path);
 // Makes the folder, and those above it that are missing; they are there after a power cut too.
@@ -23,8 +29,10 @@ void move_path(const std::string& from, const std::string& to);
 void remove_folder(const std::string& path);
 
 // Removes what write_file_atomic left under a temporary name when its process was killed. Files that a living process
-// is writing stay. `owned`: nobody else writes into this folder now.
-enum class Owned { no, yes };
-void remove_half_written_files(const std::string& folder, Owned owned);
+// is writing stay.
+void remove_half_written_files(const std::string& folder);
+// write_file_atomic for a file whose folder nobody tidies: first what was left of this file alone is removed.
+void write_output_file(const std::string& path, std::string_view contents);
+void write_output_file(const std::string& path, const std::function<void(const ByteSink&)>& produce);
 
 }  // namespace some

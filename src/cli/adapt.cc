@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 #include "study/ways.h"
 
@@ -148,8 +149,8 @@ void run(Options options) {
   if (options.ways.tokens > 0 || !options.ways.memory.empty() || options.ways.choices.slots)
     bad_input("--tokens, --memory and --slots go with --compare");
   const nlohmann::json report = adapt_run(run, options.adapt);
-  if (!options.svg.empty()) write_file_atomic(options.svg, adapt_picture(report));
-  if (!options.html.empty()) write_file_atomic(options.html, adapt_page(report, run));
+  if (!options.svg.empty()) write_output_file(options.svg, adapt_picture(report));
+  if (!options.html.empty()) write_output_file(options.html, adapt_page(report, run));
   if (options.json) {
     print_json(report);
     return;

@@ -137,7 +137,7 @@ class Chat {
       print_trace(trace, run_);
       return;
     }
-    write_file_atomic(file, trace_page(trace, run_));
+    write_output_file(file, trace_page(trace, run_));
     fmt::print("page: {}\n", file);
   }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 #include "text/stories.h"
 
@@ -42,7 +43,7 @@ void stories(const Options& options) {
     write([](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); });
     return;
   }
-  write_file_atomic(options.out, [&](const ByteSink& sink) {
+  write_output_file(options.out, [&](const ByteSink& sink) {
     write([&](std::string_view text) { sink(text.data(), text.size()); });
   });
   if (options.json)

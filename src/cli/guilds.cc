@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 
 namespace some::cli {
@@ -109,7 +110,7 @@ void print_report(const GuildReport& report) {
 void run(const Options& options) {
   OpenedRun run = open_run(options.model);
   const GuildReport report = study_guilds(run, options.guilds);
-  if (!options.html.empty()) write_file_atomic(options.html, guilds_page(report, run));
+  if (!options.html.empty()) write_output_file(options.html, guilds_page(report, run));
   if (options.json) {
     print_json(to_json(report));
     return;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 #include "cli/places.h"
 #include "train/forecast.h"
@@ -22,7 +23,7 @@ struct Options {
 };
 
 void run(const Options& options) {
-  const bool is_run = std::filesystem::is_directory(options.recipe);
+  const bool is_run = there_is_folder(options.recipe);
   if (is_run && !options.overrides.empty())
     bad_input("{}: a run is what it is; settings are changed in a recipe", options.overrides[0]);
   Recipe recipe =

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 #include "cli/places.h"
 #include "lab/queue.h"
@@ -32,7 +33,8 @@ struct Options {
 SeriesIndex open_index(const std::string& asked) {
   const std::vector<std::string> places = asked.empty() ? recipe_folders() : std::vector<std::string>{asked};
   for (const fs::path place : places) {
-    if (fs::exists(place / "index.toml")) return load_series_index((place / "index.toml").lexically_normal().string());
+    if (there_is((place / "index.toml").string()))
+      return load_series_index((place / "index.toml").lexically_normal().string());
   }
   bad_input("there is no {}: go to the project's folder, or name the folder of recipes with --recipes",
             (fs::path(asked.empty() ? "recipes" : asked) / "index.toml").string());
@@ -288,11 +290,11 @@ void report(const Options& options) {
   for (const std::string& out : options.out) {
     if (!out.ends_with(".html") && !out.ends_with(".md"))
       bad_input("-o {}: wants a file that ends in .html or .md", out);
-    if (const fs::path folder = fs::path(out).parent_path(); !folder.empty() && !fs::is_directory(folder))
+    if (const fs::path folder = fs::path(out).parent_path(); !folder.empty() && !there_is_folder(folder.string()))
       bad_input("-o {}: there is no folder {}", out, folder.string());
   }
   const Report made = make_report(open_index(options.recipes), options.words, report_options);
-  for (const std::string& out : options.out) write_file_atomic(out, out.ends_with(".md") ? made.markdown : made.html);
+  for (const std::string& out : options.out) write_output_file(out, out.ends_with(".md") ? made.markdown : made.html);
   if (options.json)
     print_json({{"files", options.out}, {"runs", made.runs}});
   else

@@ -74,6 +74,18 @@ char* plain_line(const char* prompt) {
   return line;
 }
 
+// Reads what was typed in earlier times; false where that did not work out, and the file must not be written over. A
+// pipe would be waited for, and a file without an end read without an end.
+bool read_earlier(const std::string& path, int (*read_history)(const char*)) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return true;
+  if (!fs::is_regular_file(status)) return false;
+  const std::uintmax_t size = fs::file_size(path, error), most = 1u << 20;
+  if (error || size > most) return false;
+  return size == 0 || read_history(path.c_str()) == 0;
+}
+
 template <typename Function>
 void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
@@ -111,7 +123,7 @@ LineEditor::LineEditor(std::string history) : history_(std::move(history)), inte
     *stream = fdopen(dup(STDOUT_FILENO), "w");
   use();
   stifle(1000);
-  if (!history_.empty()) read_history(history_.c_str());
+  if (!history_.empty() && !read_earlier(history_, read_history)) history_.clear();
 }
 
 LineEditor::Got LineEditor::read(const std::string& prompt, std::string& line) {

@@ -10,8 +10,10 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "base/error.h"
+#include "base/reason.h"
 #include "base/version.h"
 #include "cli/commands.h"
 #include "cli/program.h"
@@ -33,7 +35,7 @@ void keep_standard_descriptors() {
 // A result that could not be written is no result.
 bool output_written() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
-  say_line("some: cannot write to standard output: {}", std::strerror(errno));
+  say_line("some: cannot write to standard output: {}", last_reason());
   return false;
 }
 
@@ -57,7 +59,7 @@ int wrong_use(const CLI::App& app, const CLI::ParseError& error) {
 
 // What a file system refused: mostly something about the path that the user can set right.
 int file_fault(const std::filesystem::filesystem_error& error) {
-  say_line("some: {}: {}", error.path1().string(), error.code().message());
+  say_line("some: {}: {}", error.path1().string(), reason_of(error.code().value()));
   for (const std::errc reason :
        {std::errc::permission_denied, std::errc::filename_too_long, std::errc::too_many_symbolic_link_levels,
         std::errc::not_a_directory, std::errc::no_such_file_or_directory, std::errc::file_exists}) {
@@ -117,6 +119,9 @@ int main(int argc, char** argv) {
     return 1;
   } catch (const std::filesystem::filesystem_error& error) {
     return cli::file_fault(error);
+  } catch (const std::system_error& error) {  // a thread that could not be started
+    cli::say_line("some: {}", reason_of(error.code().value()));
+    return 1;
   } catch (const std::exception& error) {
     cli::say_line("some: a fault of this program, not of what it was given: {}", error.what());
     return 1;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/folders.h"
 #include "train/recipe_schema.h"
 
 namespace some::cli {
@@ -18,7 +19,7 @@ std::vector<std::string> recipe_folders() {
   std::vector<std::string> found;
   for (const fs::path& place : {fs::path("recipes"), program / "recipes", program.parent_path() / "recipes",
                                 program.parent_path() / "share/some/recipes"}) {
-    if (!fs::is_directory(place, ignored)) continue;
+    if (!there_is_folder(place.string())) continue;
     const std::string name = place.lexically_normal().string();
     if (std::find(found.begin(), found.end(), name) == found.end()) found.push_back(name);
   }
@@ -28,10 +29,8 @@ std::vector<std::string> recipe_folders() {
 std::vector<std::string> recipe_names() {
   std::vector<std::string> names;
   for (const std::string& folder : recipe_folders()) {
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-      if (entry.path().extension() == ".toml" && entry.path().stem() != "index")
-        names.push_back(entry.path().stem().string());
+    for (const fs::path name : list_folder(folder)) {
+      if (name.extension() == ".toml" && name.stem() != "index") names.push_back(name.stem().string());
     }
   }
   std::sort(names.begin(), names.end());
@@ -40,14 +39,13 @@ std::vector<std::string> recipe_names() {
 }
 
 std::string find_recipe(const std::string& name) {
-  std::error_code ignored;
-  if (name.empty() || fs::exists(name, ignored)) return name;
-  if (fs::exists(name + ".toml", ignored)) return name + ".toml";
+  if (name.empty() || there_is(name)) return name;
+  if (there_is(name + ".toml")) return name + ".toml";
   const bool bare = name.find('/') == std::string::npos;
   const std::string file = name.ends_with(".toml") ? name : name + ".toml";
   const std::vector<std::string> folders = recipe_folders();
   for (const std::string& folder : folders) {
-    if (bare && fs::exists(fs::path(folder) / file, ignored)) return (fs::path(folder) / file).string();
+    if (bare && there_is((fs::path(folder) / file).string())) return (fs::path(folder) / file).string();
   }
   const std::string stem = fs::path(file).stem().string();
   const std::string meant = misspelled_name(stem, recipe_names());

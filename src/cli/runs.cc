@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 #include "lab/history.h"
 #include "train/recipe_schema.h"
@@ -34,11 +35,17 @@ std::vector<std::string> key_order() {
   return names;
 }
 
-double bytes_in(const std::string& folder) {
+// Files that go away meanwhile, as those of a run at work do, count for nothing.
+double bytes_in(const fs::path& folder) {
   double sum = 0;
-  std::error_code ignored;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, ignored)) {
-    if (entry.is_regular_file(ignored)) sum += static_cast<double>(entry.file_size(ignored));
+  for (const std::string& name : list_folder(folder.string())) {
+    const fs::path path = folder / name;
+    if (is_link(path.string())) continue;
+    std::error_code error;
+    if (there_is_folder(path.string()))
+      sum += bytes_in(path);
+    else if (const std::uintmax_t size = fs::file_size(path, error); !error)
+      sum += static_cast<double>(size);
   }
   return sum;
 }

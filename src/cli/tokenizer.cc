@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/escape.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 #include "text/bpe_train.h"
 #include "text/corpus.h"
@@ -33,8 +34,7 @@ struct CodeOptions {
 
 // A run folder stands for the tokenizer in it.
 Tokenizer load_tokenizer(const std::string& path) {
-  std::error_code ignored;
-  return Tokenizer::load(std::filesystem::is_directory(path, ignored) ? path + "/tokenizer.json" : path);
+  return Tokenizer::load(there_is_folder(path) ? path + "/tokenizer.json" : path);
 }
 
 void train(const TrainOptions& options) {

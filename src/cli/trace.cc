@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 #include "cli/show.h"
 #include "study/generate.h"
@@ -121,7 +122,7 @@ void run(const Options& options) {
     trace.prompt_tokens = generated.prompt.size();
     trace.stopped = generated.stopped;
   }
-  if (!options.html.empty()) write_file_atomic(options.html, trace_page(trace, run));
+  if (!options.html.empty()) write_output_file(options.html, trace_page(trace, run));
   if (options.json) {
     print_json(to_json(trace, run));
     return;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "data/source.h"
 #include "data/token_data.h"
 #include "data/token_file.h"
@@ -31,7 +32,7 @@ StorySource other_source(const std::string& name, const DataConfig& config, std:
 Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const StorySet& train,
                         const DataProgress& progress) {
   if (config.tokenizer != "bytelevel" && config.tokenizer != "whitespace") {
-    if (!std::filesystem::exists(config.tokenizer))
+    if (!there_is(config.tokenizer))
       bad_input("data.tokenizer: there is no file {}; expected \"bytelevel\", \"whitespace\" or a tokenizer.json",
                 config.tokenizer);
     return Tokenizer::load(config.tokenizer);
@@ -150,7 +151,7 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
 
 // A folder that nothing came into goes again: a text that is refused leaves nothing behind.
 struct FolderMade {
-  explicit FolderMade(const std::string& name) : folder(std::filesystem::exists(name, ignored) ? "" : name) {}
+  explicit FolderMade(const std::string& name) : folder(there_is(name) ? "" : name) {}
   ~FolderMade() {
     if (!folder.empty()) std::filesystem::remove(folder, ignored);  // does nothing where there is something in it
   }
@@ -166,18 +167,17 @@ TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& toke
   const auto produce = [&](TokenWriter& writer) { tokenise(host, set, tokenizer, eos, writer, what, progress); };
   if (cache_folder.empty()) return tokens_in_memory(key, produce);
 
-  std::error_code error;
   const FolderMade made(cache_folder);
-  std::filesystem::create_directories(cache_folder, error);
-  if (error) failed("the cache folder {} cannot be made: {}", cache_folder, error.message());
+  make_folder(cache_folder);
   const std::string path = fmt::format("{}/tokens-{}.bin", cache_folder, hex(hash_bytes(&key, sizeof key)));
   std::string problem;
   TokenData data;
-  if (std::filesystem::exists(path, error)) {
+  if (there_is(path)) {
     data.impl = open_token_image(map_file(path), key, &problem);
     if (data.impl) return data;
     host.log.info("the token cache {} is made anew: {}", path, problem);
   }
+  remove_half_written_files(cache_folder);
   write_file_atomic(path, [&](const ByteSink& sink) {
     TokenWriter writer(sink, key);
     produce(writer);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/random.h"
 #include "text/corpus.h"
 #include "text/stories.h"
@@ -87,8 +88,7 @@ StoryStream StorySource::open(Threads& threads) const {
   options.limit = static_cast<std::uint64_t>(limit_);
   if (!field_.empty()) options.field = field_;
   // A field is asked for by name: then a single file is JSON lines whatever it is called. A folder may hold both kinds.
-  std::error_code ignored;
-  options.json_lines = !field_.empty() && !std::filesystem::is_directory(name_, ignored);
+  options.json_lines = !field_.empty() && !there_is_folder(name_);
   auto reader = std::make_shared<CorpusReader>(std::move(options));
   return [reader](std::string& story) { return reader->next(story); };
 }

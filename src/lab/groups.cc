@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "data/source.h"
 #include "lab/scale.h"
 #include "study/run_header.h"
@@ -17,7 +18,7 @@ namespace {
 
 void read_recipe_files(const SeriesIndex& index, RunGroup& group) {
   const std::string path = index.recipe_path(group.recipe);
-  if (!fs::exists(path)) return;
+  if (!there_is(path)) return;
   group.file = load_recipe(path, {});
   const TomlNode root = parse_toml(read_file(path), path);
   const TomlNode* base = root.find("base");

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
 #include "train/evaluate.h"
 #include "train/run.h"
@@ -19,8 +20,7 @@ namespace {
 // A line that does not say what it should (it was cut off, or a number in it was not finite) is left out, not the run.
 template <typename Use>
 void each_line(const std::string& path, const Log& log, const Use& use) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return;
+  if (!there_is(path)) return;
   std::istringstream lines(read_file(path));
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -174,8 +174,7 @@ RunHistory read_history(const FoundRun& run, const Log& log) {
   history.middle = static_cast<std::size_t>(history.recipe.model.layers / 2);
   const RunPaths paths{run.folder};
   ModelConfig model = history.recipe.model;
-  if (std::error_code ignored; fs::exists(paths.tokenizer(), ignored))
-    model.vocab = Tokenizer::load(paths.tokenizer()).vocab_size();
+  if (there_is(paths.tokenizer())) model.vocab = Tokenizer::load(paths.tokenizer()).vocab_size();
   history.parameters = count_parameters(model);
   each_line(paths.metrics(), log, [&](const JsonObject& line) {
     const auto kind = line.need<std::string>("kind");

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/folders.h"
 #include "data/source.h"
 #include "lab/scale.h"
 #include "train/run.h"
@@ -30,7 +31,7 @@ bool belongs_to_the_machine(const std::string& setting) {
 std::string missing_text(const Recipe& recipe) {
   for (const auto& [key, path] :
        {std::pair{"data.train", recipe.data.train}, std::pair{"data.valid", recipe.data.valid}}) {
-    if (path.empty() || is_builtin(path) || fs::exists(path)) continue;
+    if (path.empty() || is_builtin(path) || there_is(path)) continue;
     return fmt::format(
         "{} = \"{}\" is not there: put or link the text at this path, name your own with --data FILE --valid FILE, or "
         "take built-in stories with --builtin",
@@ -146,7 +147,7 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
     entry.outcome = Outcome::failed;
     entry.message = error.what();
   }
-  if (begun && entry.outcome == Outcome::failed && fs::exists(RunPaths{run.folder}.config()))
+  if (begun && entry.outcome == Outcome::failed && there_is(RunPaths{run.folder}.config()))
     remember(run, hooks.train.log, entry.message);
   entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return entry;
@@ -173,7 +174,7 @@ std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<st
   if (options.builtin && !options.train.empty()) bad_input("--builtin and --data exclude one another");
   if (options.train.empty() && !options.valid.empty()) bad_input("--valid wants --data beside it");
   for (const std::string& file : {options.train, options.valid}) {
-    if (!file.empty() && !is_builtin(file) && !fs::exists(file)) bad_input("there is no text {}", file);
+    if (!file.empty() && !is_builtin(file) && !there_is(file)) bad_input("there is no text {}", file);
   }
   for (const std::string& change : options.overrides) {
     if (change.starts_with("seed=") && options.seeds > 1)

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
 #include "lab/scale.h"
 #include "train/run.h"
@@ -53,7 +54,7 @@ LabIdentity identity_of_name(const std::string& name) {
 }
 
 RunState run_state(const std::string& folder) {
-  if (!fs::exists(RunPaths{folder}.config())) return RunState::absent;
+  if (!there_is(RunPaths{folder}.config())) return RunState::absent;
   // While a process is at it nothing else is asked: its checkpoints come and go.
   if (run_is_taken(folder)) return RunState::running;
   return run_is_finished(folder) ? RunState::finished : RunState::interrupted;
@@ -77,10 +78,10 @@ std::optional<FoundRun> find_run(const std::string& folder, const Log& log) {
   FoundRun run;
   run.folder = folder;
   while (run.folder.size() > 1 && run.folder.back() == '/') run.folder.pop_back();
-  if (!fs::exists(RunPaths{run.folder}.config())) return std::nullopt;
+  if (!there_is(RunPaths{run.folder}.config())) return std::nullopt;
   run.name = fs::path(run.folder).lexically_normal().filename().string();
   run.identity = identity_of_name(run.name);
-  if (fs::exists(identity_file(run.folder))) {
+  if (there_is(identity_file(run.folder))) {
     try {
       const std::string path = identity_file(run.folder);
       const JsonObject stored(parse_json(read_file(path), path), path);
@@ -107,9 +108,15 @@ std::optional<FoundRun> find_run(const std::string& folder, const Log& log) {
 
 std::vector<FoundRun> find_runs(const std::string& folder, const Log& log) {
   std::vector<FoundRun> runs;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (auto run = find_run(entry.path().string(), log)) runs.push_back(std::move(*run));
+  if (!there_is(folder)) return runs;
+  for (const std::string& name : list_folder(folder)) {
+    const std::string path = (fs::path(folder) / name).string();
+    try {
+      if (!there_is_folder(path)) continue;
+      if (auto run = find_run(path, log)) runs.push_back(std::move(*run));
+    } catch (const Error& error) {
+      log.warning("{} is left out: {}", path, error.what());
+    }
   }
   std::sort(runs.begin(), runs.end(), [](const FoundRun& a, const FoundRun& b) { return a.name < b.name; });
   return runs;
@@ -119,7 +126,7 @@ void write_identity(const std::string& folder, const LabIdentity& identity, cons
   nlohmann::json stored{
       {"recipe", identity.recipe}, {"scale", identity.scale}, {"seed", identity.seed}, {"builtin", identity.builtin}};
   if (!failure.empty()) stored["failure"] = failure;
-  write_file_atomic(identity_file(folder),
+  write_output_file(identity_file(folder),
                     stored.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 

@@ -6,6 +6,7 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "study/choices.h"
@@ -120,7 +121,7 @@ RunSamples sample_run(const RunHistory& run, const std::string& device, const Ho
     return samples;
   }
   const std::string kept = (fs::path(run.found.folder) / "samples.json").string();
-  if (std::error_code ignored; fs::exists(kept, ignored)) {
+  if (there_is(kept)) {
     const auto step = checkpoints.empty() ? std::nullopt : std::optional(checkpoints.back().step);
     try {
       if (auto found = read_samples(kept, step, host.log)) return *found;
@@ -143,7 +144,7 @@ RunSamples sample_run(const RunHistory& run, const std::string& device, const Ho
     samples = write_samples(run, device, host);
     json stored = to_json(samples);
     stored["checksum"] = checksum_of(stored);
-    write_file_atomic(kept, stored.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+    write_output_file(kept, stored.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   } catch (const Error& error) {
     samples.skipped = std::string("none: ") + error.what();
   }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "train/recipe_schema.h"
 #include "train/recipe_toml.h"
 
@@ -134,8 +135,7 @@ SeriesIndex load_series_index(const std::string& path) {
       if (index.find(series.name) != nullptr)
         bad_input("{}:{}: there are two series named {}", path, item.line, series.name);
       for (const std::string& recipe : series.recipes) {
-        std::error_code ignored;
-        if (!fs::is_regular_file(index.recipe_path(recipe), ignored)) {
+        if (!there_is(index.recipe_path(recipe))) {
           bad_input("{}:{}: series {} names the recipe {}, but there is no file {}", path, item.line, series.name,
                     recipe, index.recipe_path(recipe));
         }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "train/recipe_schema.h"
 #include "train/recipe_toml.h"
 
@@ -172,7 +173,7 @@ page::Text ReportTexts::say(const std::string& sentence, const Fillings& filling
 ReportTexts load_report_texts(const std::string& folder) {
   ReportTexts texts;
   texts.origin = (fs::path(folder) / "report.toml").string();
-  if (fs::exists(texts.origin)) Reader(texts.origin, texts).read(parse_toml(read_file(texts.origin), texts.origin));
+  if (there_is(texts.origin)) Reader(texts.origin, texts).read(parse_toml(read_file(texts.origin), texts.origin));
   return texts;
 }
 

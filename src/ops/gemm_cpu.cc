@@ -4,9 +4,11 @@
 #include "ops/gemm_cpu.h"
 
 #include <dlfcn.h>
+#include <sys/mman.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <new>
 
 #include "ops/gemm_own_cpu.h"
 
@@ -39,6 +41,61 @@ std::string describe_onednn(void* handle, const char* name) {
   return text + " (" + name + ")";
 }
 
+// While it lives, oneDNN called by this thread uses so many threads of its own. What the thread had is put back: it may
+// be someone else's, with other work for OpenMP.
+class OnednnThreads {
+ public:
+  OnednnThreads(const Onednn& library, int count)
+      : library_(library), before_(library.set_threads != nullptr ? library.get_threads() : count), count_(count) {
+    if (before_ != count_) library_.set_threads(count_);
+  }
+  ~OnednnThreads() {
+    if (before_ != count_) library_.set_threads(before_);
+  }
+  OnednnThreads(const OnednnThreads&) = delete;
+  OnednnThreads& operator=(const OnednnThreads&) = delete;
+
+ private:
+  const Onednn& library_;
+  int before_, count_;
+};
+
+// A library that could not be opened for want of memory is there all the same: without it the results would be others.
+[[noreturn]] void no_memory_to_open(const std::string& name) {
+  failed("out of memory: {} cannot be loaded; end other programs, or raise the limit of this shell with 'ulimit -v'",
+         name);
+}
+
+bool is_for_want_of_memory(const std::string& reason) {
+  return reason.find("allocate memory") != std::string::npos || reason.find("map segment") != std::string::npos;
+}
+
+// oneDNN writes its kernels when they are first needed, each family at once, and where it is refused memory for one it
+// writes through a null pointer. So all of them are made here, right after it was seen that there is room: products of
+// one number, of a vector and of a small matrix need 18 MB for their kernels together (oneDNN 2.6.3 with AVX-512).
+// Later calls ask for working memory only, and say so when they do not get it.
+void make_all_kernels(const Onednn& library, const std::string& name) {
+  constexpr std::size_t room = std::size_t{64} << 20;
+  void* const probe = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (probe == MAP_FAILED) no_memory_to_open(name);
+  munmap(probe, room);
+  const OnednnThreads one(library, 1);  // threads of its own would want memory too
+  constexpr std::int64_t largest = 17;
+  const std::vector<float> a(largest * largest), b(largest * largest);
+  std::vector<float> c(largest * largest);
+  for (const char transpose_a : {'N', 'T'}) {
+    for (const char transpose_b : {'N', 'T'}) {
+      for (const std::int64_t m : {std::int64_t{1}, std::int64_t{2}, largest}) {
+        for (const std::int64_t n : {std::int64_t{1}, std::int64_t{2}, largest}) {
+          for (const float beta : {0.0f, 1.0f})
+            library.sgemm(transpose_a, transpose_b, m, n, 1, 1.0f, a.data(), largest, b.data(), largest, beta, c.data(),
+                          largest);
+        }
+      }
+    }
+  }
+}
+
 // oneDNN is opened at run time so that a program built here also runs where it is not installed: by the first who needs
 // it, for the whole process, since a library cannot be opened twice. What is found does not change any more.
 const Onednn& onednn() {
@@ -48,12 +105,17 @@ const Onednn& onednn() {
     setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", 0);
     for (const char* name : {"libdnnl.so.2", "libdnnl.so.3", "libdnnl.so"}) {
       void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      if (handle == nullptr) continue;
+      if (handle == nullptr) {
+        const char* const reason = dlerror();
+        if (reason != nullptr && is_for_want_of_memory(reason)) no_memory_to_open(name);
+        continue;
+      }
       result.sgemm = reinterpret_cast<Sgemm>(dlsym(handle, "dnnl_sgemm"));
       if (result.sgemm != nullptr) {
         result.get_threads = reinterpret_cast<int (*)()>(dlsym(handle, "omp_get_max_threads"));
         result.set_threads = reinterpret_cast<void (*)(int)>(dlsym(handle, "omp_set_num_threads"));
         result.description = describe_onednn(handle, name);
+        make_all_kernels(result, name);
         return result;
       }
     }
@@ -63,28 +125,12 @@ const Onednn& onednn() {
   return library;
 }
 
-// While it lives, oneDNN called by this thread uses so many threads of its own. What the thread had is put back: it may
-// be someone else's, with other work for OpenMP.
-class OnednnThreads {
- public:
-  explicit OnednnThreads(int count) : before_(onednn().set_threads != nullptr ? onednn().get_threads() : count) {
-    if (before_ != count) onednn().set_threads(count);
-    count_ = count;
-  }
-  ~OnednnThreads() {
-    if (before_ != count_) onednn().set_threads(before_);
-  }
-  OnednnThreads(const OnednnThreads&) = delete;
-  OnednnThreads& operator=(const OnednnThreads&) = delete;
-
- private:
-  int before_, count_;
-};
-
 void call_onednn(const Product<float>& p, int threads) {
-  const OnednnThreads used(threads);
+  const OnednnThreads used(onednn(), threads);
   const int status = onednn().sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, p.alpha, p.a,
                                     p.lda, p.b, p.ldb, p.beta, p.c, p.ldc);
+  constexpr int out_of_memory = 1;
+  if (status == out_of_memory) throw std::bad_alloc();
   if (status != 0) failed("oneDNN refused a product of {} x {} x {} (status {})", p.m, p.n, p.k, status);
 }
 

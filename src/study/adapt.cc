@@ -5,10 +5,12 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "study/choices.h"
 #include "study/learner.h"
 #include "train/checkpoint.h"
 #include "train/json.h"
+#include "train/run_lock.h"
 
 namespace some::study {
 namespace fs = std::filesystem;
@@ -228,19 +230,68 @@ nlohmann::json measured(const Evaluation& evaluation) {
           {"stories", evaluation.stories}};
 }
 
-void save_adapted(OpenedRun& run, const AdaptOptions& options, std::int64_t step, const nlohmann::json& report) {
-  const RunPaths paths{options.out};
-  fs::copy_file(run.paths.tokenizer(), paths.tokenizer(), fs::copy_options::overwrite_existing);
-  // "finished": there are no optimizer moments to go on training from.
-  save_checkpoint(options.out, step, *run.model,
-                  {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
-  save_key_positions(options.out, step, *run.model);
-  nlohmann::json line{{"kind", "adapt"}, {"step", step}};
-  line.update(report);
-  write_file_atomic((fs::path(options.out) / "adapt.html").string(), adapt_page(report, run));
-  append_line(paths.metrics(), line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  write_file_atomic(paths.config(), read_file(run.paths.config()));  // last: a folder with a config.toml is a run
-}
+// The new run is made under the name OUT.writing and gets its own when it is whole: a kill leaves no half of a run, and
+// the same command can be given again.
+class NewRun {
+ public:
+  explicit NewRun(const std::string& out) : out_(without_slash(out)), folder_(out_ + ".writing") {
+    check_free();
+    lock_ = std::make_unique<RunLock>(folder_);
+    for (const std::string& name : list_folder(folder_)) check_ours(name);
+    for (const std::string& name : list_folder(folder_)) remove_tree(folder_ + "/" + name);
+  }
+  ~NewRun() {
+    if (done_) return;
+    std::error_code ignored;  // what stays is removed by the next one
+    fs::remove_all(folder_, ignored);
+  }
+  NewRun(const NewRun&) = delete;
+  NewRun& operator=(const NewRun&) = delete;
+
+  const std::string& folder() const { return folder_; }
+
+  void save(OpenedRun& run, std::int64_t step, const nlohmann::json& report) {
+    const RunPaths paths{folder_};
+    write_file_atomic(paths.tokenizer(), read_file(run.paths.tokenizer()));
+    // "finished": there are no optimizer moments to go on training from.
+    save_checkpoint(folder_, step, *run.model,
+                    {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
+    save_key_positions(folder_, step, *run.model);
+    nlohmann::json line{{"kind", "adapt"}, {"step", step}};
+    line.update(report);
+    write_file_atomic((fs::path(folder_) / "adapt.html").string(), adapt_page(report, run));
+    write_file_atomic(paths.metrics(), line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    write_file_atomic(paths.config(), read_file(run.paths.config()));
+    check_free();
+    move_path(folder_, out_);
+    done_ = true;
+    const std::string parent = fs::path(out_).parent_path().string();
+    flush_folder(parent.empty() ? "." : parent);
+  }
+
+ private:
+  static std::string without_slash(std::string path) {
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    return path;
+  }
+
+  void check_free() const {
+    if (there_is(out_) && (!there_is_folder(out_) || !list_folder(out_).empty()))
+      bad_input("--out {}: there is something already; choose a new folder", out_);
+  }
+
+  // Nothing is removed that was not written here.
+  void check_ours(const std::string& name) const {
+    for (const char* ours : {"tokenizer.json", "checkpoints", "keys", "adapt.html", "metrics.jsonl", "config.toml"}) {
+      if (name == ours || name.starts_with(std::string(ours) + ".tmp-")) return;
+    }
+    bad_input("--out {}: {}/{} is in the way, which no adaptation has written; move it elsewhere", out_, folder_, name);
+  }
+
+  std::string out_, folder_;
+  std::unique_ptr<RunLock> lock_;
+  bool done_ = false;
+};
 
 }  // namespace
 
@@ -253,10 +304,8 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
   if (options.frozen && !options.out.empty())
     bad_input("--out with --frozen would only copy the run: frozen keys do not change");
   const KeySettings settings = choose_rules(run.recipe.model.keys, options.rules);
-  if (!options.out.empty() && fs::exists(options.out) &&
-      (!fs::is_directory(options.out) || !fs::is_empty(options.out))) {
-    bad_input("--out {}: there is something already; choose a new folder", options.out);
-  }
+  std::optional<NewRun> out;
+  if (!options.out.empty()) out.emplace(options.out);
   Model& model = *run.model;
   const NewText text = read_new_text(run, options);
   const TokenData original = study_text(run, "", 0).data, held_out = data_of(text.held_out);
@@ -293,12 +342,7 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
   report["frozen"]["keys_identical"] = start.identical(model);
   if (options.frozen) return report;
 
-  if (!options.out.empty()) {
-    std::error_code error;
-    fs::create_directories(options.out, error);
-    if (error) bad_input("--out {}: the folder cannot be made: {}", options.out, error.message());
-    save_key_positions(options.out, run.step, model);
-  }
+  if (out) save_key_positions(out->folder(), run.step, model);
   nlohmann::json layers = nlohmann::json::array();
   for (const Layer& layer : model.layers())
     layers.push_back(
@@ -306,14 +350,13 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
   std::int64_t updates = 0, positions_saved = 0;
   {
     KeyLearner learner(model, settings, run.step);
-    const std::vector<Window> active =
-        Streamer(run, options, &learner, [&](std::int64_t done) {
-          tell("learning keys", done);
-          // Ten positions on the way, for drawing how the keys moved.
-          if (options.out.empty() || done * 10 / total <= positions_saved || done >= total) return;
-          positions_saved = done * 10 / total;
-          save_key_positions(options.out, run.step + learner.updates(), model);
-        }).read(text.stream);
+    const std::vector<Window> active = Streamer(run, options, &learner, [&](std::int64_t done) {
+                                         tell("learning keys", done);
+                                         // Ten positions on the way, for drawing how the keys moved.
+                                         if (!out || done * 10 / total <= positions_saved || done >= total) return;
+                                         positions_saved = done * 10 / total;
+                                         save_key_positions(out->folder(), run.step + learner.updates(), model);
+                                       }).read(text.stream);
     report["active"] = windows_json(active);
     updates = learner.updates();
   }
@@ -334,8 +377,8 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
   report["gain_on_stream"] = report["frozen"]["loss"].get<double>() - report["active"]["loss"].get<double>();
   report["gain_on_new"] = new_before["loss"].get<double>() - report["new"]["after"]["loss"].get<double>();
   report["forgotten"] = report["original"]["after"]["loss"].get<double>() - original_before["loss"].get<double>();
-  if (!options.out.empty()) {
-    save_adapted(run, options, run.step + updates, report);
+  if (out) {
+    out->save(run, run.step + updates, report);
     report["out"] = options.out;
     report["out_step"] = run.step + updates;
   }

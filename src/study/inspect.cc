@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
 #include "base/safetensors.h"
 #include "study/choices.h"
@@ -43,8 +44,7 @@ Start first_positions(const OpenedRun& run) {
 // What the evaluation at this checkpoint wrote down of the epoch it closed, by layer; empty where there is none.
 std::vector<std::optional<std::int64_t>> experts_used_last_epoch(const OpenedRun& run) {
   std::vector<std::optional<std::int64_t>> found;
-  std::error_code ignored;
-  if (!std::filesystem::exists(run.paths.metrics(), ignored)) return found;
+  if (!there_is(run.paths.metrics())) return found;
   std::istringstream lines(read_file(run.paths.metrics()));
   for (std::string line; std::getline(lines, line);) {
     const auto one = parse_json_line(line);

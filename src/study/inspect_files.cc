@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "study/inspect.h"
 #include "study/pictures.h"
 #include "study/run_header.h"
@@ -152,9 +153,8 @@ std::vector<std::string> tsne_notes(const LayerMaps::Tsne& tsne, int experts) {
 
 std::vector<std::string> write_inspection(const InspectReport& report, const OpenedRun& run, const std::string& folder,
                                           bool svg) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) bad_input("--out {}: the folder cannot be made: {}", folder, error.message());
+  make_folder(folder);
+  remove_half_written_files(folder);
   Writer writer(report, run, folder);
   for (const InspectedLayer& layer : report.layers) {
     writer.tables(layer);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/escape.h"
+#include "base/folders.h"
 #include "keys/measures.h"
 #include "memory/store.h"
 #include "model/model.h"
@@ -35,19 +36,15 @@ const Comparison* VerifyReport::worst() const {
 std::vector<std::string> find_fixtures(const std::vector<std::string>& paths) {
   std::vector<std::string> out;
   for (const std::string& path : paths) {
-    std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    if (!fs::exists(status)) bad_input("there is no file or folder {} ({})", path, error.message());
-    if (!fs::is_directory(status)) {
+    if (!there_is(path)) bad_input("there is no file or folder {}; see whether the path is written right", path);
+    if (!there_is_folder(path)) {
       out.push_back(path);
       continue;
     }
     const std::size_t before = out.size();
-    fs::directory_iterator entry(path, error);
-    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-      if (entry->path().extension() == ".safetensors") out.push_back(entry->path().string());
+    for (const std::string& name : list_folder(path)) {
+      if (fs::path(name).extension() == ".safetensors") out.push_back((fs::path(path) / name).string());
     }
-    if (error) bad_input("the folder {} cannot be read: {}", path, error.message());
     if (out.size() == before) bad_input("the folder {} holds no .safetensors file", path);
   }
   std::sort(out.begin(), out.end());

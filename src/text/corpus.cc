@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
 #include "text/pretokenize.h"
 #include "text/utf8.h"
@@ -85,37 +86,35 @@ bool is_blank(std::string_view text) {
   return skip_whitespace(text.data(), end, char_classes()) == end;
 }
 
+// Files and links to files; hidden ones, and folders that are only linked to (which might lead back here), are left
+// out.
+void add_files_in(const fs::path& folder, std::vector<std::string>& files) {
+  for (const std::string& name : list_folder(folder.string())) {
+    if (name.starts_with('.')) continue;
+    const fs::path path = folder / name;
+    if (there_is_file(path.string()))
+      files.push_back(path.string());
+    else if (there_is_folder(path.string()) && !is_link(path.string()))
+      add_files_in(path, files);
+  }
+}
+
 std::vector<std::string> files_of(const std::vector<std::string>& paths) {
   if (paths.empty()) bad_input("no text was given; expected files or folders");
   std::vector<std::string> files;
   for (const std::string& path : paths) {
-    std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    if (!fs::exists(status)) {
+    if (!there_is(path)) {
       bad_input(
           "{}: does not exist; expected a text file, a .jsonl file or a folder of these, or builtin:stories for text "
-          "that "
-          "needs no file",
+          "that needs no file",
           path);
     }
-    if (!fs::is_directory(status)) {
+    if (!there_is_folder(path)) {
       files.push_back(path);
       continue;
     }
     std::vector<std::string> found;
-    fs::recursive_directory_iterator walk(path, error), end;
-    if (error) bad_input("{}: the folder cannot be read ({})", path, error.message());
-    while (walk != end) {
-      const bool hidden = walk->path().filename().string().starts_with('.');
-      std::error_code ignored;
-      if (hidden) {
-        walk.disable_recursion_pending();
-      } else if (walk->is_regular_file(ignored)) {
-        found.push_back(walk->path().string());
-      }
-      walk.increment(error);
-      if (error) bad_input("{}: the folder cannot be read ({})", path, error.message());
-    }
+    add_files_in(path, found);
     if (found.empty()) bad_input("{}: the folder has no files in it; expected text files or .jsonl files", path);
     std::sort(found.begin(), found.end());
     files.insert(files.end(), found.begin(), found.end());

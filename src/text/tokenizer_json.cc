@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_impl.h"
@@ -314,8 +315,7 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view origin) {
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored) || std::filesystem::is_directory(path, ignored)) {
+  if (!there_is(path.string()) || there_is_folder(path.string())) {
     bad_input("{}: there is no such file; expected a {}", path.string(), hugging_face);
   }
   return from_json(read_file(path.string()), path.string());
@@ -367,7 +367,7 @@ std::string Tokenizer::to_json() const {
   return root.dump(2);
 }
 
-void Tokenizer::save(const std::filesystem::path& path) const { write_file_atomic(path.string(), to_json()); }
+void Tokenizer::save(const std::filesystem::path& path) const { write_output_file(path.string(), to_json()); }
 
 std::uint64_t Tokenizer::hash() const {
   const std::string text = to_json();

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/json.h"
 
 namespace some::train {
@@ -130,7 +131,7 @@ EventFile::EventFile(std::string path, const std::string& metrics_path) : path_(
   std::string first = event_head();
   put_bytes(first, 3, "brain.Event:2");  // file_version: what readers look for
   std::string contents = record(first);
-  if (std::filesystem::exists(metrics_path)) {
+  if (there_is(metrics_path)) {
     std::istringstream lines(read_file(metrics_path));
     for (std::string line; std::getline(lines, line);) {
       const auto parsed = parse_json_line(line);

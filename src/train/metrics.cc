@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/folders.h"
 #include "base/log.h"
+#include "base/reason.h"
 #include "train/json.h"
 
 namespace some::train {
@@ -37,7 +38,7 @@ namespace {
 void cut_file(const std::string& path, std::int64_t bytes) {
   std::error_code error;
   fs::resize_file(path, static_cast<std::uintmax_t>(bytes), error);
-  if (error) failed("cannot cut {} to {} bytes: {}", path, bytes, error.message());
+  if (error) failed("cannot cut {} to {} bytes: {}", path, bytes, reason_of(error.value()));
 }
 
 // Makes the file what it was at the checkpoint, as far as that is known; returns its length.

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/escape.h"
 #include "base/files.h"
+#include "base/folders.h"
 #include "train/recipe_schema.h"
 #include "train/recipe_toml.h"
 
@@ -108,8 +109,7 @@ class Reader {
     }
     if (chain.size() > deepest_base)
       bad_input("{}: base: more than {} recipes build on one another", place, deepest_base);
-    std::error_code ignored;
-    if (!fs::is_regular_file(path, ignored))
+    if (!there_is(path))
       bad_input("{}: base = \"{}\": there is no file {}", place, shortened(base.text, 200), shortened(path, 400));
     read_text(read_file(path), path, chain);
   }
@@ -127,8 +127,9 @@ class Reader {
     }
   }
 
-  const RecipeKey& known(const std::string& name, const std::string& place) const {
-    if (const RecipeKey* key = find_recipe_key(name)) return *key;
+  const RecipeKey& known(const std::string& given, const std::string& place) const {
+    if (const RecipeKey* key = find_recipe_key(given)) return *key;
+    const std::string name = shortened(given, 200);
     const std::string last = name.substr(name.rfind('.') + 1);
     std::vector<std::string> names;
     for (const RecipeKey& key : recipe_keys()) {
@@ -327,10 +328,9 @@ class Reader {
     const std::string path = std::get<std::string>(key.get(recipe));
     const auto folder = folders_.find(name);
     if (path.empty() || path.starts_with("builtin:") || folder == folders_.end() || folder->second.empty()) return;
-    std::error_code ignored;
-    if (fs::path(path).is_absolute() || fs::exists(path, ignored)) return;
+    if (fs::path(path).is_absolute() || there_is(path)) return;
     const fs::path beside = (fs::path(folder->second) / path).lexically_normal();
-    if (fs::exists(beside, ignored)) key.set(recipe, beside.string());
+    if (there_is(beside.string())) key.set(recipe, beside.string());
   }
 
   static std::string first_comment(const std::string& text) {
@@ -361,10 +361,8 @@ Recipe override_recipe(const Recipe& recipe, const std::string& origin, const st
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored))
-    bad_input("{}: is a folder; a recipe is a TOML file such as recipes/default.toml", path);
-  if (!fs::exists(path, ignored))
+  if (there_is_folder(path)) bad_input("{}: is a folder; a recipe is a TOML file such as recipes/default.toml", path);
+  if (!there_is(path))
     bad_input("{}: there is no such recipe; a recipe is a TOML file such as recipes/default.toml", path);
   return parse_recipe(read_file(path), path, overrides);
 }

@@ -14,12 +14,24 @@ namespace some::train {
 namespace {
 
 constexpr int deepest_toml = 32;
+constexpr std::size_t longest_name = 200;
 
-// The line on which the text first nests too deep, in brackets or in a dotted name; 0: nowhere. The library and this
-// file read by recursion. What stands behind a fault may be counted wrongly; the parser stops at the fault.
-int first_too_deep(std::string_view text) {
+struct TomlFault {
+  int line = 0;  // 0: none
+  std::string what;
+};
+
+// What the library must not be given. It and this file read by recursion, so that nesting is limited, in brackets and
+// in dotted names; and characters beyond ASCII outside of quotes and comments, which TOML does not allow, lead it into
+// undefined behaviour (toml++ 3.3, is_non_ascii_horizontal_whitespace). What stands behind a fault may be read wrongly
+// here; the parser stops at the fault.
+TomlFault first_fault(std::string_view text) {
   int line = 1, depth = 0, dots = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
+  const auto too_deep = [&] {
+    return TomlFault{line, fmt::format("it nests deeper than the {} levels that are read here", deepest_toml)};
+  };
+  const std::string_view mark = "\xEF\xBB\xBF";
+  for (std::size_t i = text.starts_with(mark) ? mark.size() : 0; i < text.size(); ++i) {
     const char c = text[i];
     switch (c) {
       case '\n':
@@ -50,7 +62,7 @@ int first_too_deep(std::string_view text) {
       case '[':
       case '{':
         dots = 0;
-        if (++depth > deepest_toml) return line;
+        if (++depth > deepest_toml) return too_deep();
         break;
       case ']':
       case '}':
@@ -60,21 +72,27 @@ int first_too_deep(std::string_view text) {
       case '=':
       case ',': dots = 0; break;
       case '.':
-        if (++dots > deepest_toml) return line;
+        if (++dots > deepest_toml) return too_deep();
         break;
-      default: break;
+      default:
+        if (static_cast<unsigned char>(c) >= 0x80)
+          return {line, "a character beyond ASCII may only stand in quotes or in a comment"};
+        break;
     }
   }
-  return 0;
+  return {};
 }
 
-TomlNode convert(const toml::node& from) {
+TomlNode convert(const toml::node& from, const std::string& origin) {
   TomlNode to;
   to.line = static_cast<int>(from.source().begin.line);
   if (const auto* table = from.as_table()) {
     to.kind = TomlNode::Kind::table;
     for (const auto& [key, value] : *table) {
-      to.entries.emplace_back(std::string(key.str()), convert(value));
+      if (key.str().size() > longest_name)  // messages repeat names
+        bad_input("{}:{}: a name of {} bytes: none that is known here is longer than {}", origin,
+                  key.source().begin.line, key.str().size(), longest_name);
+      to.entries.emplace_back(std::string(key.str()), convert(value, origin));
       // A table header's own position is that of its bracket; a key's line is where its name stands.
       to.entries.back().second.line = static_cast<int>(key.source().begin.line);
     }
@@ -83,7 +101,7 @@ TomlNode convert(const toml::node& from) {
                      [](const auto& left, const auto& right) { return left.second.line < right.second.line; });
   } else if (const auto* array = from.as_array()) {
     to.kind = TomlNode::Kind::array;
-    for (const auto& item : *array) to.items.push_back(convert(item));
+    for (const auto& item : *array) to.items.push_back(convert(item, origin));
   } else if (const auto* text = from.as_string()) {
     to.kind = TomlNode::Kind::text;
     to.text = text->get();
@@ -126,10 +144,10 @@ std::string TomlNode::describe() const {
 }
 
 TomlNode parse_toml(const std::string& text, const std::string& origin) {
-  if (const int line = first_too_deep(text); line > 0)
-    bad_input("{}:{}: not TOML that is read here: it nests deeper than {} levels", origin, line, deepest_toml);
+  if (const TomlFault fault = first_fault(text); fault.line > 0)
+    bad_input("{}:{}: not TOML: {}", origin, fault.line, fault.what);
   try {
-    return convert(toml::parse(text, origin));
+    return convert(toml::parse(text, origin), origin);
   } catch (const toml::parse_error& error) {
     // The library's sentence may run over lines and repeat what it read, whatever that is.
     std::string reason = shortened(error.description(), 200);

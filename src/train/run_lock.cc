@@ -7,12 +7,12 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <thread>
 #include <vector>
 
 #include "base/folders.h"
+#include "base/reason.h"
 
 namespace some::train {
 namespace fs = std::filesystem;
@@ -33,7 +33,7 @@ RunLock::RunLock(const std::string& folder) {
     made_.push_back(path.string());
   make_folder(folder);
   file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file_ < 0) failed("cannot open {}: {}", folder, std::strerror(errno));
+  if (file_ < 0) failed("cannot open {}: {}", folder, last_reason());
   bool held = false, taken = true;
   // Who only looks whether the folder is taken (run_is_taken) holds it for a moment: that passes.
   for (int attempt = 0; attempt < 20 && taken && !held; ++attempt) {

@@ -23,11 +23,8 @@ bool belongs_to_the_machine(const std::string& key) {
 // What killed processes left behind. The run is held (RunLock), the cache is shared with other runs.
 void tidy(const RunPaths& paths) {
   tidy_checkpoints(paths.folder);
-  for (const std::string& folder : {paths.folder, paths.folder + "/keys"}) {
-    if (there_is(folder)) remove_half_written_files(folder, Owned::yes);
-  }
-  for (const std::string& folder : {paths.folder + "/inspect", paths.cache()}) {
-    if (there_is(folder)) remove_half_written_files(folder, Owned::no);
+  for (const std::string& folder : {paths.folder, paths.folder + "/keys", paths.folder + "/inspect", paths.cache()}) {
+    if (there_is(folder)) remove_half_written_files(folder);
   }
 }
 
@@ -141,6 +138,11 @@ void Trainer::load(const CheckpointName& checkpoint) {
   try {
     state_ = train_state_from(load_checkpoint(checkpoint, *model_, true), checkpoint.folder);
     kept = read_checkpoint_metrics(checkpoint);
+    if (kept && !state_.metrics_checksum.empty() &&
+        hex(checksum_of(kept->data(), kept->size())) != state_.metrics_checksum) {
+      ctx_->log.warning("{}/metrics.jsonl is damaged: {} is left as it is", checkpoint.folder, paths_.metrics());
+      kept.reset();
+    }
   } catch (const Error& error) {
     if (earlier.empty()) throw;
     throw Error(error.fault(), fmt::format("{}; the checkpoint before it can be tried with 'some train --resume {} "
@@ -161,8 +163,9 @@ void Trainer::load(const CheckpointName& checkpoint) {
   for (const CheckpointName& one : later)
     ctx_->log.info("the checkpoint of step {} is set aside as {}", one.step, set_checkpoint_aside(one));
   if (!later.empty() || marked_latest(paths_.folder) != checkpoint.step) mark_latest(paths_.folder, checkpoint.step);
-  // A kill may have come between the checkpoint and its mark.
+  // A kill may have come between the checkpoint and its mark, or before those it makes superfluous were removed.
   if (state_.best_step) mark_best(paths_.folder, *state_.best_step);
+  remove_surplus();
   saved_at_ = state_.step;
   metrics_.emplace(ctx_->log, paths_, state_.metrics_bytes, kept);
   for (const CheckpointName& positions : list_key_positions(paths_.folder)) {

@@ -29,6 +29,7 @@ nlohmann::json to_json(const TrainState& s) {
                      {"line_steps", s.line_steps},
                      {"since_best", s.since_best},
                      {"metrics_bytes", s.metrics_bytes},
+                     {"metrics_checksum", s.metrics_checksum},
                      {"data_hash", hex(s.data_hash)},
                      {"recipe", s.recipe},
                      {"computed_by", s.computed_by},
@@ -55,13 +56,14 @@ TrainState train_state_from(const nlohmann::json& json, const std::string& origi
   s.since_best = count("since_best");
   s.metrics_bytes = count("metrics_bytes");
   s.data_hash = hash_from(j);
-  // Older checkpoints do not tell these two.
+  // Older checkpoints do not tell these.
   if (const auto recipe = json.find("recipe"); recipe != json.end()) {
     for (const auto& [key, value] : recipe->items()) {
       if (!value.is_string()) j.wrong("recipe", "an object of texts");
       s.recipe[key] = value.get<std::string>();
     }
   }
+  s.metrics_checksum = j.get<std::string>("metrics_checksum", "");
   s.computed_by = j.get<std::string>("computed_by", "");
   s.finished = j.need<bool>("finished");
   return s;

@@ -24,6 +24,7 @@ struct TrainState {
   std::optional<std::int64_t> best_step;
   std::int64_t since_best = 0;     // evaluations without improvement
   std::int64_t metrics_bytes = 0;  // length of metrics.jsonl
+  std::string metrics_checksum;    // of so many bytes of it; empty in older checkpoints
   std::uint64_t data_hash = 0;
   std::map<std::string, std::string> recipe;  // the settings of config.toml (recipe_settings)
   std::string computed_by;                    // the library of matrix products and its instruction set

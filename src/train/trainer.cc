@@ -185,6 +185,7 @@ void Trainer::save() {
   // written.
   const std::string metrics = metrics_->flushed();
   state_.metrics_bytes = metrics_->bytes();
+  state_.metrics_checksum = hex(checksum_of(metrics.data(), metrics.size()));
   save_checkpoint(paths_.folder, state_.step, *model_, to_json(state_), metrics);
   saved_at_ = state_.step;
   mark_latest(paths_.folder, state_.step);

@@ -12,6 +12,7 @@
 #include "train/recipe.h"
 #include "train/recipe_schema.h"
 #include "train/run.h"
+#include "train/train_state.h"
 
 namespace some::fuzz {
 namespace {
@@ -190,6 +191,36 @@ class MetricsTarget : public Target {
   MemoryFile file_;
 };
 
+// data.json of a run.
+class RunDataTarget : public Target {
+ public:
+  explicit RunDataTarget(const std::string& scratch) : paths_{scratch + "/data-run"} {
+    fs::create_directories(paths_.folder);
+    fs::create_symlink(file_.path(), paths_.data());
+  }
+  std::string name() const override { return "run-data"; }
+  std::string origin() const override { return paths_.data(); }
+  std::string make(Dice& dice) override {
+    const nlohmann::json use{{"documents", 3}, {"tokens", 90}, {"used", 80}, {"cut", 10}, {"sequences", 4}};
+    nlohmann::json data{{"train", use}, {"valid", use}};
+    if (dice.one_in(4)) {
+      std::string text = data.dump(1);
+      damage_text(text, dice, {"{", "}", "\"train\":", "null", "-1", "1e300"});
+      return text;
+    }
+    damage_json(data, dice);
+    return data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+  void read(const std::string& input) override {
+    file_.set(input);
+    train::read_run_data(paths_);
+  }
+
+ private:
+  train::RunPaths paths_;
+  MemoryFile file_;
+};
+
 class CheckpointTarget : public Target {
  public:
   explicit CheckpointTarget(const std::string& scratch) : folder_(scratch + "/damaged") {
@@ -199,9 +230,12 @@ class CheckpointTarget : public Target {
     ctx_ = make_context("cpu", "fp32");
     model_ = std::make_unique<model::Model>(ctx_, recipe.model, true);
     const std::string run = scratch + "/whole";
-    const nlohmann::json state{
-        {"step", 7}, {"epoch_loss", 0.5}, {"best_step", -1}, {"finished", false}, {"data_hash", "0123456789abcdef"}};
-    train::save_checkpoint(run, 7, *model_, state);
+    train::TrainState state;
+    state.step = 7;
+    state.epoch_loss = 0.5;
+    state.best_step = 5;
+    state.recipe = {{"train.lr", "0.1"}, {"title", "\"a\""}};
+    train::save_checkpoint(run, 7, *model_, train::to_json(state));
     for (const char* name : {"model", "optimizer"})
       seeds_.push_back(read_whole(run + "/checkpoints/step-7/" + name + ".safetensors"));
     fs::create_directories(folder_);
@@ -218,8 +252,7 @@ class CheckpointTarget : public Target {
     const std::size_t which = !input.empty() && input[0] == '1' ? 1 : 0;
     files_[which].set(std::string_view(input).substr(std::min<std::size_t>(1, input.size())));
     files_[1 - which].set(seeds_[1 - which]);
-    const JsonObject state(train::load_checkpoint({7, folder_}, *model_, true), folder_);
-    state.need<bool>("finished");
+    train::train_state_from(train::load_checkpoint({7, folder_}, *model_, true), folder_);
   }
 
  private:
@@ -266,6 +299,7 @@ void add_run_targets(std::vector<std::unique_ptr<Target>>& targets, const std::s
   targets.push_back(std::make_unique<RecipeTarget>(true));
   targets.push_back(std::make_unique<SeriesTarget>(scratch_folder));
   targets.push_back(std::make_unique<MetricsTarget>(scratch_folder));
+  targets.push_back(std::make_unique<RunDataTarget>(scratch_folder));
   targets.push_back(std::make_unique<CheckpointTarget>(scratch_folder));
   targets.push_back(std::make_unique<FixtureTarget>());
 }

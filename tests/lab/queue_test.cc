@@ -214,6 +214,23 @@ TEST_F(Queue, PlansSeedsScalesAndText) {
   EXPECT_EQ(plan({"away"})[0].recipe.data.valid, "");
 }
 
+TEST_F(Queue, AFolderOfRunsThatCannotBeReadIsAnError) {
+  EXPECT_TRUE(find_runs(options_.runs, {}).empty());  // there is none yet
+  run_queue(plan({"one"}), {});
+  // One that cannot be looked at is told, and hides no other.
+  fs::create_symlink("not mounted", folder_of("two"));
+  std::string warnings;
+  const Log log([&](LogLevel, const std::string& message) { warnings += message; });
+  const std::vector<FoundRun> found = find_runs(options_.runs, log);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].name, "one");
+  EXPECT_NE(warnings.find("two"), std::string::npos) << warnings;
+  EXPECT_THROW(run_state(folder_of("two")), Error);
+  fs::rename(options_.runs, options_.runs + "-away");
+  fs::create_symlink("not mounted", options_.runs);
+  EXPECT_THROW(find_runs(options_.runs, {}), Error);
+}
+
 TEST(LabNames, TellRecipeScaleAndSeed) {
   for (const LabIdentity& identity : {LabIdentity{"a4", 1, 0, false}, LabIdentity{"v3.5", 0.05, 0, false},
                                       LabIdentity{"a6-warm", 1, 2, false}, LabIdentity{"1-v10", 0.001, 11, false}}) {

@@ -112,6 +112,31 @@ TEST(Adapt, SavesARunThatOpensWithTheNewKeys) {
   EXPECT_NE(input_error([&] { adapt_run(run, options); }).find("already"), std::string::npos);
 }
 
+// A kill leaves OUT.writing: the same command begins again. What nobody here has written is not removed.
+TEST(Adapt, AKilledOneIsRepeated) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  AdaptOptions options = recipes();
+  options.window = 100;
+  options.out = folder / "adapted/";
+  folder.write("adapted.writing/keys/step-1.safetensors", "half");
+  folder.write("adapted.writing/tokenizer.json.tmp-1-0", "half");
+  folder.write("adapted.writing/notes.txt", "mine");
+  EXPECT_NE(input_error([&] { adapt_run(run, options); }).find("notes.txt"), std::string::npos);
+  EXPECT_EQ(read_file(folder / "adapted.writing/notes.txt"), "mine");
+  std::filesystem::remove(folder / "adapted.writing/notes.txt");
+  adapt_run(run, options);
+  EXPECT_FALSE(std::filesystem::exists(folder / "adapted.writing"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "adapted/keys/step-1.safetensors"));
+  open_tiny(folder / "adapted");
+  // A wrong text leaves nothing behind.
+  options.out = folder / "other";
+  options.data = folder / "absent.txt";
+  EXPECT_NE(input_error([&] { adapt_run(run, options); }), "");
+  EXPECT_FALSE(std::filesystem::exists(folder / "other.writing"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "other"));
+}
+
 TEST(Adapt, ThePictureShowsBothLossesAndTheGain) {
   nlohmann::json report{{"run", "runs/<x>"}, {"from_step", 5}, {"data", "a & b"}, {"rules", "alpha"}, {"updates", 400}};
   for (const int windows : {0, 1, 3, 400}) {

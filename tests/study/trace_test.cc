@@ -71,8 +71,8 @@ TEST(Trace, ThePageStandsAlone) {
   OpenedRun run = open_tiny(train_tiny(folder));
   const Trace trace = trace_text(run, "a </script><script>alert('x')</script> & \"b\"", {0, 1});
   const std::string page = trace_page(trace, run);
-  // The text cannot break out of its element: scripts are opened and closed by the page alone, and the data read back as
-  // they were. (tests/study/pages_test.cc opens it.)
+  // The text cannot break out of its element: scripts are opened and closed by the page alone, and the data read back
+  // as they were. (tests/study/pages_test.cc opens it.)
   const std::string mark = "id=\"page-data\">";
   const std::size_t begin = page.find(mark) + mark.size();
   const nlohmann::json data = nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));

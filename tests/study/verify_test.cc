@@ -76,6 +76,13 @@ TEST(Verify, TheCommittedFixturesPass) {
   }
 }
 
+TEST(Verify, AFolderThatCannotBeReadIsAnError) {
+  TemporaryFolder folder;
+  EXPECT_THROW(find_fixtures({folder.path()}), Error);  // nothing in it
+  std::filesystem::create_symlink("not mounted", folder / "away");
+  EXPECT_THROW(find_fixtures({folder / "away"}), Error);
+}
+
 TEST(Verify, AResultThatNobodyComparesIsRefused) {
   TemporaryFolder folder;
   const std::string path = write_case(folder, "0", 0.1);

@@ -116,6 +116,18 @@ TEST_F(Corpus, Folder) {
   EXPECT_EQ(read({.paths = {path("in/b.txt"), path("in/a.jsonl")}}), (Stories{"b1", "b2", "a1"}));
 }
 
+TEST_F(Corpus, WhatCannotBeReadIsNotLeftOut) {
+  write("in/a.txt", "a1");
+  std::filesystem::create_symlink("not mounted", path("in/b.txt"));
+  EXPECT_THROW(read_path(path("in")), Error);
+  std::filesystem::create_symlink("not mounted", path("away"));
+  EXPECT_THROW(read_path(path("away")), Error);
+  // A link to a folder is not followed: it may lead back here.
+  std::filesystem::remove(path("in/b.txt"));
+  std::filesystem::create_symlink(".", path("in/again"));
+  EXPECT_EQ(read_path(path("in")), (Stories{"a1"}));
+}
+
 TEST_F(Corpus, BadUtf8IsReportedWithFileAndOffset) {
   const std::string text = "fine\nalso \u00E9 fine \xE9 not\nmore\n";
   const std::string said = error_of([&] { read_path(write("bad.txt", text)); });

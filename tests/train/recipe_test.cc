@@ -234,6 +234,12 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
   // Broken TOML names the line.
   EXPECT_TRUE(message_of("[train]\nlr = \n").starts_with("some.toml:2: not TOML: ")) << message_of("[train]\nlr = \n");
   EXPECT_TRUE(message_of("a = 1\na = 2\n").starts_with("some.toml:2: not TOML: "));
+  // Bare names are ASCII; beyond it the library behind is not to be trusted. Texts and comments may hold anything.
+  EXPECT_EQ(message_of("\nm\u00F6del = 1\n"),
+            "some.toml:2: not TOML: a character beyond ASCII may only stand in quotes or in a comment");
+  EXPECT_EQ(message_of("# \u00F6\ntitle = \"M\u00F6del '\" # \u00F6\n"), "");
+  EXPECT_EQ(message_of("\xEF\xBB\xBFtitle = \"\"\"\n\u00F6\"\" \\\"\"\"\"\n"), "");
+  EXPECT_NE(message_of("\"" + std::string(300, 'x') + "\" = 1").find("300 bytes"), std::string::npos);
 }
 
 TEST(Recipe, MessagesOfOverrides) {

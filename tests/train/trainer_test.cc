@@ -340,13 +340,20 @@ TEST(Trainer, CheckpointsThatCannotBeSeenAreAnErrorAndNothingIsTouched) {
 TEST(Trainer, LostMetricsArePutBack) {
   TemporaryFolder folder;
   start_run(recipe(), folder / "whole", {});
-  for (const char* damage : {"gone", "short", "zeros"}) {
+  for (const char* damage : {"gone", "short", "zeros", "copy"}) {
     const std::string run = folder / damage, metrics = run + "/metrics.jsonl";
     start_run(recipe(), run, stop_after(6));
     const std::size_t size = read_file(metrics).size();
     if (damage == std::string("gone")) std::filesystem::remove(metrics);
     if (damage == std::string("short")) std::filesystem::resize_file(metrics, size / 2);
     if (damage == std::string("zeros")) write_file_atomic(metrics, std::string(size, '\0'));
+    // A damaged copy in the checkpoint is not put in the place of what is whole.
+    if (damage == std::string("copy")) {
+      const std::string copy = list_checkpoints(run).back().folder + "/metrics.jsonl";
+      std::string bytes = read_file(copy);
+      bytes[bytes.size() / 2] ^= 1;
+      write_file_atomic(copy, bytes);
+    }
     resume_run(run, {}, {});
     expect_same_run(folder / "whole", run);
     EXPECT_EQ(std::filesystem::exists(metrics + ".replaced"), damage == std::string("zeros"));
