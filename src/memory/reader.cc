@@ -104,12 +104,13 @@ std::int64_t MemoryReader::read(std::span<const std::int32_t> tokens, const Stre
       const Tensor places = learn_ ? upload_places(ctx, stretch.text, pass.windows.front().first,
                                                    pass.windows.back().last - pass.windows.front().first)
                                    : Tensor();
+      Tensor all_queries = ctx.scratch(states.shape(), ctx.master);  // the context's too: one launch instead of many
+      make_queries(ctx, states, store.mean, all_queries);
       for (const Pass::Window& window : pass.windows) {
         const ArenaScope scope(*ctx.arena);
         const std::int64_t count = window.last - window.first;
         const Tensor targets = batch.targets.rows(window.begin, window.end);
-        Tensor queries = ctx.scratch({count, states.dim(1)}, ctx.master);
-        make_queries(ctx, states.rows(window.begin, window.end), store.mean, queries);
+        const Tensor queries = all_queries.rows(window.begin, window.end);
         Found found = make_found(ctx, settings, count);
         search(ctx, store, settings, queries, targets, found);
         Tensor losses = nll.rows(window.begin, window.end);

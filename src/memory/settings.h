@@ -29,7 +29,7 @@ struct MemorySettings {
   std::int64_t slots = 4096;
   double match = 0.8;  // a key of the same value that is nearer than this is hit; above 1: none ever is
   // How sharply a key's nearness counts. Several are read side by side, and the mixture finds out which to hear.
-  std::vector<double> sharpness = {153.0};
+  std::vector<double> sharpness = {40.0, 153.0};
   double decay = 0.001;     // of usage, a window
   double share = 0.01;      // what every weight of the mixture is given anew after each token
   bool counts = true;       // a slot's say grows with its count; false is a control
