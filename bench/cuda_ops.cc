@@ -118,7 +118,7 @@ struct Choices {
     fill(*b.ctx, 1.0, temperature);
     routing = {b.empty({rows, top_k}, DType::i32), b.empty({rows, top_k}, DType::f32),
                b.empty({rows, top_k}, DType::f32)};
-    route_forward(*b.ctx, query, keys, temperature, false, routing);
+    route_forward(*b.ctx, query, keys, nullptr, temperature, false, routing);
   }
 };
 
@@ -256,7 +256,7 @@ void register_all() {
     Bench b;
     Choices c(b, rows);
     time_loop(b, state, 0, 2.0 * static_cast<double>(rows * d * experts),
-              [&] { route_forward(*b.ctx, c.query, c.keys, c.temperature, false, c.routing); });
+              [&] { route_forward(*b.ctx, c.query, c.keys, nullptr, c.temperature, false, c.routing); });
   });
   add("route_backward", [](auto& state, std::int64_t rows) {
     Bench b;

@@ -201,7 +201,7 @@ void route_both_ways(benchmark::State& state) {
   Routing routing{Tensor::zeros({tokens, k}, DType::i32), Tensor::zeros({tokens, k}, DType::f32),
                   Tensor::zeros({tokens, k}, DType::f32)};
   for (auto _ : state) {
-    route_forward(*context, query, keys, temperature, false, routing);
+    route_forward(*context, query, keys, nullptr, temperature, false, routing);
     route_backward(*context, dgates, routing, keys, temperature, dquery, nullptr);
   }
   report(state, 2.0 * static_cast<double>(tokens * d * experts));

@@ -133,8 +133,9 @@ void add_adapt(CLI::App& app) {
       "adapt", "let a trained model's keys go on learning from a stream of text, beside a frozen twin");
   add_model_flags(*command, options->model);
   command->add_option("--data", options->adapt.data, "the new text: file, folder or builtin:DOMAIN")->required();
-  command->add_option("--rules", options->adapt.rules,
-                      "which rules move the keys: alpha,beta,delta in any choice (default: as the run was trained)");
+  command->add_option(
+      "--rules", options->adapt.rules,
+      "which rules move the keys: alpha,beta,delta,balance in any choice (default: as the run was trained)");
   command
       ->add_option("--window", options->adapt.window,
                    "tokens from one update to the next; 0: batches as large as in training")

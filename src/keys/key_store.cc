@@ -86,6 +86,7 @@ double key_store_bytes(int experts, int top_k, int query_size, const KeySettings
   const Needs needs = needs_of(settings);
   double bytes = e * row;
   if (settings.key_ema > 0) bytes += e * row;
+  if (settings.balance_rate > 0) bytes += e * 4;
   if (needs.query_sums) bytes += e * top_k * row;
   if (needs.together) bytes += e * e * 4;
   if (needs.sample) bytes += e * row;

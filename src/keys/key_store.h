@@ -22,6 +22,7 @@ struct KeyState : Rules::States {
                   // last update. When no position took part, the last two become 0 and nothing else changes but steps
   std::int64_t steps = 0;  // s; host
   const Tensor& routing_keys() const { return average ? average : keys; }
+  const Tensor* routing_bias() const { return choice_bias ? &choice_bias : nullptr; }
 };
 
 // Keys are rows of N(0,1), normalised, from random_stream(seed, "layers.<layer>.keys"); drawn in double, rounded once.

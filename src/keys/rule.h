@@ -125,6 +125,11 @@ struct Rule {
   static constexpr const char* name = nullptr;
   static constexpr const char* words = nullptr;
   static constexpr auto switched = nullptr;
+  // Whether it does nothing under these settings even where it is switched on.
+  template <typename Settings>
+  static bool idle(const Settings&) {
+    return false;
+  }
 
   template <typename List>
   static void declare(List&) {}

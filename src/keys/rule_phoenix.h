@@ -78,7 +78,9 @@ struct PhoenixRule : Rule<PhoenixRule> {
       layer.keys[first + j] = static_cast<T>(key.row[j]);
       if (layer.average != nullptr) layer.average[first + j] = static_cast<T>(key.row[j]);
     });
-    if (key.lanes.first()) layer.usage[key.expert] = layer.mass[key.expert] = 0;
+    if (!key.lanes.first()) return;
+    layer.usage[key.expert] = layer.mass[key.expert] = 0;
+    if (layer.choice_bias != nullptr) layer.choice_bias[key.expert] = 0;
   }
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "keys/rule_attraction.h"
+#include "keys/rule_bias.h"
 #include "keys/rule_clip.h"
 #include "keys/rule_constraint.h"
 #include "keys/rule_decay.h"
@@ -61,7 +62,7 @@ struct RuleList {
 };
 
 using Rules = RuleList<UsageRule, AttractionRule, PullRule, ClipRule, ConstraintRule, DecayRule, ConstraintLast,
-                       KeyEmaRule, PhoenixRule, PaceRule>;
+                       KeyEmaRule, PhoenixRule, BiasRule, PaceRule>;
 
 // All numbers of one layer's sums and update in one step. A default one counts every position and nothing else.
 struct KeyPlan : Rules::Plans {

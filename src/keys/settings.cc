@@ -41,7 +41,7 @@ KeyPlan plan_update(const KeySettings& settings, const UpdateTime& time) {
 std::vector<SwitchedRule> switched_rules(KeySettings& settings) {
   std::vector<SwitchedRule> rules;
   Rules::each([&]<typename R>() {
-    if constexpr (R::name != nullptr) rules.push_back({R::name, R::words, &(settings.*R::switched)});
+    if constexpr (R::name != nullptr) rules.push_back({R::name, R::words, &(settings.*R::switched), R::idle(settings)});
   });
   return rules;
 }

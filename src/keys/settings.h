@@ -36,6 +36,7 @@ struct SwitchedRule {
   std::string name;   // "alpha"
   std::string words;  // "attraction"
   bool* on;
+  bool idle;  // without effect all the same
 };
 std::vector<SwitchedRule> switched_rules(KeySettings& settings);
 

@@ -8,6 +8,35 @@
 
 namespace some::model {
 
+namespace {
+
+void check_modulation(const ModelConfig& config) {
+  const bool modulates = config.readout == Readout::modulated;
+  if (config.look_back > 0 && !modulates && !config.readin) {
+    bad_input(
+        "model.look_back = {}: frozen experts see the token alone; give some.readin or some.readout = \"modulated\"",
+        config.look_back);
+  }
+  if (config.listen < 0 || config.listen > 64)
+    bad_input("some.listen = {}: wants a whole number from 0 to 64", config.listen);
+  if (config.listen > 0 && (!modulates || config.readin || !config.use_library)) {
+    bad_input("some.listen = {}: wants some.readout = \"modulated\", with a library and without some.readin",
+              config.listen);
+  }
+  if (!config.use_library && !modulates)
+    bad_input("some.use_library = false: wants some.readout = \"modulated\"; nothing is left of other forms");
+  if (!config.use_library && config.readin)
+    bad_input("some.readin = true: would do nothing with some.use_library = false");
+  if (modulates &&
+      (config.training == ExpertTraining::lora || (config.training == ExpertTraining::full && !config.use_library)))
+    bad_input("some.training = \"{}\": with some.readout = \"modulated\" wants \"frozen\", or \"full\" with a library",
+              config.training == ExpertTraining::lora ? "lora" : "full");
+  if (!(config.modulation_scale > 0))
+    bad_input("some.modulation_scale = {}: wants a number above 0", config.modulation_scale);
+}
+
+}  // namespace
+
 // Every message begins with the recipe key at fault, so that the recipe reader can put file and line before it.
 void check_config(const ModelConfig& config) {
   const auto at_least_one = [](const char* key, std::int64_t value) {
@@ -38,6 +67,10 @@ void check_config(const ModelConfig& config) {
   constexpr double most_numbers = 1e16;
   if (outside > most_numbers)
     bad_input("model.d_model = {}: makes a model of {:.1e} parameters", config.d_model, outside);
+  if (config.look_back < 0 || config.look_back > 64)
+    bad_input("model.look_back = {}: wants a whole number from 0 to 64", config.look_back);
+  if (config.look_back > 0 && config.ffn == Ffn::none)
+    bad_input("model.look_back = {}: there is no feed-forward block to look back; wants 0", config.look_back);
   if (config.ffn != Ffn::some) return;
   const double library = 2.0 * config.layers * config.experts * d * config.d_ffn;
   if (library > most_numbers)
@@ -62,6 +95,9 @@ void check_config(const ModelConfig& config) {
   if (config.query_dim < 0) {
     bad_input("some.query_dim = {}: wants a whole number of at least 1, or 0 for model.d_model", config.query_dim);
   }
+  check_modulation(config);
+  if (config.readout_init == OutputInit::zero && config.readout == Readout::none)
+    bad_input("some.readout_init = \"zero\": there is no readout; give some.readout, or leave it out");
   for (const ExpertPart* part : active_parts(config)) part->check(config);
   const auto positive = [](const char* key, double value) {
     if (!(value > 0)) bad_input("{} = {}: wants a number above 0", key, value);
@@ -90,6 +126,10 @@ void check_config(const ModelConfig& config) {
     }
   }
   check_key_settings(config.keys, config.layers);
+  if (config.keys.balance_rate > 0 && config.routing == RoutingKind::random) {
+    bad_input("some.balance_rate = {}: would do nothing with some.routing = \"random\", which ignores scores; wants 0",
+              config.keys.balance_rate);
+  }
 }
 
 }  // namespace some::model

@@ -1,6 +1,7 @@
 // What a model is: the [model] table of a recipe and the part of [some] that is not the key update.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -16,7 +17,9 @@ enum class Ffn { some, dense, none };
 enum class Router { linear, mlp };
 enum class RouterInit { uniform, normal };
 enum class RoutingKind { keys, random };
-enum class Readout { none, linear, features };
+enum class Readout { none, linear, features, modulated };
+enum class ModulationPlace { factor, inside };
+enum class OutputInit { usual, zero };  // of the last matrix of a feed-forward block
 enum class Temperature { fixed, learned };
 enum class ExpertTraining { frozen, lora, full };
 
@@ -29,6 +32,8 @@ struct ModelConfig {
   Position position = Position::sinusoidal;
   Ffn ffn = Ffn::some;
   double dense_mult = 4.0;
+  OutputInit dense_init = OutputInit::usual;
+  int look_back = 0;
   bool causal = true;
   // [some]
   int experts = 64, d_ffn = 1024, top_k = 4;
@@ -44,6 +49,11 @@ struct ModelConfig {
   double ground = 0.0;
   bool readin = false;
   Readout readout = Readout::none;
+  OutputInit readout_init = OutputInit::usual;
+  ModulationPlace modulation = ModulationPlace::factor;
+  double modulation_scale = 2.0, gain_init = 0.25;
+  int listen = 0;
+  bool use_library = true;
   Temperature temperature = Temperature::fixed;
   double train_temp = 0.8, eval_temp = 0.5;
   double train_temp_end = -1;  // >= 0: train_temp goes to this in equal steps an epoch, as v3.5 did; see recipe docs
@@ -55,6 +65,10 @@ struct ModelConfig {
 
   int router_hidden() const { return static_cast<int>(std::lround(router_mult * d_model)); }
   int query_size() const { return query_dim > 0 ? query_dim : d_model; }  // of queries and keys
+  bool modulates() const { return ffn == Ffn::some && readout == Readout::modulated; }
+  bool experts_answer() const { return readout == Readout::none || readout == Readout::linear; }  // they have a w2
+  // How many tokens before its own a feed-forward block sees.
+  int past() const { return std::max(ffn == Ffn::none ? 0 : look_back, modulates() ? listen : 0); }
   int dense_hidden() const { return static_cast<int>(std::lround(dense_mult * d_model)); }
 };
 

@@ -78,13 +78,26 @@ void declare_layer(const ModelConfig& config, Layer& layer, Declaration& declare
     declare.norm(layer.norm2_weight, layer.norm2_bias, "norm2");
   if (config.ffn == Ffn::dense) {
     declare.linear(layer.dense_weight[0], layer.dense_bias[0], "ffn.0", config.dense_hidden(), d);
-    declare.linear(layer.dense_weight[1], layer.dense_bias[1], "ffn.1", d, config.dense_hidden());
+    const std::int64_t hidden = config.dense_hidden();
+    declare.linear(layer.dense_weight[1], layer.dense_bias[1], "ffn.1", d, hidden,
+                   config.dense_init == OutputInit::zero ? Initial{Kind::zero} : uniform(hidden), uniform(hidden));
   }
+  if (config.ffn != Ffn::none && config.look_back > 0)
+    declare.add(layer.look_back, "look_back.weight", {config.look_back, d}, {Kind::zero}, 1);
   if (config.ffn != Ffn::some) return;
   declare_router(config, layer, declare);
   if (config.readin) declare.add(layer.readin, "readin.weight", {d, d}, {Kind::identity}, 1);
-  if (config.readout == Readout::linear) declare.add(layer.readout, "readout.weight", {d, d}, {Kind::identity}, 1);
-  if (config.readout == Readout::features) declare.add(layer.readout, "readout.weight", {d, f}, uniform(f), 1);
+  const auto readout = [&](std::int64_t inputs, Initial usual) {
+    declare.add(layer.readout, "readout.weight", {d, inputs},
+                config.readout_init == OutputInit::zero ? Initial{Kind::zero} : usual, 1);
+  };
+  if (config.readout == Readout::linear) readout(d, {Kind::identity});
+  if (config.readout == Readout::features || config.readout == Readout::modulated) readout(f, uniform(f));
+  if (config.readout == Readout::modulated) {
+    declare.linear(layer.hidden_weight, layer.hidden_bias, "hidden", f, d);
+    declare.add(layer.gains, "gains", {config.experts, f}, {Kind::constant, config.gain_init},
+                static_cast<double>(config.top_k) / config.experts);
+  }
   if (config.temperature == Temperature::learned)
     declare.add(layer.log_temperature, "log_temperature", {1}, {Kind::constant, std::log(config.train_temp)});
   for (const ExpertPart* part : active_parts(config)) part->declare(config, layer, declare);

@@ -15,8 +15,8 @@ class Library : public ExpertPart {
   bool learns(const ModelConfig& config) const override { return config.training == ExpertTraining::full; }
 
   void declare(const ModelConfig& config, Layer& layer, Declaration& declare) const override {
-    declare.library(layer.w1, "w1", config.d_ffn, config.d_model);
-    if (config.readout != Readout::features) declare.library(layer.w2, "w2", config.d_model, config.d_ffn);
+    if (config.use_library) declare.library(layer.w1, "w1", config.d_ffn, config.d_model);
+    if (config.experts_answer()) declare.library(layer.w2, "w2", config.d_model, config.d_ffn);
   }
   void weights(Context&, const Layer& layer, ExpertWeights& weights) const override {
     weights = {layer.w1.compute, layer.w2.compute};

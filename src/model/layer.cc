@@ -4,6 +4,7 @@
 #include "model/routing.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/look_back.h"
 #include "ops/norm.h"
 
 namespace some::model {
@@ -57,22 +58,94 @@ NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Tensor* addend,
   return tape;
 }
 
-DenseTape dense_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x) {
+namespace {
+
+// The states of a block, of this pass and before. In generation the new ones are first put among those that were kept.
+Tensor states_of(Context& ctx, const Layer& layer, const Pass& pass, const Tensor& x) {
+  if (pass.kept_states.empty()) return x;
+  Tensor kept = pass.kept_states[static_cast<std::size_t>(layer.index)];
+  scatter_rows(ctx, x, pass.places, kept);
+  return kept;
+}
+
+// What a block that looks back reads (spec 2).
+Tensor look_back(Context& ctx, const Layer& layer, const Pass& pass, const Tensor& states, const Tensor& x) {
+  if (!layer.look_back) return x;
+  Tensor looked = ctx.scratch(x.shape());
+  look_back_forward(ctx, states, pass.past, layer.look_back, looked);
+  return looked;
+}
+
+// Runs backward(gradient of what such a block reads, whether to add to it or to overwrite it) and adds that of x to dx.
+template <typename Backward>
+void look_back_through(Context& ctx, const Layer& layer, const Pass& pass, const Tensor& x, Tensor& dx,
+                       Backward&& backward) {
+  if (!layer.look_back) return backward(dx, Into::add);
+  ArenaScope scope(*ctx.arena);
+  Tensor dlooked = ctx.scratch(x.shape());
+  backward(dlooked, Into::overwrite);
+  look_back_backward(ctx, dlooked, x, pass.past, layer.look_back, dx);
+}
+
+}  // namespace
+
+DenseTape dense_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass,
+                        const Tensor& x) {
   DenseTape tape;
+  tape.looked = look_back(ctx, layer, pass, layer.look_back ? states_of(ctx, layer, pass, x) : x, x);
   tape.pre = ctx.scratch({x.dim(0), config.dense_hidden()});
   tape.act = ctx.scratch({x.dim(0), config.dense_hidden()});
   tape.output = ctx.scratch(x.shape());
-  linear_gelu_forward(ctx, x, layer.dense_weight[0], layer.dense_bias[0], tape.pre, tape.act);
+  linear_gelu_forward(ctx, tape.looked, layer.dense_weight[0], layer.dense_bias[0], tape.pre, tape.act);
   linear_forward(ctx, tape.act, layer.dense_weight[1], layer.dense_bias[1], tape.output);
   return tape;
 }
 
-void dense_backward(Context& ctx, const Layer& layer, DenseTape& tape, const Tensor& x, const Tensor& dy, Tensor& dx) {
+void dense_backward(Context& ctx, const Layer& layer, const Pass& pass, DenseTape& tape, const Tensor& x,
+                    const Tensor& dy, Tensor& dx) {
   ArenaScope scope(*ctx.arena);
   Tensor dact = ctx.scratch(tape.act.shape());
   linear_backward(ctx, dy, tape.act, layer.dense_weight[1], layer.dense_bias[1], &dact, Into::overwrite);
-  linear_gelu_backward(ctx, tape.pre, dact, x, layer.dense_weight[0], layer.dense_bias[0], &dx, Into::add);
+  look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
+    linear_gelu_backward(ctx, tape.pre, dact, tape.looked, layer.dense_weight[0], layer.dense_bias[0], &target, into);
+  });
 }
+
+namespace {
+
+// spec 3.9: the trained hidden layer that the experts modulate.
+void modulated_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass,
+                       const Tensor& states, SomeTape& tape) {
+  const std::int64_t tokens = tape.looked.dim(0), f = config.d_ffn;
+  Modulation& modulation = tape.modulation;
+  modulation.hidden = ctx.scratch({tokens, f});
+  linear_forward(ctx, tape.looked, layer.hidden_weight, layer.hidden_bias, modulation.hidden);
+  modulation.states = config.listen > 0 ? states : tape.seen;
+  modulation.listen = config.listen;
+  modulation.rows = pass.past;
+  modulation.w1 = tape.experts.w1;
+  modulation.plan = tape.plan;
+  modulation.routing = tape.routing;
+  modulation.gains = layer.gains;
+  modulation.scale = config.modulation_scale;
+  modulation.inside = config.modulation == ModulationPlace::inside;
+  if (modulation.w1) tape.choices.pre = ctx.scratch({tokens * pass.top_k, f});
+  tape.mixed = ctx.scratch({tokens, f});
+  modulate_forward(ctx, modulation, tape.choices.pre, tape.mixed);
+}
+
+// dmixed is overwritten; dseen: of what the experts see, ADDED to, as is dx.
+void modulated_backward(Context& ctx, const Layer& layer, const Pass& pass, SomeTape& tape, const Tensor& x,
+                        Tensor& dmixed, Tensor& dseen, Tensor& dgates, ExpertGrads* grads, Tensor& dx) {
+  ArenaScope scope(*ctx.arena);
+  Tensor dhidden = ctx.scratch(dmixed.shape());
+  modulate_backward(ctx, dmixed, tape.modulation, tape.choices.pre, dhidden, dseen, dgates, grads);
+  look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
+    linear_backward(ctx, dhidden, tape.looked, layer.hidden_weight, layer.hidden_bias, &target, into);
+  });
+}
+
+}  // namespace
 
 SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x,
                       const Tensor* previous_query) {
@@ -105,16 +178,25 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   const RoutingRule& routing = routing_rule(config.routing);
   const bool given = routing.choose != nullptr;
   if (given) routing.choose(ctx, config, layer.index, *pass.tokens, tape.routing.indices);
-  route_forward(ctx, tape.query, layer.keys.routing_keys(), tape.temperature, given, tape.routing);
+  route_forward(ctx, tape.query, layer.keys.routing_keys(), layer.keys.routing_bias(), tape.temperature, given,
+                tape.routing);
+  const Tensor states = config.past() > 0 ? states_of(ctx, layer, pass, x) : x;
+  tape.looked = look_back(ctx, layer, pass, states, x);
   // spec 3.8: the read-in
   tape.seen = x;
   if (layer.readin) {
     tape.seen = ctx.scratch({tokens, d});
-    linear_forward(ctx, x, layer.readin, Param(), tape.seen);
+    linear_forward(ctx, config.modulates() ? x : tape.looked, layer.readin, Param(), tape.seen);
   }
   // spec 3.5: the experts
   tape.plan = make_dispatch(ctx, tape.routing.indices, config.experts);
   for (const ExpertPart* part : active_parts(config)) part->weights(ctx, layer, tape.experts);
+  if (config.modulates()) {
+    modulated_forward(ctx, config, layer, pass, states, tape);
+    tape.output = ctx.scratch({tokens, d});
+    linear_forward(ctx, tape.mixed, layer.readout, Param(), tape.output);
+    return tape;
+  }
   tape.choices.pre = ctx.scratch({tokens * pass.top_k, config.d_ffn});
   if (pass.training && !experts_learn(config) && experts_keep_outputs(ctx, tape.experts))
     tape.choices.outputs = ctx.scratch({tokens * pass.top_k, d});
@@ -155,9 +237,19 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
     dseen = ctx.scratch(tape.seen.shape());
     fill(ctx, 0, dseen);
   }
-  experts_backward(ctx, dmixed, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, dseen, dgates,
-                   grads.w1 || grads.w2 ? &grads : nullptr);
-  if (layer.readin) linear_backward(ctx, dseen, x, layer.readin, Param(), &dx, Into::add);
+  ExpertGrads* const learnt = grads.w1 || grads.w2 ? &grads : nullptr;
+  if (config.modulates()) {
+    modulated_backward(ctx, layer, pass, tape, x, dmixed, dseen, dgates, learnt, dx);
+    if (layer.readin) linear_backward(ctx, dseen, x, layer.readin, Param(), &dx, Into::add);
+  } else {
+    experts_backward(ctx, dmixed, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, dseen, dgates,
+                     learnt);
+    if (layer.readin) {
+      look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
+        linear_backward(ctx, dseen, tape.looked, layer.readin, Param(), &target, into);
+      });
+    }
+  }
 
   // Gradient reaches the router through the gates only: keys and choice are not differentiated (spec 3).
   Tensor auxiliary = pass.auxiliary_loss;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "base/context.h"
 #include "base/rooms.h"
@@ -10,6 +11,7 @@
 #include "model/config.h"
 #include "ops/attention.h"
 #include "ops/experts.h"
+#include "ops/modulate.h"
 #include "ops/param.h"
 #include "ops/route.h"
 
@@ -23,7 +25,8 @@ struct Layer {
   // ffn = "some"
   Param router_weight[2], router_bias[2];  // the second pair only for router = "mlp"
   Param readin, readout;
-  Param log_temperature;  // temperature = "learned"
+  Param hidden_weight, hidden_bias, gains;  // readout = "modulated"
+  Param log_temperature;                    // temperature = "learned"
   // The experts' matrices. Frozen ones have only `compute`, which is the library; without w2 for readout = "features".
   Param w1, w2;
   Param lora_w1_a, lora_w1_b, lora_w2_a, lora_w2_b;
@@ -31,6 +34,7 @@ struct Layer {
   KeyState keys;
   // ffn = "dense"
   Param dense_weight[2], dense_bias[2];
+  Param look_back;  // of a block that sees the tokens before
 };
 
 // One SoME layer's intermediate results: what the backward pass, the key update and the studies read.
@@ -39,11 +43,13 @@ struct SomeTape {
   Tensor raw, query, norms;
   Tensor temperature;  // [1] master
   Routing routing;
-  Tensor seen;  // what the experts see: x, or what the read-in makes of it
+  Tensor looked;  // what a block that looks back reads: x with a share of the states before; otherwise x
+  Tensor seen;    // what the experts see: x, or what the read-in makes of it
   DispatchPlan plan;
   ExpertWeights experts;  // the weights used in this step
   ExpertTape choices;
-  Tensor mixed;  // the experts' sum before the readout; the output itself without one
+  Modulation modulation;  // readout = "modulated"
+  Tensor mixed;           // the experts' sum before the readout; the output itself without one
   Tensor output;
 };
 
@@ -52,6 +58,7 @@ struct AttentionTape {
 };
 
 struct DenseTape {
+  Tensor looked;  // as above
   Tensor pre, act, output;
 };
 
@@ -66,6 +73,9 @@ struct Pass {
   Tensor fixed_temperature;             // [1] master
   const Tensor* tokens = nullptr;       // for random routing
   const Tensor* taking_part = nullptr;  // targets when padding is not counted; null: every position
+  Tensor past;                          // rows of the states before (ops/look_back.h), where a block looks back
+  std::vector<Tensor> kept_states;      // generation: each layer's, at whose rows `past` points
+  Tensor places;                        // and where in them the new ones go, i32 [T]
   Tensor auxiliary_loss;                // [1] master, training only
   double auxiliary_share =
       1;  // this micro-batch's share of the step: a coefficient means the same however the step is cut
@@ -80,8 +90,9 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
 Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
                      const Tensor& x, const Tensor& dy, const Tensor* dquery_above, bool has_previous, Tensor& dx);
 
-DenseTape dense_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x);
-void dense_backward(Context& ctx, const Layer& layer, DenseTape& tape, const Tensor& x, const Tensor& dy, Tensor& dx);
+DenseTape dense_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x);
+void dense_backward(Context& ctx, const Layer& layer, const Pass& pass, DenseTape& tape, const Tensor& x,
+                    const Tensor& dy, Tensor& dx);
 
 AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
                                       const Tensor& positions, const Sequences& sequences);

@@ -9,6 +9,7 @@
 #include "ops/head_loss.h"
 #include "ops/held_sums.h"
 #include "ops/linear.h"
+#include "ops/look_back.h"
 #include "ops/norm.h"
 
 namespace some::model {
@@ -78,7 +79,7 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   auxiliary_loss_ = Tensor::zeros({1}, ctx_->master, ctx_->device);
   if (config_.ffn != Ffn::some) return;
   const LibrarySpec spec{config_.library_seed, config_.init,  config_.experts,
-                         config_.d_model,      config_.d_ffn, config_.readout != Readout::features};
+                         config_.d_model,      config_.d_ffn, config_.experts_answer()};
   // Sums are kept without training too: evaluation counts choices with them and adaptation learns from them.
   key_needs_ = needs_of(config_.keys);
   make_all_key_sums();
@@ -91,7 +92,7 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   for (Layer& layer : parts_.layers) {
     layer.keys = make_key_state(*ctx_, config_.experts, config_.query_size(), config_.seed, layer.index, config_.keys);
     epoch_counts_.push_back(Tensor::zeros({config_.experts}, DType::i64, ctx_->device));
-    if (!make_library) continue;
+    if (!make_library || !config_.use_library) continue;
     LayerLibrary library = make_layer_library(*ctx_, spec, layer.index);
     layer.library_hash = library.hash;
     give(library.weights.w1, layer.w1);
@@ -155,7 +156,7 @@ void Model::after_attention(const Layer& layer, const Pass& pass, const Tensor* 
     block.some = some_forward(ctx, config_, layer, pass, stream.input, previous_query);
     addend = &block.some.output;
   } else if (config_.ffn == Ffn::dense) {
-    block.dense = dense_forward(ctx, config_, layer, stream.input);
+    block.dense = dense_forward(ctx, config_, layer, pass, stream.input);
     addend = &block.dense.output;
   }
   block.norm2 = norm_layer_forward(ctx, stream.residual, addend, after_weight, after_bias);
@@ -206,7 +207,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
         dquery = some_backward(ctx, config_, layer, pass, block.some, block.norm1.y, dsum2, above ? &above : nullptr,
                                i > 0, dafter_attention);
       } else if (config_.ffn == Ffn::dense) {
-        dense_backward(ctx, layer, block.dense, block.norm1.y, dsum2, dafter_attention);
+        dense_backward(ctx, layer, pass, block.dense, block.norm1.y, dsum2, dafter_attention);
       }
       const Param& weight = post ? layer.norm1_weight : layer.norm2_weight;
       const Param& bias = post ? layer.norm1_bias : layer.norm2_bias;
@@ -244,6 +245,7 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
   pass.taking_part = options.count_pads ? nullptr : &batch.targets;
   pass.auxiliary_loss = auxiliary_loss_;
   pass.auxiliary_share = options.loss_scale * static_cast<double>(batch.predicted);
+  pass.past = past_table(batch);
   Tape tape;
   tape.blocks.reserve(parts_.layers.size());
   const Tensor h = forward(batch, pass, tape);
@@ -264,6 +266,13 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
   return nll;
 }
 
+Tensor Model::past_table(const DeviceBatch& batch) {
+  if (config_.past() == 0) return {};
+  Tensor rows = ctx_->scratch({batch.sequences.tokens, config_.past() + 1}, DType::i32);
+  past_rows(*ctx_, batch.positions, rows);
+  return rows;
+}
+
 Pass Model::eval_settings(const EvalPass& options, const Tensor& tokens) {
   Pass pass;
   pass.top_k = config_.top_k;
@@ -277,7 +286,8 @@ Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
   check_ids(batch);
   Context& ctx = *ctx_;
   const Shape shape{batch.sequences.tokens, config_.d_model};
-  const Pass pass = eval_settings(options, batch.tokens);
+  Pass pass = eval_settings(options, batch.tokens);
+  pass.past = past_table(batch);
   Stream kept{ctx.scratch(shape), ctx.scratch(shape)};
   Tensor previous_query;
   if (config_.ground > 0) previous_query = ctx.scratch({batch.sequences.tokens, config_.query_size()}, ctx.master);
@@ -327,6 +337,8 @@ Model::Cache Model::make_cache(std::int64_t slots, std::int64_t capacity) {
   cache.capacity = capacity;
   for (int i = 0; i < config_.layers; ++i)
     cache.layers.push_back(Tensor::zeros({slots, capacity, 2 * config_.d_model}, ctx_->compute, ctx_->device));
+  for (int i = 0; i < config_.layers && config_.past() > 0; ++i)
+    cache.states.push_back(Tensor::zeros({slots * capacity, config_.d_model}, ctx_->compute, ctx_->device));
   return cache;
 }
 
@@ -341,7 +353,17 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
       failed("position {} is outside of a cache of {}", positions[i], cache.capacity);
   }
   const Tensor token_ids = to_device(ctx, tokens), slot_ids = to_device(ctx, slots), places = to_device(ctx, positions);
-  const Pass pass = eval_settings(options, token_ids);
+  Pass pass = eval_settings(options, token_ids);
+  if (config_.past() > 0) {
+    std::vector<std::int32_t> own, before;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      own.push_back(slots[i] * static_cast<std::int32_t>(cache.capacity) + positions[i]);
+      for (std::int32_t j = 0; j <= config_.past(); ++j) before.push_back(positions[i] >= j ? own.back() - j : -1);
+    }
+    pass.kept_states = cache.states;
+    pass.places = to_device(ctx, own);
+    pass.past = to_device(ctx, before).reshape({static_cast<std::int64_t>(tokens.size()), config_.past() + 1});
+  }
   Stream stream;
   Tensor previous_query;
   embed(token_ids, places, stream);

@@ -66,6 +66,7 @@ class Model {
   // named in `wanted`.
   struct Cache {
     std::vector<Tensor> layers;  // [slots, capacity, 2d] compute
+    std::vector<Tensor> states;  // [slots * capacity, d] compute: what feed-forward blocks read; where they look back
     std::int64_t capacity = 0;
   };
   Cache make_cache(std::int64_t slots, std::int64_t capacity);
@@ -106,6 +107,7 @@ class Model {
   NormTape embed(const Tensor& tokens, const Tensor& positions, Stream& stream);  // the norm is empty in post-norm
   void after_attention(const Layer& layer, const Pass& pass, const Tensor* previous_query, Block& block,
                        Stream& stream);
+  Tensor past_table(const DeviceBatch& batch);  // ops/look_back.h; empty where no block looks back
   Pass eval_settings(const EvalPass& options, const Tensor& tokens);
   Tensor head_input(const DeviceBatch& batch, const EvalPass& pass);
   Tensor forward(const DeviceBatch& batch, const Pass& pass, Tape& tape);

@@ -52,7 +52,7 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
     if (parameter.kind == Parameter::Kind::library) out.library += count * c;
   });
   const bool has_some = config.ffn == Ffn::some;
-  const double matrices = config.readout == Readout::features ? 1 : 2;
+  const double matrices = config.experts_answer() ? 2 : config.use_library ? 1 : 0;
   if (has_some)
     out.parameters += layers * key_store_bytes(config.experts, config.top_k, config.query_size(), config.keys);
   // One layer's kept results, a token (names as in model/layer.h).
@@ -65,7 +65,8 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
     if (config.router == Router::mlp) layer += 2 * c * config.router_hidden();
     layer += 4 * (2 * query + 2) + k * 12;  // raw, query, norms, routing
     if (config.readin) layer += c * d;      // what the experts see
-    layer += c * (k * f + (matrices == 2 ? d : f)) + k * 8;
+    layer += c * ((matrices > 0 ? k * f : 0) + (matrices == 2 ? d : f)) + k * 8;
+    if (config.modulates()) layer += c * f;  // the hidden layer
     if (bf16 && training && matrices == 2 && config.training == ExpertTraining::frozen)
       layer += c * k * d;  // the experts' outputs
     if (config.readout != Readout::none) layer += c * d;
@@ -81,10 +82,12 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
       }
     }
     if (config.readin) widest += c * d;
+    if (config.modulates()) widest += c * (2 * f + (config.listen > 0 ? k * d : 0));
   } else if (config.ffn == Ffn::dense) {
     layer += c * (2 * config.dense_hidden() + d);
     widest = c * config.dense_hidden();
   }
+  if (config.past() > 0) layer += c * d + 4.0 * (config.past() + 1) / layers;
   widest = std::max(widest, c * 4 * d);
   const double logits = std::min(tokens, 4096.0) * config.vocab * c;
   if (training)

@@ -23,6 +23,11 @@ void add_model(SettingList<ModelConfig>& list) {
   list.number("dense_mult", &ModelConfig::dense_mult, 0, 1024,
               "Hidden width of the dense block, as a multiple of d_model.")
       .above_low = true;
+  list.choice("dense_init", &ModelConfig::dense_init, {"default", "zero"},
+              "First values of the dense block's second matrix: drawn like the first (default), or 0.");
+  list.integer(
+      "look_back", &ModelConfig::look_back, 0, 64,
+      "Tokens before its own whose states a feed-forward block adds to what it reads, with trained factors from 0.");
   list.boolean("causal", &ModelConfig::causal,
                "Tokens see only what is before them. false replays the first prototype; such a model cannot generate.");
 }
@@ -50,8 +55,21 @@ void add_some(SettingList<ModelConfig>& list) {
               "Share of the query of the layer below that is added to a layer's query (study D3).");
   list.boolean("readin", &ModelConfig::readin,
                "A trained map before the experts, which the router does not see; the identity at first.");
-  list.choice("readout", &ModelConfig::readout, {"none", "linear", "features"},
-              "A trained map after the experts' sum (linear), or in place of their second matrices (features).");
+  list.choice("readout", &ModelConfig::readout, {"none", "linear", "features", "modulated"},
+              "A trained map after the experts' sum (linear), in place of their second matrices (features), or after a "
+              "trained hidden layer that the experts modulate (modulated).");
+  list.choice("readout_init", &ModelConfig::readout_init, {"default", "zero"},
+              "First values of the readout: the identity (linear) or drawn (features), or 0: the layer begins silent.");
+  list.choice("modulation", &ModelConfig::modulation, {"factor", "inside"},
+              "With readout = \"modulated\": experts multiply the hidden layer behind its GELU, or add to it inside.");
+  list.number("modulation_scale", &ModelConfig::modulation_scale, 0, unlimited, "Factor on what the experts say there.")
+      .above_low = true;
+  list.number("gain_init", &ModelConfig::gain_init, -unlimited, unlimited,
+              "First value of the trained gains there, one for each expert and hidden unit.");
+  list.integer("listen", &ModelConfig::listen, 0, 64,
+               "Expert e hears the state 1 + e mod listen tokens before there; 0: all hear the token's own.");
+  list.boolean("use_library", &ModelConfig::use_library,
+               "Whether experts have matrices there; without them the gains are all there is (a control).");
   list.choice("temperature", &ModelConfig::temperature, {"fixed", "learned"},
               "Temperature of the gates: given below, or one learnt number a layer.");
   list.number("train_temp", &ModelConfig::train_temp, 0, unlimited, "Temperature of the gates in training.").above_low =

@@ -8,6 +8,8 @@
 #include "ops/head_loss.h"
 #include "ops/held_sums.h"
 #include "ops/linear.h"
+#include "ops/look_back.h"
+#include "ops/modulate.h"
 #include "ops/norm.h"
 #include "ops/optimizer.h"
 #include "ops/route.h"
@@ -52,7 +54,15 @@ void query_forward(Context&, const Tensor&, const Tensor*, double, Tensor&, Tens
 void query_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, Tensor&, Tensor*) {
   refuse();
 }
-void route_forward(Context&, const Tensor&, const Tensor&, const Tensor&, bool, Routing&) { refuse(); }
+void route_forward(Context&, const Tensor&, const Tensor&, const Tensor*, const Tensor&, bool, Routing&) { refuse(); }
+void past_rows(Context&, const Tensor&, Tensor&) { refuse(); }
+void look_back_forward(Context&, const Tensor&, const Tensor&, const Param&, Tensor&) { refuse(); }
+void look_back_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Param&, Tensor&) { refuse(); }
+void scatter_rows(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
+void modulate_forward(Context&, const Modulation&, Tensor&, Tensor&) { refuse(); }
+void modulate_backward(Context&, Tensor&, const Modulation&, Tensor&, Tensor&, Tensor&, Tensor&, ExpertGrads*) {
+  refuse();
+}
 void random_choice(Context&, const Tensor&, int, std::uint64_t, int, Tensor&) { refuse(); }
 void route_backward(Context&, const Tensor&, const Routing&, const Tensor&, const Tensor&, Tensor&, Tensor*) {
   refuse();

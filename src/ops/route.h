@@ -22,17 +22,18 @@ SOME_OP(void, query_backward,
         (ctx, dquery, raw, query, norms, ground, draw, dprevious))
 
 struct Routing {
-  Tensor indices;  // i32 [T, k], best first; equal scores go to the lower expert
+  Tensor indices;  // i32 [T, k], best first (by score and bias); equal ones go to the lower expert
   Tensor scores;   // master [T, k]
   Tensor gates;    // master [T, k] = softmax(scores / temperature)
 };
 
-// keys: [E, d] master; temperature: [1] master (on the device, because it may be learnt).
+// keys: [E, d] master; bias: [E] master, added to the scores for the choice alone (null: none); temperature: [1] master
+// (on the device, because it may be learnt).
 // choice_given: routing.indices is already filled in (the random-routing control); only scores and gates are computed.
 SOME_OP(void, route_forward,
-        (Context & ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given,
-         Routing& routing),
-        (ctx, query, keys, temperature, choice_given, routing))
+        (Context & ctx, const Tensor& query, const Tensor& keys, const Tensor* bias, const Tensor& temperature,
+         bool choice_given, Routing& routing),
+        (ctx, query, keys, bias, temperature, choice_given, routing))
 
 // The control of random routing: k distinct experts for token id v, by a fixed hash of (seed, layer, v); in random
 // order.

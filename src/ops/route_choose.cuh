@@ -21,17 +21,22 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-// The k best of `experts` <= 32*ITEMS scores, k <= 32, by a warp: k rounds of "largest of the warp"; equal scores go to
-// the lower expert. Then their softmax.
+// What an expert is chosen by. bias: of all experts, or null.
+__device__ __forceinline__ unsigned rank_of(const float* line, const float* bias, int expert) {
+  return rank_of(bias != nullptr ? line[expert] + bias[expert] : line[expert]);
+}
+
+// The k best of `experts` <= 32*ITEMS scores, k <= 32, by a warp: k rounds of "largest of the warp"; equal ones go to
+// the lower expert. Then the softmax of their scores.
 template <int ITEMS>
-__device__ __forceinline__ void choose_row(const float* line, int experts, int k, float inverse, std::int32_t* indices,
-                                           float* scores, float* gates) {
+__device__ __forceinline__ void choose_row(const float* line, const float* bias, int experts, int k, float inverse,
+                                           std::int32_t* indices, float* scores, float* gates) {
   const int lane = threadIdx.x % warp_size;
   unsigned ranks[ITEMS];
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     const int expert = i * warp_size + lane;
-    ranks[i] = expert < experts ? rank_of(line[expert]) : 0u;
+    ranks[i] = expert < experts ? rank_of(line, bias, expert) : 0u;
   }
   int chosen = 0;
   for (int round = 0; round < k; ++round) {

@@ -74,17 +74,20 @@ void query_gradient(Context& ctx, const Tensor& dquery, const Tensor& raw, const
   });
 }
 
-// The k largest of scores[0..experts-1], best first, equal ones by index. A score that is not a number counts as the
-// lowest, so that the indices stay valid until the loss is found not to be a number.
+// The k largest of scores[0..experts-1] (plus bias, where there is one), best first, equal ones by index. A score that
+// is not a number counts as the lowest, so that the indices stay valid until the loss is found not to be a number.
 template <typename T>
-void select_best(const T* scores, int experts, int k, std::int32_t* indices, T* best) {
+void select_best(const T* scores, const T* bias, int experts, int k, std::int32_t* indices, T* best) {
   constexpr int few = 16;
-  const auto rank = [](T score) { return std::isnan(score) ? -std::numeric_limits<T>::infinity() : score; };
+  const auto rank = [&](std::int64_t e) {
+    const T value = bias != nullptr ? scores[e] + bias[e] : scores[e];
+    return std::isnan(value) ? -std::numeric_limits<T>::infinity() : value;
+  };
   if (k <= few) {
     T kept[few];
     int count = 0;
     for (int e = 0; e < experts; ++e) {
-      const T score = rank(scores[e]);
+      const T score = rank(e);
       if (count == k && !(score > kept[k - 1])) continue;
       int place = count < k ? count++ : k - 1;
       for (; place > 0 && score > kept[place - 1]; --place) {
@@ -98,7 +101,7 @@ void select_best(const T* scores, int experts, int k, std::int32_t* indices, T* 
     std::int32_t* order = thread_buffer<std::int32_t>(1, experts);
     std::iota(order, order + experts, 0);
     std::partial_sort(order, order + k, order + experts, [&](std::int32_t a, std::int32_t b) {
-      const T left = rank(scores[a]), right = rank(scores[b]);
+      const T left = rank(a), right = rank(b);
       return left != right ? left > right : a < b;
     });
     std::copy_n(order, k, indices);
@@ -107,12 +110,13 @@ void select_best(const T* scores, int experts, int k, std::int32_t* indices, T* 
 }
 
 template <typename T>
-void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given,
-            Routing& routing) {
+void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias, const Tensor& temperature,
+            bool choice_given, Routing& routing) {
   const std::int64_t rows = query.dim(0), d = query.dim(1), experts = keys.dim(0), k = routing.indices.dim(1);
   if (k > experts) failed("cannot choose {} of {} experts", k, experts);
   const T* queries = query.data<T>();
   const T* address = keys.data<T>();
+  const T* favour = bias != nullptr ? bias->data<T>() : nullptr;
   const T inverse = T(1) / temperature.data<T>()[0];
   std::int32_t* indices = routing.indices.data<std::int32_t>();
   T* scores = routing.scores.data<T>();
@@ -130,8 +134,8 @@ void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor&
           scores[row * k + i] = dot(queries + row * d, address + indices[row * k + i] * d, d);
         }
       } else {
-        select_best(all + (row - begin) * experts, static_cast<int>(experts), static_cast<int>(k), indices + row * k,
-                    scores + row * k);
+        select_best(all + (row - begin) * experts, favour, static_cast<int>(experts), static_cast<int>(k),
+                    indices + row * k, scores + row * k);
       }
       for (std::int64_t i = 0; i < k; ++i) gates[row * k + i] = scores[row * k + i] * inverse;
       softmax(gates + row * k, k);
@@ -185,9 +189,10 @@ void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const
       ctx, [&](auto zero) { query_gradient<decltype(zero)>(ctx, dquery, raw, query, norms, ground, draw, dprevious); });
 }
 
-void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given,
-                   Routing& routing) {
-  with_precision(ctx, [&](auto zero) { choose<decltype(zero)>(ctx, query, keys, temperature, choice_given, routing); });
+void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias, const Tensor& temperature,
+                   bool choice_given, Routing& routing) {
+  with_precision(
+      ctx, [&](auto zero) { choose<decltype(zero)>(ctx, query, keys, bias, temperature, choice_given, routing); });
 }
 
 void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {

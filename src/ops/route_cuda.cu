@@ -138,18 +138,18 @@ __device__ __forceinline__ void row_softmax(const float* scores, float* gates, i
 
 template <int ITEMS>
 __global__ void __launch_bounds__(threads)
-    choose_kernel(const float* all_scores, const float* temperature, std::int64_t rows, int experts, int k,
-                  std::int32_t* indices, float* scores, float* gates) {
+    choose_kernel(const float* all_scores, const float* bias, const float* temperature, std::int64_t rows, int experts,
+                  int k, std::int32_t* indices, float* scores, float* gates) {
   const std::int64_t row = warp_row();
   if (row >= rows) return;
-  choose_row<ITEMS>(all_scores + row * experts, experts, k, 1.0f / temperature[0], indices + row * k, scores + row * k,
-                    gates + row * k);
+  choose_row<ITEMS>(all_scores + row * experts, bias, experts, k, 1.0f / temperature[0], indices + row * k,
+                    scores + row * k, gates + row * k);
 }
 
 // Any number of experts and any k: in each round the best of those that stand behind the last one chosen.
 __global__ void __launch_bounds__(threads)
-    choose_any_kernel(const float* all_scores, const float* temperature, std::int64_t rows, int experts, int k,
-                      std::int32_t* indices, float* scores, float* gates) {
+    choose_any_kernel(const float* all_scores, const float* bias, const float* temperature, std::int64_t rows,
+                      int experts, int k, std::int32_t* indices, float* scores, float* gates) {
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   const int lane = threadIdx.x % warp_size;
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(threads)
   for (int round = 0; round < k; ++round) {
     unsigned best = 0u, where = 0xFFFFFFFFu;
     for (int expert = lane; expert < experts; expert += warp_size) {
-      const unsigned rank = rank_of(line[expert]);
+      const unsigned rank = rank_of(line, bias, expert);
       const bool behind =
           none_yet || rank < last_rank || (rank == last_rank && static_cast<unsigned>(expert) > last_expert);
       if (behind && rank > best) {
@@ -288,8 +288,8 @@ void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const
   });
 }
 
-void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature, bool choice_given,
-                   Routing& routing) {
+void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias, const Tensor& temperature,
+                   bool choice_given, Routing& routing) {
   const std::int64_t rows = query.dim(0), experts = keys.dim(0);
   const int d = static_cast<int>(query.dim(1)), k = static_cast<int>(routing.indices.dim(1)),
             count = static_cast<int>(experts);
@@ -308,15 +308,15 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
   }
   const ArenaScope scope(*ctx.arena);
   if (product_serves(ctx, query, keys, k)) {
-    choose_by_product(ctx, query, keys, temperature, routing);
+    choose_by_product(ctx, query, keys, bias, temperature, routing);
     return;
   }
   const Tensor all = ctx.scratch({rows, experts}, DType::f32);
   matmul(ctx, rows, experts, d, {query.raw(), DType::f32, false}, {keys.raw(), DType::f32, true}, all.raw(), DType::f32,
          false);
   const auto launch = [&](auto kernel) {
-    kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(floats(all), floats(temperature), rows, count, k, indices, scores,
-                                                     gates);
+    kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(floats(all), bias != nullptr ? floats(*bias) : nullptr,
+                                                     floats(temperature), rows, count, k, indices, scores, gates);
     SOME_CUDA_LAUNCHED();
   };
   if (k > warp_size || experts > 32 * warp_size)

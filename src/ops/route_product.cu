@@ -121,6 +121,7 @@ struct Product {
   const float* query;    // [rows, d]
   const __half* pieces;  // of the keys
   const float* back;     // of the keys
+  const float* bias;     // on the choice, or null
   const float* temperature;
   std::int64_t rows;
   int d, depth, experts, k;
@@ -236,7 +237,7 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
     const std::int64_t token = first_row + row;
     if (token >= product.rows) break;
     const std::int64_t at = token * product.k;
-    choose_row<ITEMS>(lines + row * width, product.experts, product.k, inverse, product.indices + at,
+    choose_row<ITEMS>(lines + row * width, product.bias, product.experts, product.k, inverse, product.indices + at,
                       product.scores + at, product.gates + at);
   }
 }
@@ -260,8 +261,8 @@ bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys,
          shared_size(static_cast<int>(d), static_cast<int>(experts), 2) <= static_cast<std::size_t>(most_shared(ctx));
 }
 
-void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature,
-                       Routing& routing) {
+void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
+                       const Tensor& temperature, Routing& routing) {
   const int d = static_cast<int>(keys.dim(1)), depth = depth_of(d), experts = static_cast<int>(keys.dim(0));
   const Tensor pieces = ctx.scratch({2, experts, depth}, DType::bf16),  // two bytes each; what they are is this file's
       back = ctx.scratch({experts}, DType::f32);
@@ -271,6 +272,7 @@ void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, co
   const Product product{floats(query),
                         halves,
                         floats(back),
+                        bias != nullptr ? floats(*bias) : nullptr,
                         floats(temperature),
                         query.dim(0),
                         d,

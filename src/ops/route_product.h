@@ -9,7 +9,7 @@ namespace some::ops::cuda {
 // Whether choose_by_product takes these shapes (and pays: a few tokens are done sooner by the plain way).
 bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys, int k);
 // What route_forward says, without a given choice. Takes scratch memory.
-void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor& temperature,
-                       Routing& routing);
+void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
+                       const Tensor& temperature, Routing& routing);
 
 }  // namespace some::ops::cuda

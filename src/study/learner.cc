@@ -42,7 +42,7 @@ std::string rules_text(const KeySettings& settings) {
   KeySettings copy = settings;
   std::string out;
   for (const SwitchedRule& rule : switched_rules(copy)) {
-    if (*rule.on) out += fmt::format("{}{}", out.empty() ? "" : ",", rule.name);
+    if (*rule.on && !rule.idle) out += fmt::format("{}{}", out.empty() ? "" : ",", rule.name);
   }
   return out.empty() ? "none" : out;
 }

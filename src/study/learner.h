@@ -11,8 +11,8 @@
 
 namespace some::study {
 
-// The run's settings with only the named rules switched on: "alpha,beta,delta" in any choice. Empty: as the run was
-// trained.
+// The run's settings with only the named rules switched on: "alpha,beta,delta,balance" in any choice. Empty: as the run
+// was trained.
 KeySettings choose_rules(const KeySettings& settings, const std::string& rules);
 // The rules that are on, "alpha,beta"; "none" without any.
 std::string rules_text(const KeySettings& settings);

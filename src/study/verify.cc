@@ -10,6 +10,7 @@
 #include "keys/measures.h"
 #include "model/model.h"
 #include "ops/elementwise.h"
+#include "ops/look_back.h"
 #include "study/fixture.h"
 #include "train/evaluate.h"
 #include "train/schedule.h"
@@ -110,9 +111,8 @@ class Case {
   void set_library(const ModelConfig& config, Layer& layer, const std::string& prefix) const {
     if (layer.w1.value) return;
     const std::int64_t d = config.d_model, experts = config.experts, hidden = config.d_ffn;
-    layer.w1.compute = input(prefix + "experts.w1", {experts, hidden, d}, ctx_->compute);
-    if (config.readout != Readout::features)
-      layer.w2.compute = input(prefix + "experts.w2", {experts, d, hidden}, ctx_->compute);
+    if (config.use_library) layer.w1.compute = input(prefix + "experts.w1", {experts, hidden, d}, ctx_->compute);
+    if (config.experts_answer()) layer.w2.compute = input(prefix + "experts.w2", {experts, d, hidden}, ctx_->compute);
   }
   TrainConfig train_config() const;
   void compare(const std::string& name, const std::vector<double>& got, double tolerance,
@@ -221,6 +221,12 @@ void Case::layer() {
   pass.auxiliary_loss = model.auxiliary_loss();
   const Tensor x = input("x", {rows, config.d_model}, ctx.compute),
                dy = input("dy", {rows, config.d_model}, ctx.compute);
+  if (config.past() > 0) {  // the tokens of a layer's case are one sequence
+    Tensor positions = Tensor::empty({rows}, DType::i32);
+    for (std::int64_t t = 0; t < rows; ++t) positions.data<std::int32_t>()[t] = static_cast<std::int32_t>(t);
+    pass.past = Tensor::zeros({rows, config.past() + 1}, DType::i32, ctx.device);
+    past_rows(ctx, on_device(positions), pass.past);
+  }
   SomeTape tape = some_forward(ctx, config, layer, pass, x, nullptr);
   Tensor dx = Tensor::zeros(x.shape(), ctx.compute, ctx.device);
   compare("queries", tape.query, tolerances_.values);
@@ -261,6 +267,7 @@ void Case::keys() {
     compare(fmt::format("{}.mass", i), state.mass, tolerances_.values);
     const std::string average = fmt::format("{}.average", i);
     if (state.average && fixture_.has("expect." + average)) compare(average, state.average, tolerances_.values);
+    if (state.choice_bias) compare(fmt::format("{}.choice_bias", i), state.choice_bias, tolerances_.values);
   }
   const auto measure = [&](const char* name, double got) {
     const auto expected = fixture_.expected_measure(name);
@@ -396,6 +403,7 @@ void Case::model() {
     compare(prefix + "keys", layer.keys.keys, tolerances_.stepped);
     compare(prefix + "usage", layer.keys.usage, tolerances_.stepped);
     compare(prefix + "mass", layer.keys.mass, tolerances_.stepped);
+    if (layer.keys.choice_bias) compare(prefix + "choice_bias", layer.keys.choice_bias, tolerances_.stepped);
   }
 }
 

@@ -76,6 +76,17 @@ std::vector<Case> cases() {
     s.theta = 0.7;
     s.delta = 0.1;
   });
+  add("balanced", {900, 64, 4, 32}, [](KeySettings& s) { s.balance_rate = 0.002; });
+  add("balanced_still", {300, 16, 4, 33}, [](KeySettings& s) {
+    s.use_alpha = s.use_beta = s.use_delta = false;
+    s.balance_rate = 0.002;
+  }).taking_part = 0.6;
+  add("balanced_rebirth", {300, 40, 2, 32}, [](KeySettings& s) {
+    s.theta_percentile = 0.5;
+    s.delta = 0.6;
+    s.respawn_threshold = 0.5;
+    s.balance_rate = 0.1;
+  });
   add("rebirth", {300, 40, 2, 32}, [](KeySettings& s) {
     s.theta_percentile = 0.5;
     s.delta = 0.6;
@@ -234,6 +245,7 @@ TEST_P(CudaKeys, MovesAsOnTheCpu) {
   if (cpu.state.average) {
     EXPECT_LT(largest_error(values(gpu.state.average), values(cpu.state.average)), 1e-5);
   }
+  EXPECT_TRUE(same_bits(gpu.state.choice_bias, cpu.state.choice_bias));
   EXPECT_EQ(numbers(gpu.state.counts), numbers(cpu.state.counts));
   EXPECT_EQ(gpu.state.steps, cpu.state.steps);
 }

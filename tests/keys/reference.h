@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "base/context.h"
@@ -34,7 +35,7 @@ inline double length(const Row& row) {
 class Reference {
  public:
   std::vector<Row> keys, average;
-  Row usage, mass;
+  Row usage, mass, bias;
   std::int64_t steps = 0, births = 0, deaths = 0;
   KeySettings settings;
 
@@ -66,6 +67,14 @@ class Reference {
       } else {
         usage[e] = settings.ema_decay * usage[e] + (1 - settings.ema_decay) * count[e];
         mass[e] = settings.ema_decay * mass[e] + (1 - settings.ema_decay) * weight[e];
+      }
+    }
+
+    if (settings.use_balance) {
+      const double fair = std::accumulate(count.begin(), count.end(), 0.0) / static_cast<double>(experts);
+      for (std::size_t e = 0; e < experts; ++e) {
+        if (std::fabs(count[e] - fair) > 1e-9 * fair)
+          bias[e] += count[e] < fair ? settings.balance_rate : -settings.balance_rate;
       }
     }
 
@@ -173,7 +182,7 @@ class Reference {
       const double long_ = length(keys[e]);
       for (double& x : keys[e]) x /= long_;
       if (settings.key_ema > 0) average[e] = keys[e];
-      usage[e] = mass[e] = 0;
+      usage[e] = mass[e] = bias[e] = 0;
     }
   }
 };

@@ -24,6 +24,7 @@ KeySettings busy() {
   settings.constraint = Constraint::clamp;
   settings.key_ema = 0.5;
   settings.respawn_threshold = 0.3;
+  settings.balance_rate = 0.01;
   settings.frozen_layers = {1};
   settings.update_every = 4;
   settings.update_fraction = 0.5;
@@ -72,7 +73,7 @@ TEST(Rules, EverySettingIsDeclared) {
   changed.alpha = 0.5, changed.use_alpha = false, changed.beta = 0.5, changed.use_beta = false;
   changed.beta_inertia = BetaInertia::max, changed.usage = Usage::flux, changed.ema_decay = 0.5;
   changed.delta = 0.5, changed.use_delta = false, changed.theta_percentile = 0.5, changed.theta = 0.5;
-  changed.constraint_order = ConstraintOrder::last;
+  changed.constraint_order = ConstraintOrder::last, changed.use_balance = false;
   for (const Setting<KeySettings>& setting : key_settings()) {
     EXPECT_NE(setting.get(changed), setting.get(plain)) << setting.name << " is not changed above";
     setting.set(changed, setting.get(plain));
@@ -121,8 +122,8 @@ TEST(Rules, ThoseWithASwitchHaveANameAndWords) {
     EXPECT_FALSE(rule.words.empty());
     *rule.on = false;
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"alpha", "beta", "delta"}));
-  EXPECT_FALSE(settings.use_alpha || settings.use_beta || settings.use_delta);
+  EXPECT_EQ(names, (std::vector<std::string>{"alpha", "beta", "delta", "balance"}));
+  EXPECT_FALSE(settings.use_alpha || settings.use_beta || settings.use_delta || settings.use_balance);
 }
 
 TEST(Rules, RefuseWhatCannotBe) {

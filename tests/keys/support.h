@@ -39,7 +39,8 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
 }
 inline bool same_bits(const KeyState& a, const KeyState& b) {
   return same_bits(a.keys, b.keys) && same_bits(a.usage, b.usage) && same_bits(a.mass, b.mass) &&
-         same_bits(a.average, b.average) && same_bits(a.counts, b.counts) && a.steps == b.steps;
+         same_bits(a.average, b.average) && same_bits(a.choice_bias, b.choice_bias) && same_bits(a.counts, b.counts) &&
+         a.steps == b.steps;
 }
 inline KeyState copy_of(const KeyState& state) {
   KeyState out = state;
@@ -47,6 +48,7 @@ inline KeyState copy_of(const KeyState& state) {
   out.usage = state.usage.clone();
   out.mass = state.mass.clone();
   if (state.average) out.average = state.average.clone();
+  if (state.choice_bias) out.choice_bias = state.choice_bias.clone();
   out.counts = state.counts.clone();
   return out;
 }
@@ -154,6 +156,7 @@ class Store {
     out.average = out.keys;
     out.usage = values(state.usage);
     out.mass = values(state.mass);
+    out.bias = state.choice_bias ? values(state.choice_bias) : Row(out.keys.size());
     return out;
   }
 
@@ -189,6 +192,9 @@ void expect_equal(const Store<T>& store, const Reference& reference, const std::
   EXPECT_LT(largest_error(values(store.state.mass), reference.mass), tolerance) << what << ": mass";
   if (store.settings.key_ema > 0) {
     EXPECT_LT(largest_error(values(store.state.average), flat(reference.average)), tolerance) << what << ": average";
+  }
+  if (store.settings.balance_rate > 0) {
+    EXPECT_LT(largest_error(values(store.state.choice_bias), reference.bias), tolerance) << what << ": bias";
   }
   EXPECT_EQ(store.state.steps, reference.steps) << what;
   EXPECT_EQ(numbers(store.state.counts)[0], reference.births) << what << ": births";

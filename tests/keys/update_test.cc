@@ -49,6 +49,10 @@ const std::vector<Variation>& variations() {
       {"theta_percentile 0", [](KeySettings& s) { s.theta_percentile = 0.0; }},
       {"decay_warmup", [](KeySettings& s) { s.decay_warmup = 3; }},
       {"key_ema", [](KeySettings& s) { s.key_ema = 0.8; }},
+      {"balance_rate", [](KeySettings& s) { s.balance_rate = 0.01; }},
+      {"balance alone", [](KeySettings& s) { s.use_alpha = s.use_beta = s.use_delta = false, s.balance_rate = 0.002; }},
+      {"balance and phoenix",
+       [](KeySettings& s) { s.constraint = Constraint::clamp, s.respawn_threshold = 0.3, s.balance_rate = 0.01; }},
       {"phoenix", [](KeySettings& s) { s.constraint = Constraint::clamp, s.respawn_threshold = 0.3; }},
       {"phoenix and key_ema",
        [](KeySettings& s) { s.constraint = Constraint::clamp, s.respawn_threshold = 0.3, s.key_ema = 0.8; }},
@@ -145,6 +149,8 @@ TEST(KeyUpdateTest, Combinations) {
     s.constraint_order = pick(2) == 0 ? ConstraintOrder::before_decay : ConstraintOrder::last;
     s.key_ema = pick(3) == 0 ? 0.7 : 0.0;
     s.respawn_threshold = pick(3) == 0 ? 0.35 : 0.0;
+    s.balance_rate = pick(2) == 0 ? 0.01 : 0.0;
+    s.use_balance = pick(4) != 0;
     CaseShape shape;
     shape.experts = 2 + static_cast<int>(pick(14));
     shape.top_k = 1 + static_cast<int>(pick(static_cast<std::uint32_t>(shape.experts)));
@@ -362,6 +368,9 @@ TEST(KeyUpdateTest, RefusesStateAndSumsThatLackWhatASettingNeeds) {
   Store<float> store(shape, strong());
   const Step step = random_step(shape, 1, 0);
   store.settings.key_ema = 0.5;
+  EXPECT_THROW(store.update(step), Error);
+  store.settings = strong();
+  store.settings.balance_rate = 0.01;
   EXPECT_THROW(store.update(step), Error);
   store.settings = strong();
   store.settings.respawn_threshold = 0.5;

@@ -109,7 +109,9 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
       for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
         const auto& [name, gradient] = expected.gradients[i];
         if (length(gradient) < 0.02 * std::sqrt(all)) continue;
-        EXPECT_LE(distance(gradient, actual.gradients[i].second), 2 * gradient_tolerance) << name;
+        // The router's comes from differences of the chosen experts' outputs, which rounding to bf16 spoils first.
+        const double factor = name.find("router") != std::string::npos ? 3 : 2;
+        EXPECT_LE(distance(gradient, actual.gradients[i].second), factor * gradient_tolerance) << name;
       }
       for (std::size_t i = 0; i < expected.keys.size(); ++i) {
         EXPECT_LE(distance(expected.keys[i].second, actual.keys[i].second), key_tolerance) << expected.keys[i].first;
@@ -121,7 +123,11 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
             << "step " << step;
       }
       EXPECT_LT(actual.losses.back(), actual.losses.front());
-      EXPECT_LE(distance(expected.evaluated, actual.evaluated), 3 * later_tolerance);
+      // After some steps a choice between two nearly equal scores falls otherwise, here as on the CPU alone when it
+      // computes in double precision: as far as that carries, the GPU may be off too.
+      const double carried = distance(train("cpu", "f64", config, padded).evaluated, expected.evaluated);
+      EXPECT_LE(distance(expected.evaluated, actual.evaluated), std::max(3 * later_tolerance, 3 * carried))
+          << "rounding alone carries " << carried;
     }
   }
 };
@@ -148,6 +154,8 @@ INSTANTIATE_TEST_SUITE_P(Settings, ModelOnGpu, testing::ValuesIn(model_variants)
 INSTANTIATE_TEST_SUITE_P(
     MoreSettings, ModelOnGpu,
     testing::Values(Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 8; }},
+                    Variant{"modulated_gains",
+                            [](ModelConfig& c) { c.readout = Readout::modulated, c.use_library = false; }},
                     Variant{"readin_narrow",
                             [](ModelConfig& c) {
                               c.readin = true, c.readout = Readout::features, c.query_dim = 32, c.router_mult = 0.5;

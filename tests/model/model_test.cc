@@ -69,6 +69,8 @@ INSTANTIATE_TEST_SUITE_P(
     MoreSettings, ModelGradient,
     testing::Values(Variant{"dense_pre", [](ModelConfig& c) { c.ffn = Ffn::dense, c.norm = Norm::pre; }},
                     Variant{"one_expert", [](ModelConfig& c) { c.experts = c.top_k = 1; }},
+                    Variant{"modulated_gains",
+                            [](ModelConfig& c) { c.readout = Readout::modulated, c.use_library = false; }},
                     Variant{"all_experts", [](ModelConfig& c) { c.top_k = c.experts; }},
                     Variant{
                         "entropy_band",
@@ -311,6 +313,51 @@ TEST(ModelDecode, AgreesWithTheWholePass) {
   }
 }
 
+// Blocks that look back, with two sequences in step: each sees its own states and none before its first.
+TEST(ModelDecode, LooksBackAsTheWholePassDoes) {
+  const std::vector<std::string> names = {"dense_look_back", "readin_look_back", "modulated_look_back",
+                                          "modulated_listen"};
+  const std::vector<std::vector<std::int32_t>> rows = {{3, 9, 4, 11, 5, 17}, {8, 3, 3, 12, 7, 4}};
+  int tried = 0;
+  for (const Variant& variant : model_variants) {
+    if (std::find(names.begin(), names.end(), variant.name) == names.end()) continue;
+    SCOPED_TRACE(variant.name);
+    ++tried;
+    ModelConfig config = small_config();
+    variant.change(config);
+    std::shared_ptr<Context> ctx = make_context("cpu", "f64");
+    Model model(ctx, config, false);
+    for (const auto& entry : model.parameters().entries()) {  // the factors begin at 0
+      if (!entry.name.ends_with("look_back.weight")) continue;
+      Tensor taps = model.parameters().view(model.parameters().value, entry);
+      for (std::int64_t i = 0; i < taps.elements(); ++i)
+        taps.data<double>()[i] = 0.3 + 0.1 * static_cast<double>(i % 5);
+    }
+    const std::vector<double> whole =
+        read_vector(model.logits(upload(*ctx, rows_batch(rows, config.seq_len, false)), {}));
+    Model::Cache cache = model.make_cache(3, config.seq_len);
+    const std::size_t length = rows[0].size(), vocab = static_cast<std::size_t>(config.vocab);
+    for (std::size_t p = 1; p < length; ++p) {
+      ctx->arena->reset();
+      std::vector<std::int32_t> tokens, slots, positions, wanted;
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        for (std::size_t q = p == 1 ? 0 : p; q <= p; ++q) {  // the first two at once
+          tokens.push_back(rows[r][q]);
+          slots.push_back(r == 0 ? 2 : 0);
+          positions.push_back(static_cast<std::int32_t>(q));
+        }
+        wanted.push_back(static_cast<std::int32_t>(tokens.size()) - 1);
+      }
+      const std::vector<double> got = read_vector(model.decode(cache, tokens, slots, positions, wanted, {}));
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        for (std::size_t v = 0; v < vocab; ++v)
+          ASSERT_NEAR(got[r * vocab + v], whole[(r * length + p) * vocab + v], 1e-10) << "row " << r << ", place " << p;
+      }
+    }
+  }
+  EXPECT_EQ(tried, static_cast<int>(names.size()));
+}
+
 TEST(ModelDecode, AgreesOverLongTextsInFloat) {
   ModelConfig config = small_config();
   config.norm = Norm::pre;
@@ -379,6 +426,33 @@ TEST(ModelParameters, AreDeclaredOnce) {
   }
 }
 
+// The last matrix of a feed-forward block may begin at zero, and still learns.
+TEST(ModelParameters, ReadoutsThatBeginSilent) {
+  const std::vector<std::pair<const char*, Variant>> silent = {
+      {"ffn.1.weight", {"dense", [](ModelConfig& c) { c.ffn = Ffn::dense, c.dense_init = OutputInit::zero; }}},
+      {"readout.weight",
+       {"linear", [](ModelConfig& c) { c.readout = Readout::linear, c.readout_init = OutputInit::zero; }}},
+      {"readout.weight",
+       {"features", [](ModelConfig& c) { c.readout = Readout::features, c.readout_init = OutputInit::zero; }}}};
+  for (const auto& [name, variant] : silent) {
+    SCOPED_TRACE(variant.name);
+    ModelConfig config = small_config();
+    variant.change(config);
+    Model model(make_context("cpu", "f64"), config, true);
+    const auto largest = [&](const Tensor& tensor) {
+      double most = 0;
+      for (std::int64_t i = 0; i < tensor.elements(); ++i) most = std::max(most, std::abs(tensor.data<double>()[i]));
+      return most;
+    };
+    const Param matrix = model.parameters().param(std::string("layers.1.") + name);
+    EXPECT_EQ(largest(matrix.value), 0);
+    const Batch batch = rows_batch(sample_rows, config.seq_len, false);
+    model.clear_gradients();
+    model.train_pass(upload(model.context(), batch), {});
+    EXPECT_GT(largest(matrix.grad), 0);
+  }
+}
+
 // Where a parameter is bound is where the model reads it: moving it changes the loss.
 TEST(ModelParameters, AreReadWhereTheyAreBound) {
   for (const Variant& variant : model_variants) {
@@ -389,8 +463,8 @@ TEST(ModelParameters, AreReadWhereTheyAreBound) {
     const Batch batch = rows_batch(sample_rows, config.seq_len, false);
     const double before = loss_of(model, batch);
     for (const auto& entry : model.parameters().entries()) {
-      // Unevenly: a bias common to all keys of attention changes no weight, and what is common to all outputs of a layer
-      // is taken out by the norm behind it.
+      // Unevenly: a bias common to all keys of attention changes no weight, and what is common to all outputs of a
+      // layer is taken out by the norm behind it.
       Tensor values = model.parameters().view(model.parameters().value, entry);
       const Tensor kept = values.clone();
       for (std::int64_t i = 0; i < values.elements(); ++i)

@@ -61,6 +61,23 @@ inline const std::vector<Variant> model_variants = {
     {"readin_features", [](ModelConfig& c) { c.readin = true, c.readout = Readout::features, c.query_dim = 6; }},
     {"readout", [](ModelConfig& c) { c.readout = Readout::linear; }},
     {"features", [](ModelConfig& c) { c.readout = Readout::features; }},
+    {"balanced", [](ModelConfig& c) { c.keys.balance_rate = 0.05, c.experts = 7; }},
+    {"dense_look_back", [](ModelConfig& c) { c.ffn = Ffn::dense, c.look_back = 3; }},
+    {"readin_look_back",
+     [](ModelConfig& c) { c.readin = true, c.readout = Readout::features, c.look_back = 2, c.norm = Norm::pre; }},
+    {"modulated", [](ModelConfig& c) { c.readout = Readout::modulated, c.router = Router::linear, c.query_dim = 4; }},
+    {"modulated_look_back",
+     [](ModelConfig& c) {
+       c.readout = Readout::modulated, c.look_back = 3, c.readin = true, c.temperature = Temperature::learned;
+     }},
+    {"modulated_listen",
+     [](ModelConfig& c) {
+       c.readout = Readout::modulated, c.modulation = ModulationPlace::inside, c.listen = 3, c.norm = Norm::pre;
+     }},
+    {"modulated_full",
+     [](ModelConfig& c) {
+       c.readout = Readout::modulated, c.training = ExpertTraining::full, c.listen = 2, c.look_back = 1;
+     }},
     {"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
     {"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
     {"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},

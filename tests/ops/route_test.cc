@@ -72,11 +72,15 @@ OpCase query_case(std::int64_t tokens, std::int64_t d, double ground, bool groun
 struct RouteShape {
   std::int64_t tokens, d;
   int experts, k;
-  bool given = false;  // the choice is made already
+  bool given = false;   // the choice is made already
+  bool biased = false;  // and otherwise not by the scores alone
 };
 
 std::string route_name(const std::string& op, const RouteShape& s) {
-  return fmt::format("{}_{}x{}_e{}_k{}{}", op, s.tokens, s.d, s.experts, s.k, s.given ? "_given" : "");
+  return fmt::format("{}_{}x{}_e{}_k{}{}", op, s.tokens, s.d, s.experts, s.k,
+                     s.given    ? "_given"
+                     : s.biased ? "_biased"
+                                : "");
 }
 
 Arrays route_inputs(const RouteShape& s) {
@@ -88,6 +92,7 @@ Arrays route_inputs(const RouteShape& s) {
   return {{"query", normals({s.tokens, s.d}, "query", 1.0 / std::sqrt(static_cast<double>(s.d)))},
           {"keys", normals({s.experts, s.d}, "keys")},
           {"temperature", temperature},
+          {"bias", normals({s.experts}, "bias", 0.5)},
           {"choice", choice},
           {"dgates", normals({s.tokens, s.k}, "dgates")},
           {"dtemperature0", normals({1}, "dtemperature0")}};
@@ -106,10 +111,10 @@ OpCase route_case(RouteShape s, bool smooth = true) {
   one.inputs = [=] { return route_inputs(s); };
   one.run = [=](Lab& lab, const Arrays& in) {
     const Tensor query = lab.master(in.at("query")), keys = lab.master(in.at("keys")),
-                 temperature = lab.master(in.at("temperature"));
+                 temperature = lab.master(in.at("temperature")), bias = lab.master(in.at("bias"));
     Routing routing{s.given ? lab.whole(in.at("choice")) : lab.new_whole({s.tokens, s.k}),
                     lab.new_master({s.tokens, s.k}), lab.new_master({s.tokens, s.k})};
-    route_forward(lab.context(), query, keys, temperature, s.given, routing);
+    route_forward(lab.context(), query, keys, s.biased ? &bias : nullptr, temperature, s.given, routing);
     Tensor dquery = lab.new_master({s.tokens, s.d}), dtemperature = lab.master(in.at("dtemperature0"));
     const Tensor dgates = lab.master(in.at("dgates"));
     route_backward(lab.context(), dgates, routing, keys, temperature, dquery, &dtemperature);
@@ -128,7 +133,10 @@ OpCase route_case(RouteShape s, bool smooth = true) {
         std::vector<int> order(static_cast<std::size_t>(s.experts));
         std::iota(order.begin(), order.end(), 0);
         std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-          return score[static_cast<std::size_t>(a)] > score[static_cast<std::size_t>(b)];
+          const auto favour = [&](int e) {
+            return score[static_cast<std::size_t>(e)] + (s.biased ? in.at("bias")[e] : 0.0);
+          };
+          return favour(a) > favour(b);
         });
         for (int i = 0; i < s.k; ++i) out["indices"][t * s.k + i] = order[static_cast<std::size_t>(i)];
       }
@@ -273,6 +281,12 @@ const bool added = add_cases({
     route_case({5, 16, 20, 20}),
     route_case({40, 16, 100, 17}),
     route_case({65, 12, 9, 3, true}),
+    route_case({1, 12, 7, 3, false, true}),
+    route_case({70, 24, 16, 4, false, true}),
+    route_case({40, 16, 100, 17, false, true}),
+    route_case({9, 16, 40, 40, false, true}),
+    route_case({600, 64, 16, 4, false, true}, false),
+    route_case({530, 256, 130, 4, false, true}, false),
     // Enough tokens for the product on the tensor cores (ops/route_product.h); experts that fill no tile, too.
     route_case({512, 64, 64, 4}, false),
     route_case({600, 128, 100, 7}, false),
@@ -307,7 +321,7 @@ Routing route_plainly(const std::vector<float>& scores, int k) {
   std::copy(scores.begin(), scores.end(), keys.data<float>());
   Routing routing{Tensor::empty({1, k}, DType::i32), Tensor::empty({1, k}, DType::f32),
                   Tensor::empty({1, k}, DType::f32)};
-  route_forward(*context, query, keys, temperature, false, routing);
+  route_forward(*context, query, keys, nullptr, temperature, false, routing);
   return routing;
 }
 
@@ -365,7 +379,7 @@ TEST(Route, ScoresOfAModelInBfloat16HaveTheAccuracyOfFp32) {
     SCOPED_TRACE(precision);
     Lab lab("cuda", precision);
     Routing routing{lab.new_whole({tokens, k}), lab.new_master({tokens, k}), lab.new_master({tokens, k})};
-    route_forward(lab.context(), lab.master(query), lab.master(keys), lab.master(temperature), false, routing);
+    route_forward(lab.context(), lab.master(query), lab.master(keys), nullptr, lab.master(temperature), false, routing);
     const Array indices = read(routing.indices), scores = read(routing.scores);
     double worst = 0;
     for (std::int64_t t = 0; t < tokens; ++t) {

@@ -52,7 +52,7 @@ def expect(kind, config, inputs):
 
 def layer_case(config, inputs):
     trained = {name: tape.Variable(value) for name, value in inputs.items()
-               if name.startswith(("router.", "readout.", "readin.", "log_temperature"))}
+               if name.startswith(("router.", "readout.", "readin.", "log_temperature", "hidden.", "gains", "look_back."))}
     frozen = {name: value for name, value in inputs.items() if name.startswith("experts.")}
     x = tape.Variable(inputs["x"])
     out = layer.forward(config, {**trained, **frozen}, inputs["keys"], x)
@@ -75,6 +75,8 @@ def keys_case(config, inputs):
                        f"{i}.mass": store.mass.copy()})
         if config.get("key_ema", 0.0) > 0:
             result[f"{i}.average"] = store.average.copy()
+        if config.get("balance_rate", 0.0) > 0:
+            result[f"{i}.choice_bias"] = store.bias.copy()
     return result, {"gini": keys.gini(store.usage), "entropy": keys.entropy_bits(store.usage)}
 
 
@@ -110,6 +112,8 @@ def model_case(config, inputs):
     for i, store in enumerate(run.stores):
         result.update({f"final.layers.{i}.keys": store.keys, f"final.layers.{i}.usage": store.usage,
                        f"final.layers.{i}.mass": store.mass})
+        if config.get("balance_rate", 0.0) > 0:
+            result[f"final.layers.{i}.choice_bias"] = store.bias
     result.update({"loss": np.array(losses), "grad_norm": np.array(norms)})
     return result, {"margin": run.margin}
 

@@ -14,13 +14,15 @@ def lengths(rows):
 
 
 class KeyStore:
-    """Keys K [E, c], usage u, mass m, the number of updates s, and with key_ema the running mean of the keys."""
+    """Keys K [E, c], usage u, mass m, the number of updates s, the biases b on the choice, and with key_ema the running
+    mean of the keys."""
 
     def __init__(self, config, keys, usage=None, mass=None):
         self.config = config
         self.keys = np.array(keys, float)
         self.usage = np.zeros(len(keys)) if usage is None else np.array(usage, float)
         self.mass = np.zeros(len(keys)) if mass is None else np.array(mass, float)
+        self.bias = np.zeros(len(keys))
         self.average = self.keys.copy()
         self.updates = 0
         self.births = self.deaths = 0
@@ -53,6 +55,9 @@ class KeyStore:
             fair = len(self.keys) / chosen.sum()
             n, query_sums, w, together = n * fair, query_sums * fair, w * fair, together * fair
         self.count(n.sum(axis=1), w)
+
+        if self.get("use_balance", True):  # 4.10; before 9, which begins anew at 0
+            self.bias += self.get("balance_rate", 0.0) * np.sign(chosen.mean() - chosen)
 
         before = self.keys.copy()
         if self.get("use_alpha", True):
@@ -163,7 +168,7 @@ class KeyStore:
             key = queries[t] + 0.01 * noise.normal(e * c + np.arange(c))
             self.keys[e] = key / max(math.sqrt((key**2).sum()), SMALLEST)
             self.average[e] = self.keys[e]
-            self.usage[e] = self.mass[e] = 0.0
+            self.usage[e] = self.mass[e] = self.bias[e] = 0.0
 
 
 def gini(x):

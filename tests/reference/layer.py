@@ -41,12 +41,50 @@ def expert_matrix(p, name):
     return w
 
 
+def before(x, j, length):
+    """The states j tokens before, in sequences of `length` rows; 0 where there is none."""
+    rows = np.arange(x.shape[0])
+    there = rows % length >= j
+    return x[np.where(there, rows - j, 0)] * there[:, None].astype(float)
+
+
+def look_back(config, p, x, length):
+    """Section 2: what a block that looks back reads."""
+    looked = x
+    for j in range(1, config.get("look_back", 0) + 1):
+        looked = looked + before(x, j, length) * p["look_back.weight"][j - 1]
+    return looked
+
+
+def modulated(config, p, x, seen, out, length):
+    """3.9: the trained hidden layer, modulated by the experts."""
+    tokens, k = out.indices.shape
+    said = 1.0
+    if config.get("use_library", True):
+        states = seen.reshape(tokens, 1, -1, 1)
+        listen = config.get("listen", 0)
+        if listen > 0:
+            back = 1 + out.indices % listen
+            states = tape.variable(0.0)
+            for j in range(1, listen + 1):
+                hears = (back == j)[:, :, None, None].astype(float)
+                states = states + before(x, j, length).reshape(tokens, 1, -1, 1) * hears
+        said = (expert_matrix(p, "w1")[out.indices] @ states).reshape(tokens, k, -1)
+    v = (p["gains"][out.indices] * said * out.gates.reshape(tokens, k, 1)).sum(axis=1)
+    v = v * config.get("modulation_scale", 2.0)
+    z = tape.linear(look_back(config, p, x, length), p["hidden.weight"], p["hidden.bias"])
+    h = tape.gelu(z + v) if config.get("modulation", "factor") == "inside" else tape.gelu(z) * (v + 1.0)
+    return tape.linear(h, p["readout.weight"])
+
+
 class Result:
     """What a layer computed: query, indices, margin, gates, output y, and the losses on routing (auxiliary)."""
 
 
-def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens=None, layer=0, taking_part=None):
-    """One layer for the states x [T, d]. keys: what is routed by, [E, c]; tokens: ids, for random routing only.
+def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens=None, layer=0, taking_part=None,
+            bias=0.0, length=None):
+    """One layer for the states x [T, d]. keys: what is routed by, [E, c]; tokens: ids, for random routing only; bias: [E],
+    added to the scores for the choice alone; length: rows of a sequence (None: all are one).
 
     top_k and temperature replace those of the configuration; taking_part [T] says which positions the losses on
     routing look at (None: all)."""
@@ -59,7 +97,7 @@ def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens
                   for t in set(tokens)}
         out.indices, out.margin = np.array([chosen[t] for t in tokens]), float("inf")
     else:
-        out.indices, out.margin = choose(scores.value, top_k), margin(scores.value, top_k)
+        out.indices, out.margin = choose(scores.value + bias, top_k), margin(scores.value + bias, top_k)
 
     # 3.4: gates of the chosen
     rows = np.arange(len(out.indices))[:, None]
@@ -70,8 +108,16 @@ def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens
     out.gates = tape.softmax(scores[rows, out.indices] / temperature)
 
     # 3.5, 3.6, 3.8: each chosen expert on its own, then the mixture
-    seen = tape.linear(x, p["readin.weight"]) if config.get("readin", False) else x
     tokens_, d = x.shape
+    length = length or tokens_
+    seen = x
+    if config.get("readin", False):
+        looked = x if config["readout"] == "modulated" else look_back(config, p, x, length)
+        seen = tape.linear(looked, p["readin.weight"])
+    if config["readout"] == "modulated":
+        out.y = modulated(config, p, x, seen, out, length)
+        out.auxiliary = auxiliary_loss(config, out, keys, temperature, taking_part)
+        return out
     f = config["d_ffn"]
     hidden = tape.gelu(expert_matrix(p, "w1")[out.indices] @ seen.reshape(tokens_, 1, d, 1))  # [T, k, f, 1]
     if config["readout"] == "features":

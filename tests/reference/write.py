@@ -66,13 +66,20 @@ def layer_parameters(config, draw, prefix=""):
         p.update(near_identity("readin.weight"))
     if config["readout"] == "linear":
         p.update(near_identity("readout.weight"))
-    if config["readout"] == "features":
+    if config.get("look_back", 0) > 0:
+        p[prefix + "look_back.weight"] = draw.normal(prefix + "look_back.weight", config["look_back"], d, scale=0.5)
+    if config["readout"] == "modulated":
+        p.update(draw.linear(prefix + "hidden", f, d))
+        p[prefix + "gains"] = 0.25 + draw.normal(prefix + "gains", experts, f, scale=0.25)
+    if config["readout"] in ("features", "modulated"):
         p[prefix + "readout.weight"] = draw.weight(prefix + "readout.weight", d, f)
     if config.get("temperature") == "learned":
         p[prefix + "log_temperature"] = np.array([np.float32(np.log(config["train_temp"]))], float)
     matrices = {"w1": (f, d), "w2": (d, f)}
-    if config["readout"] == "features":
+    if config["readout"] in ("features", "modulated"):
         del matrices["w2"]
+    if not config.get("use_library", True):
+        del matrices["w1"]
     for name, (out, inputs) in matrices.items():
         name = prefix + "experts." + name
         p[name] = draw.weight(name, out, inputs, (experts,))
@@ -124,6 +131,8 @@ def model_inputs(config, draw):
         if config["ffn"] == "dense":
             hidden = round(config["dense_mult"] * d)
             p.update({**draw.linear(name + "ffn.0", hidden, d), **draw.linear(name + "ffn.1", d, hidden)})
+            if config.get("look_back", 0) > 0:
+                p[name + "look_back.weight"] = draw.normal(name + "look_back.weight", config["look_back"], d, scale=0.5)
         if config["ffn"] == "some":
             p.update(layer_parameters(config, draw, name))
     if config["norm"] == "pre":
@@ -198,6 +207,13 @@ CASES = {
     "layer-query-dim": {"query_dim": 5, "router": "mlp"},
     "layer-readin": {"readin": True, "readout": "features", "query_dim": 3, "tokens": 4},
     "layer-readin-linear": {"readin": True, "readout": "linear", "router": "mlp"},
+    "layer-modulated": {"readout": "modulated", "tokens": 6},
+    "layer-modulated-inside": {"readout": "modulated", "modulation": "inside", "modulation_scale": 1.0, "readin": True,
+                               "top_k": 3},
+    "layer-modulated-listen": {"readout": "modulated", "modulation": "inside", "listen": 3, "look_back": 1,
+                               "tokens": 7},
+    "layer-modulated-gains": {"readout": "modulated", "use_library": False},
+    "layer-readin-look-back": {"readin": True, "readout": "features", "look_back": 2, "tokens": 6},
     "keys-normalize": {},
     "keys-normalize-used": {"constraint": "normalize_used", "top_k": 3},
     "keys-clamp": {"constraint": "clamp", "beta_inertia": "max"},
@@ -219,6 +235,9 @@ CASES = {
     "keys-rebirth": {"respawn_threshold": 0.6, "constraint": "clamp", "seed": 7, "steps": 4},
     "keys-rebirth-mean": {"respawn_threshold": 0.6, "constraint": "clamp", "key_ema": 0.5, "update_fraction": 0.8},
     "keys-too-few-for-rebirth": {"respawn_threshold": 0.9, "constraint": "free", "tokens": 2},
+    "keys-balance": {"balance_rate": 0.05, "use_alpha": False, "use_beta": False, "use_delta": False, "tokens": 12},
+    "keys-balance-rebirth": {"balance_rate": 0.05, "respawn_threshold": 0.6, "constraint": "clamp", "seed": 7,
+                             "steps": 4},
     "model-padded": {"count_pads": True, "router": "mlp"},
     "model-masked": {"constraint": "clamp", "beta_inertia": "max"},
     "model-pre-norm": {"norm": "pre", "readout": "linear"},
@@ -248,6 +267,12 @@ CASES = {
     "model-readin-lora": {"readin": True, "readout": "linear", "training": "lora", "lora_rank": 1},
     "model-fraction": {"update_fraction": 0.6, "seed": 11},
     "model-rebirth": {"respawn_threshold": 0.97, "constraint": "clamp", "seed": 2, "alpha": 0.3},
+    "model-balance": {"balance_rate": 0.4, "use_alpha": False, "use_beta": False, "use_delta": False},
+    "model-dense-look-back": {"ffn": "dense", "dense_mult": 1.0, "look_back": 3},
+    "model-modulated": {"readout": "modulated", "look_back": 2, "balance_rate": 0.05, "temperature": "learned",
+                        "train_temp": 0.3, "query_dim": 4},
+    "model-modulated-listen": {"readout": "modulated", "listen": 3, "modulation": "inside", "norm": "pre",
+                               "count_pads": True, "training": "full"},
     "memory-roomy": {},
     "memory-full": {"slots": 7, "noise": 0.4, "decay": 0.1, "share": 0.05, "windows": 6},
     "memory-one-window": {"windows": 1, "slots": 3},

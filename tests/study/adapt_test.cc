@@ -227,6 +227,9 @@ TEST(Rules, AreChosenByName) {
   EXPECT_EQ(rules_text(choose_rules(settings, "delta,alpha")), "alpha,delta");
   settings.use_alpha = settings.use_beta = false;
   EXPECT_EQ(rules_text(settings), "none");
+  settings.balance_rate = 0.002;
+  EXPECT_EQ(rules_text(settings), "balance");
+  EXPECT_EQ(rules_text(choose_rules(settings, "alpha")), "alpha");
   for (const char* bad : {"alpha,", "Alpha", "all", ",", "alpha beta"})
     EXPECT_NE(input_error([&] { choose_rules(settings, bad); }), "") << bad;
 }

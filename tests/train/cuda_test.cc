@@ -88,6 +88,7 @@ Trained train(const ModelConfig& config, const std::string& precision, bool grap
     for (Layer& layer : model.layers()) {
       out.keys += bytes_of(layer.keys.keys) + bytes_of(layer.keys.usage) + bytes_of(layer.keys.mass) +
                   bytes_of(layer.keys.counts);
+      if (layer.keys.choice_bias) out.keys += bytes_of(layer.keys.choice_bias);
       out.key_steps.push_back(layer.keys.steps);
     }
     for (const Tensor& counts : model.epoch_counts()) out.keys += bytes_of(counts);
@@ -139,6 +140,20 @@ INSTANTIATE_TEST_SUITE_P(
                     true},
         StepVariant{"readin_narrow",
                     [](ModelConfig& c) { c.readin = true, c.readout = Readout::features, c.query_dim = 20; }, true},
+        StepVariant{"modulated_look_back",
+                    [](ModelConfig& c) { c.readout = Readout::modulated, c.look_back = 3, c.query_dim = 16; }, true},
+        StepVariant{"modulated_listen",
+                    [](ModelConfig& c) {
+                      c.readout = Readout::modulated, c.modulation = ModulationPlace::inside, c.listen = 3;
+                    },
+                    true},
+        StepVariant{"dense_look_back", [](ModelConfig& c) { c.ffn = Ffn::dense, c.look_back = 3; }, true},
+        StepVariant{"balanced",
+                    [](ModelConfig& c) {
+                      c.keys.balance_rate = 0.01;
+                      c.keys.use_alpha = c.keys.use_beta = c.keys.use_delta = false;
+                    },
+                    true},
         StepVariant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }, true},
         StepVariant{"rebirth",
                     [](ModelConfig& c) { c.keys.respawn_threshold = 0.9, c.keys.constraint = Constraint::clamp; },
@@ -159,6 +174,7 @@ TEST(RecordedSteps, FollowEverySettingOfTheRules) {
   config.keys.decay_warmup = 2;
   config.keys.clip_delta = 0.4;
   config.keys.key_ema = 0.5;
+  config.keys.balance_rate = 0.01;
   config.keys.theta_percentile = 0.5;
   const auto train_with = [&](const Setting<KeySettings>& setting, const SettingValue& value, bool graphs,
                               std::int64_t& replayed) {

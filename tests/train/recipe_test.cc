@@ -422,6 +422,13 @@ TEST(Parameters, WhatEachSettingAdds) {
   EXPECT_EQ(with([](ModelConfig& c) { c.readout = Readout::linear; }), Pair(2 * 64, 2 * 64));
   // features: a trained d x f, and experts that lose d x f and their second bias of d.
   EXPECT_EQ(with([](ModelConfig& c) { c.readout = Readout::features; }), Pair(2 * 48 - 2 * 4 * (48 + 8), 2 * 48));
+  // modulated: a hidden layer of f with its bias, its readout, gains; experts as with features, or none.
+  constexpr std::int64_t modulated = 2 * (48 + 6 + 48 + 4 * 6);
+  EXPECT_EQ(with([](ModelConfig& c) { c.readout = Readout::modulated; }),
+            Pair(modulated - 2 * 4 * (48 + 8), modulated));
+  EXPECT_EQ(with([](ModelConfig& c) { c.readout = Readout::modulated, c.use_library = false; }),
+            Pair(modulated - 2 * 4 * (48 + 6 + 48 + 8), modulated));
+  EXPECT_EQ(with([](ModelConfig& c) { c.readin = true, c.look_back = 3; }), Pair(2 * (64 + 24), 2 * (64 + 24)));
   EXPECT_EQ(with([](ModelConfig& c) {
               c.training = ExpertTraining::lora;
               c.lora_rank = 3;

@@ -107,8 +107,12 @@ TEST(Trainer, WhateverLearnsGoesOnBitIdentical) {
   const std::vector<std::vector<std::string>> settings{
       {"some.training=lora", "some.lora_rank=3"},
       {"some.training=full", "some.readout=features"},
+      {"some.readout=modulated", "some.listen=3", "some.modulation=inside", "some.balance_rate=0.01",
+       "some.readout_init=zero"},
+      {"some.readout=modulated", "model.look_back=2", "some.readin=true"},
       {"some.readin=true", "some.query_dim=5", "some.readout=features", "some.ground=0.2"},
-      {"some.temperature=learned", "some.entropy_band=[0.1, 0.3]", "some.balance_loss=0.1", "some.key_ema=0.8"},
+      {"some.temperature=learned", "some.entropy_band=[0.1, 0.3]", "some.balance_loss=0.1", "some.key_ema=0.8",
+       "some.balance_rate=0.01"},
       {"some.usage=cumulative", "some.update_every=2", "some.update_fraction=0.5", "some.ground=0.2",
        "some.frozen_layers=[1]", "some.beta_anneal={shape=\"cosine\", start=1, end=0.1}",
        "some.beta_layer_scale=[1, 0.5]"},

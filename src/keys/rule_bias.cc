@@ -1,0 +1,20 @@
+#include "keys/rule_bias.h"
+
+#include "base/error.h"
+#include "base/setting.h"
+
+namespace some::keys {
+
+void BiasRule::declare(SettingList<Settings>& list) {
+  list.number(
+      "balance_rate", &Settings::balance_rate, 0, unlimited,
+      "Step of a number an expert that is added to its score for the choice alone, up while the expert has less "
+      "than its share of the choices, down while more; 0: none.");
+  list.boolean("use_balance", &Settings::use_balance, "Whether those numbers move; if not, they stay as they are.");
+}
+
+void BiasRule::missing(double rate) {
+  failed("balance_rate is {}, but this key store was made without numbers to balance by", rate);
+}
+
+}  // namespace some::keys

@@ -1,0 +1,38 @@
+// Experts that modulate a trained hidden layer (spec 3.9): h = GELU(z) (1 + V), or GELU(z + V), with
+// V = scale * sum_i gate_i * gains[e_i] * (w1[e_i] x), element by element.
+#pragma once
+
+#include "base/rooms.h"
+#include "ops/experts.h"
+#include "ops/op.h"
+#include "ops/param.h"
+#include "ops/route.h"
+
+namespace some::ops {
+
+struct Modulation {
+  Tensor hidden;   // z: [T, f] compute
+  Tensor states;   // [R, d] compute: what the experts see
+  int listen = 0;  // expert e sees the state 1 + e mod listen tokens before, 0 where there is none; 0: states[t]
+  Tensor rows;     // i32 [T, n + 1], n >= listen (ops/look_back.h); not read without listening
+  Tensor w1;       // [E, f, d] compute; empty: each expert says 1 and the gains are all there is
+  DispatchPlan plan;
+  Routing routing;  // indices and gates, [T, k]
+  Param gains;      // [E, f]
+  double scale = 1;
+  bool inside = false;  // V stands inside the GELU
+};
+
+// pre [T*k, f] compute, in plan order: what the experts said, kept for the backward pass (empty without w1).
+// h: [T, f] compute.
+SOME_OP(void, modulate_forward, (Context & ctx, const Modulation& in, Tensor& pre, Tensor& h), (ctx, in, pre, h))
+
+// For rows of past_rows. dh [T, f] compute becomes the gradient of V, pre that of what the experts said. dhidden [T, f]
+// compute and dgates [T, k] master are overwritten; in.gains.grad and dstates [T, d] compute are ADDED to, as is
+// grads->w1 where the experts learn (grads may be null).
+SOME_OP(void, modulate_backward,
+        (Context & ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tensor& dhidden, Tensor& dstates, Tensor& dgates,
+         ExpertGrads* grads),
+        (ctx, dh, in, pre, dhidden, dstates, dgates, grads))
+
+}  // namespace some::ops
