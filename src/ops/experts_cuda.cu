@@ -142,20 +142,32 @@ __global__ void __launch_bounds__(256) gate_products_kernel(const T* __restrict_
   }
 }
 
-// Without w2: dgate = dy . GELU(pre) and pre <- gate * dy * GELU'(pre), one warp a row, kWidth columns a lane.
-template <typename T, int kWidth>
+// Without w2: dgate = dy . GELU(pre) and pre <- gate * dy * GELU'(pre), one warp a row, kWidth columns a lane. With a
+// low-rank correction of kRanks ranks also pulled = b^T times the new pre, which spares reading it again; blocks are
+// then of one expert, sixteen a tile of rows.
+template <typename T, int kWidth, int kRanks>
 __global__ void __launch_bounds__(256)
     features_backward_kernel(const T* __restrict__ dy, const std::int32_t* __restrict__ order,
                              const float* __restrict__ gates, std::int64_t rows, int choices, int columns,
-                             T* __restrict__ pre, float* __restrict__ dgates) {
+                             T* __restrict__ pre, float* __restrict__ dgates, const Tile* __restrict__ tiles,
+                             const T* __restrict__ b, T* __restrict__ pulled) {
   after_previous();
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
+  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
+  if constexpr (kRanks > 0) {
+    constexpr int parts = tile_rows / 8;
+    const int index = blockIdx.x / parts;
+    if (index >= tiles[0].group) return;
+    const Tile tile = tiles[1 + index];
+    row = tile.begin + (blockIdx.x % parts) * 8 + threadIdx.x / 32;
+    rows = tile.end;
+    b += static_cast<std::int64_t>(tile.group) * columns * kRanks;
+  }
   if (row >= rows) return;
   const int lane = threadIdx.x & 31, choice = order[row];
   const float gate = gates[choice];
   const T* const gradient = dy + static_cast<std::int64_t>(choice / choices) * columns;
   T* const values = pre + row * columns;
-  float sum = 0.f;
+  float sum = 0.f, pulls[kRanks > 0 ? kRanks : 1] = {};
   constexpr int ahead = 4;  // pieces whose loads are under way together
   for (int first = lane * kWidth; first < columns; first += ahead * 32 * kWidth) {
     Piece<T, kWidth> upstream[ahead], before[ahead];
@@ -179,10 +191,51 @@ __global__ void __launch_bounds__(256)
         before[i].values[c] = from_f32<T>(gate * above * gelu.derivative);
       }
       *reinterpret_cast<Piece<T, kWidth>*>(values + column) = before[i];
+#pragma unroll
+      for (int part = 0; part < kRanks; ++part) {  // b's rows of these columns, kWidth numbers at a time
+        const auto factors =
+            *reinterpret_cast<const Piece<T, kWidth>*>(b + static_cast<std::int64_t>(column) * kRanks + part * kWidth);
+#pragma unroll
+        for (int n = 0; n < kWidth; ++n) {
+          constexpr int ranks = kRanks > 0 ? kRanks : 1;
+          const int flat = part * kWidth + n, c = flat / ranks, r = flat % ranks;
+          pulls[r] = fmaf(to_f32(before[i].values[c]), to_f32(factors.values[n]), pulls[r]);
+        }
+      }
     }
   }
   sum = warp_sum(sum);
   if (lane == 0) dgates[choice] = sum;
+#pragma unroll
+  for (int r = 0; r < kRanks; ++r) {
+    const float pull = warp_sum(pulls[r]);
+    if (lane == 0) pulled[row * kRanks + r] = from_f32<T>(pull);
+  }
+}
+
+// Launches it. Returns whether `pulled` was made too.
+template <typename T>
+bool features_backward(Context& ctx, const Tensor& dy, const LowRank& low, const DispatchPlan& plan,
+                       const Tensor& gates, const Tensor& pre, const Tensor& dgates, const Tensor& pulled) {
+  constexpr int wide = vector_width<T>;
+  const std::int64_t rows = plan.order.elements(), width = pre.dim(1);
+  const bool vectors = width % 8 == 0 && all_aligned16(elements_of<T>(dy), elements_of<T>(pre));
+  const std::int64_t rank = low && vectors && aligned16(low.b.compute.raw()) ? low.rank() : 0;
+  const bool makes_pulled = rank == 2 || rank == 4 || rank == 8;
+  const auto kernel = rank == 2   ? features_backward_kernel<T, wide, 2>
+                      : rank == 4 ? features_backward_kernel<T, wide, 4>
+                      : rank == 8 ? features_backward_kernel<T, wide, 8>
+                      : vectors   ? features_backward_kernel<T, wide, 0>
+                                  : features_backward_kernel<T, 1, 0>;
+  const std::int64_t blocks =
+      makes_pulled ? (tile_table_entries(rows, plan.experts) - 1) * (tile_rows / 8) : grid_for(rows, 8);
+  const Tensor tiles = tile_table(ctx, plan);
+  launch_behind(ctx, kernel, static_cast<unsigned>(blocks), 256, 0, elements_of<T>(dy), plan.order.data<std::int32_t>(),
+                gates.data<float>(), rows, static_cast<int>(gates.dim(1)), static_cast<int>(width), elements_of<T>(pre),
+                dgates.data<float>(), static_cast<const Tile*>(tiles.raw()),
+                makes_pulled ? elements_of<T>(low.b.compute) : static_cast<T*>(nullptr),
+                makes_pulled ? elements_of<T>(pulled) : static_cast<T*>(nullptr));
+  return makes_pulled;
 }
 
 // gate * GELU(pre), for the gradient of w2.
@@ -299,6 +352,8 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   outer.order = order;
   outer.offsets = plan.offsets.data<std::int32_t>();
   outer.groups = plan.experts;
+  const Tensor pulled = weights.low1 ? ctx.scratch({rows, weights.low1.rank()}) : Tensor();
+  bool pulled_made = false;
 
   if (weights.w2) {
     if (grads != nullptr && grads->w2) {  // while pre still holds what went into the GELU
@@ -331,11 +386,11 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     first.a = dy.raw();
     first.gather = choices;
     if (weights.low2) {  // while pre still holds what went into the GELU
-      Tensor pulled = ctx.scratch({rows, weights.low2.rank()});
-      thin_product(ctx, plan, {dy, choices}, {weights.low2.b.compute, false}, pulled);
-      correct(first, pulled, {weights.low2.a.compute, true});
+      const Tensor pulled2 = ctx.scratch({rows, weights.low2.rank()});
+      thin_product(ctx, plan, {dy, choices}, {weights.low2.b.compute, false}, pulled2);
+      correct(first, pulled2, {weights.low2.a.compute, true});
       const float* const weight = gates.data<float>();
-      if (weights.low2.a.grad) thin_gradient(ctx, plan, {{pre}, true, pulled, weight, weights.low2.a.grad, true});
+      if (weights.low2.a.grad) thin_gradient(ctx, plan, {{pre}, true, pulled2, weight, weights.low2.a.grad, true});
       if (weights.low2.b.grad)
         thin_gradient(ctx, plan, {{dy, choices}, false, tape.low2, weight, weights.low2.b.grad, false});
     }
@@ -352,12 +407,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     }
   } else {
     by_type(ctx.compute, [&](auto zero) {
-      using T = decltype(zero);
-      const bool wide =
-          width % 8 == 0 && all_aligned16(static_cast<const char*>(dy.raw()), static_cast<char*>(pre.raw()));
-      const auto kernel = wide ? features_backward_kernel<T, vector_width<T>> : features_backward_kernel<T, 1>;
-      launch_behind(ctx, kernel, grid_for(rows, 8), 256, 0, static_cast<const T*>(dy.raw()), order, gates.data<float>(),
-                    rows, choices, static_cast<int>(width), static_cast<T*>(pre.raw()), dgates.data<float>());
+      pulled_made = features_backward<decltype(zero)>(ctx, dy, weights.low1, plan, gates, pre, dgates, pulled);
     });
   }
 
@@ -370,8 +420,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   Tensor row_gradients = ctx.scratch({rows, model});
   second.result = row_gradients.raw();
   if (weights.low1) {
-    Tensor pulled = ctx.scratch({rows, weights.low1.rank()});
-    thin_product(ctx, plan, {pre}, {weights.low1.b.compute, false}, pulled);
+    if (!pulled_made) thin_product(ctx, plan, {pre}, {weights.low1.b.compute, false}, pulled);
     correct(second, pulled, {weights.low1.a.compute, true});
     if (weights.low1.b.grad) thin_gradient(ctx, plan, {{pre}, false, tape.low1, nullptr, weights.low1.b.grad, false});
     if (weights.low1.a.grad)

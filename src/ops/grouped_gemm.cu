@@ -181,6 +181,8 @@ int row_sum_slots(const Context& ctx, const GroupedProduct& product) {
 
 void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel kernel) {
   if (product.rows == 0 || product.columns == 0) return;
+  if (product.rank > 0 && !takes_correction(product.finish))
+    failed("a product that keeps GELU's slope has no place for a low-rank correction");
   switch (kernel) {
     case Kernel::plain: return launch_plain(ctx, product);
     case Kernel::warp: return launch_warp(ctx, product);

@@ -37,6 +37,10 @@ constexpr bool reads_result(Finish finish) {
 }
 // Whether `activated` is written.
 constexpr bool activates(Finish finish) { return finish == Finish::gelu || finish == Finish::gelu_slope; }
+// Whether it can have a low-rank correction before it: experts with one keep what went into their GELU, not its slope.
+constexpr bool takes_correction(Finish finish) {
+  return finish == Finish::store || finish == Finish::gelu || finish == Finish::gelu_backward;
+}
 
 // result[j, n] = sum_c a[source(j), c] * b[group(j)][n, c], or b[group(j)][c, n] when b_transposed. With a low-rank
 // correction of rank > 0, before the finish: + sum_r low[j, r] * factor[group(j)][n, r], or factor[group(j)][r, n] when

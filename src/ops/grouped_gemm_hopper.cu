@@ -141,7 +141,7 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[2][64], const Pipeli
   }
 }
 
-template <Load kLoad, Columns kColumns, Finish kFinish>
+template <Load kLoad, Columns kColumns, Finish kFinish, bool kCorrected>
 __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments, const Pipeline& pipeline, int tiles,
                                                int steps) {
   const int group = threadIdx.x / 128 - 1, lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
@@ -155,7 +155,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
     }
     const Tile tile = row_tile(arguments, index / arguments.column_tiles);
     const int column_tile = index % arguments.column_tiles;
-    WarpTile<kFinish, kColumns == Columns::woven, 2> share{
+    WarpTile<kFinish, kColumns == Columns::woven, 2, kCorrected> share{
         arguments, tile.begin + warp * 16, tile.end, column_tile * block_columns, column_tile, staging, lane,
         tile.group};
     share.start();
@@ -175,7 +175,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
 
 #endif
 
-template <Load kLoad, Columns kColumns, Finish kFinish>
+template <Load kLoad, Columns kColumns, Finish kFinish, bool kCorrected>
 __global__ void __launch_bounds__(threads, 1)
     hopper_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
                   const __grid_constant__ ProductArguments arguments) {
@@ -208,22 +208,30 @@ __global__ void __launch_bounds__(threads, 1)
     }
   } else {
     more_registers<kLoad == Load::copies ? 224 : 232>();
-    multiply_tiles<kLoad, kColumns, kFinish>(arguments, pipeline, tiles, steps);
+    multiply_tiles<kLoad, kColumns, kFinish, kCorrected>(arguments, pipeline, tiles, steps);
   }
 #endif
 }
 
-template <Load kLoad, Columns kColumns, Finish kFinish>
-void launch(Context& ctx, const GroupedProduct& product) {
+template <Load kLoad, Columns kColumns, Finish kFinish, bool kCorrected>
+void launch_kernel(Context& ctx, const GroupedProduct& product) {
   const ProductArguments arguments = arguments_of(product, block_columns, block_columns);
   const CUtensorMap map_b = describe_matrices<kColumns>(product);
   const CUtensorMap map_a =
       kLoad == Load::rows ? describe(product.a, product.depth, product.rows, 1, tile_rows) : map_b;
-  const auto kernel = hopper_kernel<kLoad, kColumns, kFinish>;
+  const auto kernel = hopper_kernel<kLoad, kColumns, kFinish, kCorrected>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
   const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * arguments.column_tiles;
   const unsigned grid = static_cast<unsigned>(std::min<std::int64_t>(ctx.cuda->multiprocessors, most));
   launch_behind(ctx, kernel, grid, threads, shared_bytes, map_a, map_b, arguments);
+}
+
+template <Load kLoad, Columns kColumns, Finish kFinish>
+void launch(Context& ctx, const GroupedProduct& product) {
+  if constexpr (takes_correction(kFinish)) {
+    if (product.rank > 0) return launch_kernel<kLoad, kColumns, kFinish, true>(ctx, product);
+  }
+  launch_kernel<kLoad, kColumns, kFinish, false>(ctx, product);
 }
 
 template <Load kLoad, Columns kColumns>

@@ -97,8 +97,9 @@ struct BackwardPart {
 
 // A warp's share of a tile: 16 rows of each of kBlocks blocks of 64, 128 columns. kWoven: the matrix's columns were
 // loaded in an order that leaves each lane with eight neighbours of a row, so that it can store them as they are;
-// otherwise the tile goes through shared memory in parts of 16 rows and 64 columns.
-template <Finish kFinish, bool kWoven, int kBlocks>
+// otherwise the tile goes through shared memory in parts of 16 rows and 64 columns. kCorrected: with a low-rank
+// correction; kernels without one are not to pay for it with registers.
+template <Finish kFinish, bool kWoven, int kBlocks, bool kCorrected>
 struct WarpTile {
   const ProductArguments& arguments;
   int first, end, column, slot;
@@ -127,7 +128,7 @@ struct WarpTile {
   }
 
   __device__ __forceinline__ void finish(float (&sums)[kBlocks][64]) {
-    if (arguments.rank > 0) {
+    if constexpr (kCorrected) {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         const int row = first + block * 64;

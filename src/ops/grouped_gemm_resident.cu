@@ -219,7 +219,7 @@ __device__ __forceinline__ void pass_by(const Places<kFinish>& places, int& stag
   }
 }
 
-template <Columns kColumns, Finish kFinish>
+template <Columns kColumns, Finish kFinish, bool kCorrected>
 __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments, const Places<kFinish>& places,
                                                Walk walk) {
   const int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
@@ -232,7 +232,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
       for (stage += places.steps; stage >= places.used; stage -= places.used) parity ^= 1;
     } else {
       const Tile tile = row_tile(arguments, walk.row);
-      WarpTile<kFinish, kColumns == Columns::woven, 1> warp_tile{
+      WarpTile<kFinish, kColumns == Columns::woven, 1, kCorrected> warp_tile{
           arguments,   tile.begin + half * 64 + warp * 16, tile.end, walk.column * block_columns,
           walk.column, places.staging(threadIdx.x >> 5),   lane,     tile.group};
       warp_tile.start();
@@ -259,7 +259,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
 
 #endif
 
-template <Columns kColumns, Finish kFinish>
+template <Columns kColumns, Finish kFinish, bool kCorrected>
 __global__ void __launch_bounds__(threads, 1)
     resident_kernel(const __grid_constant__ CUtensorMap map_b, const __grid_constant__ ProductArguments arguments) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -295,20 +295,28 @@ __global__ void __launch_bounds__(threads, 1)
     }
   } else {
     more_registers<112>();
-    multiply_tiles<kColumns, kFinish>(arguments, places, walk);
+    multiply_tiles<kColumns, kFinish, kCorrected>(arguments, places, walk);
   }
 #endif
 }
 
-template <Columns kColumns, Finish kFinish>
-void launch(Context& ctx, const GroupedProduct& product) {
+template <Columns kColumns, Finish kFinish, bool kCorrected>
+void launch_kernel(Context& ctx, const GroupedProduct& product) {
   const ProductArguments arguments = arguments_of(product, block_columns, block_columns);
   const CUtensorMap map_b = describe_matrices<kColumns>(product);
-  const auto kernel = resident_kernel<kColumns, kFinish>;
+  const auto kernel = resident_kernel<kColumns, kFinish, kCorrected>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_of<kFinish>));
   const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * arguments.column_tiles;
   const unsigned grid = static_cast<unsigned>(std::min<std::int64_t>(ctx.cuda->multiprocessors, most));
   launch_behind(ctx, kernel, grid, threads, shared_of<kFinish>, map_b, arguments);
+}
+
+template <Columns kColumns, Finish kFinish>
+void launch(Context& ctx, const GroupedProduct& product) {
+  if constexpr (takes_correction(kFinish)) {
+    if (product.rank > 0) return launch_kernel<kColumns, kFinish, true>(ctx, product);
+  }
+  launch_kernel<kColumns, kFinish, false>(ctx, product);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ __device__ __forceinline__ void multiply_add_8(float* d, std::uint32_t a0, std::
 }
 
 // Two neighbouring ranks of a row or column, those from `rank` on zero.
-__device__ __forceinline__ std::uint32_t rank_pair(const bf16* place, std::int64_t stride, int left) {
+__device__ __forceinline__ std::uint32_t rank_pair(const bf16* place, int stride, int left) {
   const unsigned short* const at = reinterpret_cast<const unsigned short*>(place);
   std::uint32_t pair = left > 0 ? __ldg(at) : 0u;
   if (left > 1) pair |= static_cast<std::uint32_t>(__ldg(at + stride)) << 16;
@@ -33,8 +33,7 @@ __device__ __forceinline__ void add_low_rank(float* sums, const ProductArguments
   const bf16* const low = static_cast<const bf16*>(arguments.low);
   const bf16* const factor =
       static_cast<const bf16*>(arguments.factor) + static_cast<std::int64_t>(group) * columns * rank;
-  const std::int64_t by_column = arguments.factor_transposed ? 1 : rank,
-                     by_rank = arguments.factor_transposed ? columns : 1;
+  const int by_column = arguments.factor_transposed ? 1 : rank, by_rank = arguments.factor_transposed ? columns : 1;
   for (int start = 0; start < rank; start += 8) {
     const int r = start + 2 * (lane & 3), left = rank - r;
     std::uint32_t rows[2];
@@ -43,7 +42,7 @@ __device__ __forceinline__ void add_low_rank(float* sums, const ProductArguments
       const int j = row + own + 8 * half;
       rows[half] = rank_pair(low + static_cast<std::int64_t>(j) * rank + r, 1, j < row_end ? left : 0);
     }
-    constexpr int step = kTiles < 8 ? kTiles : 8;  // tiles whose loads are under way together
+    constexpr int step = kTiles < 4 ? kTiles : 4;  // tiles whose loads are under way together
 #pragma unroll
     for (int first = 0; first < kTiles; first += step) {
       std::uint32_t pairs[step];

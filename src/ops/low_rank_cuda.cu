@@ -97,13 +97,19 @@ struct GradientOf {
   bool first;
 };
 
+// All ranks of a row, read at once.
+template <typename T, int kRanks>
+struct alignas(kRanks * sizeof(T) < 16 ? kRanks * sizeof(T) : 16) Ranks {
+  T values[kRanks];
+};
+
 constexpr int row_lanes = 8;                    // lanes of a row
 constexpr int row_slots = threads / row_lanes;  // rows of a block at a time
 
 // A block makes 8 * kWidth columns of one group's gradient, 32 rows at a time; each thread adds up every 32nd row, then
 // the rows of a warp are added in a butterfly and the warps in their order.
 template <typename T, int kRanks, int kWidth, bool kGelu>
-__global__ void __launch_bounds__(threads) thin_gradient_kernel(const GradientOf gradient) {
+__global__ void __launch_bounds__(threads, 2) thin_gradient_kernel(const GradientOf gradient) {
   after_previous();
   constexpr int width = row_lanes * kWidth;
   __shared__ float shared[warps][kRanks][width];
@@ -111,32 +117,33 @@ __global__ void __launch_bounds__(threads) thin_gradient_kernel(const GradientOf
   if (begin == end) return;
   const int rank = gradient.rank, columns = gradient.columns, first_rank = blockIdx.z * kRanks;
   const int lane = threadIdx.x % row_lanes, first_column = blockIdx.x * width, column = first_column + lane * kWidth;
-  const bool inside = column < columns;
+  constexpr int ahead = kRanks > 4 ? 2 : 4;  // rows of a thread whose loads are under way together
+  const bool choices = gradient.gather != 0 || gradient.gates != nullptr, whole = rank == kRanks;
+  const T* const columns_of = static_cast<const T*>(gradient.rows) + (column < columns ? column : 0);
   float sums[kRanks][kWidth] = {};
-  for (int start = begin + threadIdx.x / row_lanes; start < end; start += row_slots * together) {
-    float x[together][kWidth], low[together][kRanks];
+  for (int start = begin + threadIdx.x / row_lanes; start < end; start += row_slots * ahead) {
+    float x[ahead][kWidth], low[ahead][kRanks];
 #pragma unroll
-    for (int i = 0; i < together; ++i) {
-      const int j = start + i * row_slots;
-      const bool there = j < end;
-      const int choice = there && gradient.order != nullptr ? gradient.order[j] : 0;
+    for (int i = 0; i < ahead;
+         ++i) {  // rows behind the last are the last again, with weight 0: no branch between loads
+      const int j = min(start + i * row_slots, end - 1);
+      const int choice = choices ? gradient.order[j] : 0;
       const std::int64_t source = gradient.gather == 0 ? j : choice / gradient.gather;
+      load_elements<kWidth>(columns_of + source * columns, x[i]);
+      const float weight =
+          start + i * row_slots < end ? (gradient.gates != nullptr ? gradient.gates[choice] : 1.f) : 0.f;
+      const T* const ranks = static_cast<const T*>(gradient.low) + static_cast<std::int64_t>(j) * rank + first_rank;
+      if (whole) {
+        const Ranks<T, kRanks> all = *reinterpret_cast<const Ranks<T, kRanks>*>(ranks);
 #pragma unroll
-      for (int n = 0; n < kWidth; ++n) x[i][n] = 0.f;
-      if (there && inside) {
-        load_elements<kWidth>(static_cast<const T*>(gradient.rows) + source * columns + column, x[i]);
-      }
-      const float gate = there && gradient.gates != nullptr ? gradient.gates[choice] : 1.f;
+        for (int r = 0; r < kRanks; ++r) low[i][r] = weight * to_f32(all.values[r]);
+      } else {
 #pragma unroll
-      for (int r = 0; r < kRanks; ++r) {
-        low[i][r] = 0.f;
-        if (there && first_rank + r < rank)
-          low[i][r] =
-              gate * to_f32(static_cast<const T*>(gradient.low)[static_cast<std::int64_t>(j) * rank + first_rank + r]);
+        for (int r = 0; r < kRanks; ++r) low[i][r] = first_rank + r < rank ? weight * to_f32(ranks[r]) : 0.f;
       }
     }
 #pragma unroll
-    for (int i = 0; i < together; ++i) {
+    for (int i = 0; i < ahead; ++i) {
 #pragma unroll
       for (int n = 0; n < kWidth; ++n) {
         const float value = kGelu ? gelu_of<T>(x[i][n]).value : x[i][n];
@@ -178,7 +185,8 @@ void by_ranks(std::int64_t rank, Run&& run) {
 
 }  // namespace
 
-void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, const Factor& factor, Tensor& result) {
+void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, const Factor& factor,
+                  const Tensor& result) {
   const std::int64_t choices = plan.order.elements(), rank = factor.rank(), columns = factor.columns();
   const ArenaScope scope(*ctx.arena);
   const Tensor tiles = tile_table(ctx, plan);

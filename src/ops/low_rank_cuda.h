@@ -23,7 +23,8 @@ struct ThinRows {
 };
 
 // result[j, r] = sum_c rows[j, c] * factor[group(j)][r, c]; result: [choices, rank] compute.
-void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, const Factor& factor, Tensor& result);
+void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, const Factor& factor,
+                  const Tensor& result);
 
 // target[g][r, c] += sum over the choices j of group g, in a fixed order, of low[j, r] * rows[j, c], where `gelu` of
 // GELU(rows[j, c]), and where there are gates times the choice's. low: [choices, rank]; target lies as the factor whose
