@@ -98,7 +98,7 @@ std::string fingerprint(Model& model, const Tokenizer& tokenizer) {
   return hex(hash);
 }
 
-void bind(Memory& memory, Model& model, const Tokenizer& tokenizer, const std::string& run) {
+void bind_to_model(Memory& memory, Model& model, const Tokenizer& tokenizer, const std::string& run) {
   memory.model = fingerprint(model, tokenizer);
   memory.tokenizer = hex(tokenizer.hash());
   memory.run = run;

@@ -48,7 +48,7 @@ struct Memory {
 };
 
 // Binds a memory to its model.
-void bind(Memory& memory, Model& model, const Tokenizer& tokenizer, const std::string& run);
+void bind_to_model(Memory& memory, Model& model, const Tokenizer& tokenizer, const std::string& run);
 // Names a model: its parameters, keys, library and tokenizer.
 std::string fingerprint(Model& model, const Tokenizer& tokenizer);
 // bad_input unless the memory belongs to the model; `path` is where the memory came from.

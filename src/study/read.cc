@@ -127,7 +127,7 @@ Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
   const TokenData train = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).train;
   const std::vector<std::int32_t> tokens = stream_of(train, mean_tokens);
   Memory memory = make_memory(*run.ctx, settings, run.recipe.model, mean_state(*run.model, tokens, mean_tokens));
-  bind(memory, *run.model, run.tokenizer, run.paths.folder);
+  bind_to_model(memory, *run.model, run.tokenizer, run.paths.folder);
   return memory;
 }
 

@@ -429,8 +429,8 @@ TEST(Cli, VerifyTellsPassFromFail) {
   EXPECT_EQ(run_command(folder.path(), {"verify", fixtures}).code, 0);
   EXPECT_EQ(run_command(folder.path(), {"verify", fixtures, "--precision", "f64"}).code, 0);
   const std::string next = std::string(SOME_SOURCE_DIR) + "/../shared/fixtures-next/";
-  for (const char* name :
-       {"keys-narrow", "layer-readin", "layer-readin-linear", "model-readin", "model-readin-padded"}) {
+  for (const char* name : {"keys-narrow", "layer-readin", "layer-readin-linear", "model-readin", "model-readin-padded",
+                           "memory-roomy", "memory-full"}) {
     const std::string path = next + name + ".safetensors";
     if (!fs::exists(path)) continue;
     EXPECT_EQ(run_command(folder.path(), {"verify", path}).code, 0) << name;

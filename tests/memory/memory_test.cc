@@ -52,7 +52,7 @@ struct Fixture {
 
   Memory memory(MemorySettings settings) {
     Memory out = make_memory(*ctx, settings, model->config(), mean_state(*model, words(200, 1), 200));
-    bind(out, *model, tokenizer, "runs/some");
+    bind_to_model(out, *model, tokenizer, "runs/some");
     return out;
   }
   // A text that repeats itself here and there.

@@ -73,6 +73,7 @@ TEST(Verify, TheCommittedFixturesPass) {
                                    << report.worst()->error;
     }
     for (const char* kind : {"layer", "keys", "model"}) EXPECT_GE(kinds[kind], 10) << kind;
+    EXPECT_GE(kinds["memory"], 4);
   }
 }
 

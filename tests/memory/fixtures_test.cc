@@ -1,0 +1,67 @@
+// The golden memories, made by another implementation of the specification, in both precisions.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/safetensors.h"
+#include "support.h"
+
+namespace some::memory::test {
+namespace {
+
+void replay(const std::string& path, const char* precision, double tolerance) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const nlohmann::json config = nlohmann::json::parse(file.metadata().at("config"));
+  auto ctx = make_context("cpu", precision);
+  MemorySettings settings;
+  settings.slots = config.at("slots");
+  settings.match = config.at("match");
+  settings.sharpness = {config.at("sharpness").get<double>()};
+  settings.decay = config.at("decay");
+  settings.share = config.at("share");
+  Store store = make_store(*ctx, settings, file.load("mean"));
+  for (int i = 0; i < config.at("windows").get<int>(); ++i) {
+    SCOPED_TRACE(testing::Message() << path << " window " << i << " in " << precision);
+    const std::string from = fmt::format("window.{}.", i), expect = fmt::format("expect.{}.", i);
+    const std::vector<double> states = read_vector(file.load(from + "states")),
+                              targets = read_vector(file.load(from + "targets")),
+                              model = read_vector(file.load(from + "model_probability"));
+    Window window;
+    const std::size_t d = states.size() / targets.size();
+    for (std::size_t t = 0; t < targets.size(); ++t) {
+      window.states.emplace_back(states.begin() + static_cast<std::ptrdiff_t>(t * d),
+                                 states.begin() + static_cast<std::ptrdiff_t>((t + 1) * d));
+      window.targets.push_back(static_cast<std::int32_t>(targets[t]));
+      window.nll.push_back(-std::log(model[t]));
+    }
+    const Outcome outcome = read_window(*ctx, settings, store, window, 0);
+    Row chances;
+    for (const double nll : outcome.nll) chances.push_back(std::exp(-nll));
+    const auto wanted = [&](const char* name) { return read_vector(file.load(expect + name)); };
+    EXPECT_LT(largest_error(outcome.said, wanted("memory_probability")), tolerance);
+    EXPECT_LT(largest_error(chances, wanted("probability")), tolerance);
+    EXPECT_LT(largest_error(read_vector(store.keys), wanted("keys")), tolerance);
+    EXPECT_EQ(read_vector(store.values), wanted("values"));
+    EXPECT_LT(largest_error(read_vector(store.counts), wanted("counts")), tolerance);
+    EXPECT_LT(largest_error(read_vector(store.usage), wanted("usage")), tolerance);
+    EXPECT_LT(largest_error(read_vector(store.shares), wanted("shares")), tolerance);
+  }
+}
+
+void replay_all(const char* precision, double tolerance) {
+  int files = 0;
+  for (const char* folder : {SOME_SOURCE_DIR "/tests/reference/fixtures", SOME_SOURCE_DIR "/../shared/fixtures-next"}) {
+    if (!std::filesystem::is_directory(folder)) continue;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (!entry.path().filename().string().starts_with("memory-")) continue;
+      replay(entry.path().string(), precision, tolerance);
+      ++files;
+    }
+  }
+  EXPECT_GE(files, 4);
+}
+
+TEST(MemoryFixtures, DoublePrecision) { replay_all("f64", 1e-9); }
+TEST(MemoryFixtures, SinglePrecision) { replay_all("fp32", 2e-5); }
+
+}  // namespace
+}  // namespace some::memory::test
