@@ -62,10 +62,16 @@ void run(const Options& options) {
       out["memory"] = {
           {"parameters", memory.parameters}, {"library", memory.library}, {"activations", memory.activations}};
     }
+    if (recipe.from)
+      out["from"] = {{"run", recipe.from->run},
+                     {"step", recipe.from->step},
+                     {"hash", recipe.from->hash},
+                     {"optimizer", recipe.from->optimizer}};
     print_json(out);
     return;
   }
   fmt::print("{}{}\n", options.recipe, recipe.title.empty() ? "" : ": " + recipe.title);
+  if (recipe.from) fmt::print("began from   {} (hash {})\n", recipe.from->text(), recipe.from->hash);
   fmt::print("parameters   {:.2f} M in all, {:.2f} M trainable ({:.2f}%)\n", static_cast<double>(counts.total) / 1e6,
              static_cast<double>(counts.trainable) / 1e6,
              100.0 * static_cast<double>(counts.trainable) / static_cast<double>(counts.total));

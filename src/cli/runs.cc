@@ -25,12 +25,14 @@ std::map<std::string, std::string> settings_of(const Recipe& recipe) {
   for (const RecipeKey& key : recipe_keys()) {
     if (!left_out.contains(key.full_name())) out[key.full_name()] = key.write(key.get(recipe));
   }
+  out["from"] = recipe.from ? recipe.from->text() : "none";
   return out;
 }
 
 std::vector<std::string> key_order() {
   std::vector<std::string> names;
   for (const RecipeKey& key : recipe_keys()) names.push_back(key.full_name());
+  names.emplace_back("from");  // the weights it began with
   return names;
 }
 

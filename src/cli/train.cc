@@ -15,11 +15,11 @@ namespace some::cli {
 namespace {
 
 struct Options {
-  std::string recipe, out, resume, device, precision;
+  std::string recipe, out, resume, from, from_checkpoint, device, precision;
   std::optional<std::int64_t> from_step;
   int threads = -1;
   std::vector<std::string> overrides;
-  bool json = false;
+  bool with_optimizer = false, json = false;
 };
 
 struct StoppedWhilePreparing {
@@ -74,9 +74,45 @@ class Display {
   bool shown_ = false;
 };
 
+std::string without_slash(std::string folder) {
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return folder;
+}
+
+void check_options(const Options& options) {
+  const bool resumes = !options.resume.empty(), begins_from = !options.from.empty();
+  if (resumes && begins_from)
+    bad_input("--resume goes on with a run, --from starts a new one from its weights: say one of them");
+  if (resumes && !options.recipe.empty())
+    bad_input("{}: --resume RUN goes on with the recipe of the run; --from RUN takes another one", options.recipe);
+  if (!resumes && !begins_from && options.recipe.empty())
+    bad_input("say a recipe to train, --resume RUN to go on with a run, or --from RUN to start from its weights");
+  if (resumes && !options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
+  if (options.from_step && !resumes) bad_input("--from-step goes with --resume RUN; with --from say --from-checkpoint");
+  if (!begins_from && !options.from_checkpoint.empty()) bad_input("--from-checkpoint goes with --from RUN");
+  if (!begins_from && options.with_optimizer)
+    bad_input("--with-optimizer goes with --from RUN{}", resumes ? "; a resumed run keeps its optimizer anyway" : "");
+}
+
+// With --from alone, the settings of that run are taken.
+Recipe recipe_of(const Options& options, const std::vector<std::string>& changes) {
+  if (!options.recipe.empty()) return load_recipe(find_recipe(options.recipe), changes);
+  Recipe recipe = read_run_recipe(without_slash(options.from), changes);
+  recipe.from.reset();
+  recipe.published.reset();
+  return recipe;
+}
+
+std::string folder_of(const Options& options, const Recipe& recipe) {
+  if (!options.out.empty()) return without_slash(options.out);
+  if (options.recipe.empty()) bad_input("--from {}: say where the new run goes with --out", options.from);
+  if (!is_plain_name(recipe.name))
+    bad_input("{}: a run cannot be named after this file; say where it goes with --out", options.recipe);
+  return "runs/" + recipe.name;
+}
+
 void run(const Options& options) {
-  if (options.recipe.empty() == options.resume.empty()) bad_input("say either a recipe to train or --resume RUN");
-  if (options.from_step && options.resume.empty()) bad_input("--from-step goes with --resume RUN");
+  check_options(options);
   std::vector<std::string> changes = options.overrides;
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
   if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
@@ -96,23 +132,22 @@ void run(const Options& options) {
   hooks.stop_signal = [] { return received_signal(); };
   hooks.saving = set_saving;
 
-  std::string folder = options.resume;
+  std::string folder = without_slash(options.resume);
   TrainResult result;
   try {
     if (!options.resume.empty()) {
-      if (!options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
-      while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
       result = resume_run(folder, {changes, options.from_step}, hooks);
       if (result.was_finished)
         say_line("{} was finished already, at step {}; for a longer run train its recipe into another --out", folder,
                  result.steps);
     } else {
-      const Recipe recipe = load_recipe(find_recipe(options.recipe), changes);
-      if (options.out.empty() && !is_plain_name(recipe.name))
-        bad_input("{}: a run cannot be named after this file; say where it goes with --out", options.recipe);
-      folder = options.out.empty() ? "runs/" + recipe.name : options.out;
-      while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-      result = start_run(recipe, folder, hooks);
+      const Recipe recipe = recipe_of(options, changes);
+      folder = folder_of(options, recipe);
+      std::optional<FromOptions> from;
+      if (!options.from.empty())
+        from = {options.from, options.from_checkpoint.empty() ? "latest" : options.from_checkpoint,
+                options.with_optimizer};
+      result = start_run(recipe, folder, hooks, from);
     }
     if (result.stopped_by != 0)
       say_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
@@ -145,7 +180,7 @@ void run(const Options& options) {
 
 void add_train(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "train a recipe, or go on with a run");
+  CLI::App* command = app.add_subcommand("train", "train a recipe, go on with a run, or start from the weights of one");
   command->add_option("RECIPE", options->recipe, "recipe, by name or file (TOML)");
   command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
   command->add_option("--out", options->out, "run folder to make (default: runs/NAME)");
@@ -154,14 +189,18 @@ void add_train(CLI::App& app) {
       ->add_option("--from-step", options->from_step,
                    "with --resume: the checkpoint to go on from (default: the last one); later ones are set aside")
       ->check(CLI::NonNegativeNumber);
+  command->add_option("--from", options->from,
+                      "run whose weights and keys a new run starts from; RECIPE may be left out: its settings");
+  command->add_option("--from-checkpoint", options->from_checkpoint, "with --from: latest (default), best, or a step");
+  command->add_flag("--with-optimizer", options->with_optimizer, "with --from: AdamW's moments too");
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
       ->check(CLI::Range(0, most_threads));
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] {
-    // With --resume the first word may already be an override.
-    if (!options->resume.empty() && options->recipe.find('=') != std::string::npos) {
+    // With --resume or --from the first word may already be an override.
+    if ((!options->resume.empty() || !options->from.empty()) && options->recipe.find('=') != std::string::npos) {
       options->overrides.insert(options->overrides.begin(), options->recipe);
       options->recipe.clear();
     }

@@ -34,11 +34,14 @@ class Reader {
     if (const TomlNode* base = root.find("base")) read_base(*base, origin, chain);
     recipe.title.clear();
     recipe.published.reset();
+    recipe.from.reset();
     for (const auto& [name, node] : root.entries) {
       if (name == "base") continue;
       const std::string place = fmt::format("{}:{}", origin, node.line);
       if (name == "published") {
         read_published(node, origin, place);
+      } else if (name == "from") {
+        read_from(node, origin, place);
       } else if (node.kind == TomlNode::Kind::table && find_recipe_key(name) == nullptr) {
         read_table(name, node, origin, place);
       } else {
@@ -57,6 +60,8 @@ class Reader {
     if (name == "base" || name == "published" || name.starts_with("published.")) {
       bad_input("{}: {} can only stand in the file", place, name);
     }
+    if (name == "from" || name.starts_with("from."))
+      bad_input("{}: what a run begins from is said with --from RUN", place);
     const RecipeKey& key = known(name, place);
     TomlNode bare;
     bare.kind = TomlNode::Kind::text;
@@ -115,7 +120,7 @@ class Reader {
   }
 
   void read_table(const std::string& table, const TomlNode& node, const std::string& origin, const std::string& place) {
-    std::vector<std::string> tables = {"published"};
+    std::vector<std::string> tables = {"published", "from"};
     for (const RecipeTable& known_table : recipe_tables()) {
       if (!known_table.name.empty()) tables.push_back(known_table.name);
     }
@@ -295,6 +300,32 @@ class Reader {
       published.epochs.push_back(epoch);
     }
     recipe.published = published;
+  }
+
+  void read_from(const TomlNode& node, const std::string& origin, const std::string& place) {
+    if (node.kind != TomlNode::Kind::table) bad_input("{}: from: wants a table, not {}", place, node.describe());
+    StartedFrom from;
+    const auto wrong = [&](const std::string& name, const TomlNode& value, const char* wants) {
+      bad_input("{}:{}: from.{}: wants {}, not {}", origin, value.line, name, wants, value.describe());
+    };
+    for (const auto& [name, value] : node.entries) {
+      if (name == "run" || name == "hash") {
+        if (value.kind != TomlNode::Kind::text || value.text.empty()) wrong(name, value, "a text in quotes");
+        (name == "run" ? from.run : from.hash) = value.text;
+      } else if (name == "step") {
+        if (value.kind != TomlNode::Kind::integer || value.integer < 0)
+          wrong(name, value, "a whole number of at least 0");
+        from.step = value.integer;
+      } else if (name == "optimizer") {
+        if (value.kind != TomlNode::Kind::boolean) wrong(name, value, "true or false");
+        from.optimizer = value.boolean;
+      } else {
+        bad_input("{}:{}: unknown key from.{}; did you mean from.{}?", origin, value.line, name,
+                  nearest_name(name, {"run", "step", "hash", "optimizer"}));
+      }
+    }
+    if (from.run.empty() || from.hash.empty()) bad_input("{}: [from] wants run, step and hash", place);
+    recipe.from = from;
   }
 
   // Checks across keys that are not the model's own. As in check_config, a message begins with the key at fault.

@@ -59,6 +59,16 @@ struct Published {
   std::vector<PublishedEpoch> epochs;
 };
 
+// The weights and keys a run began with, where they were another run's. Written as [from] by `some train --from`; a
+// recipe cannot ask for it.
+struct StartedFrom {
+  std::string run;         // its folder
+  std::int64_t step = 0;   // of the checkpoint
+  std::string hash;        // of the checkpoint's model.safetensors
+  bool optimizer = false;  // with the moments of AdamW
+  std::string text() const;
+};
+
 struct Recipe {
   std::string name;   // file name without ending
   std::string title;  // `title` key, or else the first comment line
@@ -67,6 +77,7 @@ struct Recipe {
   DataConfig data;
   TrainConfig train;
   std::optional<Published> published;
+  std::optional<StartedFrom> from;  // of a run
 };
 
 // Reads a recipe, on top of the recipe its `base` names (relative to the file's folder), and applies overrides

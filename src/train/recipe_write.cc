@@ -39,7 +39,19 @@ std::string write_published(const Published& published) {
   return text;
 }
 
+std::string write_from(const StartedFrom& from) {
+  return fmt::format(
+      "\n# The weights and keys this run began with: of which run, at which step of it, the hash of that checkpoint's\n"
+      "# model.safetensors, and whether the optimizer's moments came with them.\n"
+      "[from]\nrun = {}\nstep = {}\nhash = {}\noptimizer = {}\n",
+      toml_quote(from.run), from.step, toml_quote(from.hash), from.optimizer);
+}
+
 }  // namespace
+
+std::string StartedFrom::text() const {
+  return fmt::format("{}, step {}{}", run, step, optimizer ? ", with its optimizer's moments" : "");
+}
 
 std::string write_recipe(const Recipe& recipe) {
   const Recipe defaults;
@@ -52,6 +64,7 @@ std::string write_recipe(const Recipe& recipe) {
                           key.name, key.write(key.get(recipe)));
     }
   }
+  if (recipe.from) text += write_from(*recipe.from);
   if (recipe.published) text += write_published(*recipe.published);
   return text;
 }
@@ -61,6 +74,7 @@ std::map<std::string, std::string> recipe_settings(const Recipe& recipe) {
   for (const RecipeKey& key : recipe_keys()) {
     if (key.full_name() != "title") settings[key.full_name()] = key.write(key.get(recipe));
   }
+  if (recipe.from) settings["from"] = fmt::format("{}, hash {}", recipe.from->text(), recipe.from->hash);
   return settings;
 }
 

@@ -79,17 +79,31 @@ std::optional<CheckpointName> choose_checkpoint(const std::string& folder, std::
 
 }  // namespace
 
-std::unique_ptr<Trainer> Trainer::start(const Recipe& recipe, const std::string& folder, TrainHooks hooks) {
+std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& folder, TrainHooks hooks,
+                                        const std::optional<FromOptions>& from) {
   const RunPaths paths{folder};
+  Recipe recipe = asked;
+  if (recipe.from && !from)
+    bad_input("{} tells of a run that began from {}: begin likewise with --from, or take [from] out of the file",
+              recipe.name, recipe.from->text());
   if (there_is(folder) && !there_is_folder(folder)) bad_input("--out {} is a file, not a folder", folder);
   refuse_a_second_run(paths);
+  if (from) {
+    const Source source = find_source(*from);
+    std::string different;
+    for (const std::string& one : check_source(recipe, source)) different += (different.empty() ? "" : ", ") + one;
+    recipe.from = source.named;
+    hooks.log.info("begins with the weights and keys of {}; {}{}", source.named.text(),
+                   different.empty() ? "every setting is the same" : "settings that differ (there): ", different);
+  }
   // A device or precision that is not there is told before anything is read or written.
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log));
   check_recipe(*ctx, recipe);
   auto lock = std::make_unique<RunLock>(folder);
   refuse_a_second_run(paths);  // one that ended while this one looked at its data
   tidy(paths);
-  Course course = prepare_course(*ctx, recipe, "", paths.cache(), hooks.prepare);
+  Course course =
+      prepare_course(*ctx, recipe, from ? RunPaths{recipe.from->run}.tokenizer() : "", paths.cache(), hooks.prepare);
   std::unique_ptr<Trainer> trainer(new Trainer(ctx, folder, std::move(lock), std::move(course), std::move(hooks)));
   trainer->state_.recipe = recipe_settings(recipe);
   trainer->tokenizer().save(paths.tokenizer());
@@ -124,10 +138,16 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
 }
 
 void Trainer::begin() {
+  if (recipe().from) {
+    state_.moments_before = load_source(find_source(*recipe().from), *model_);
+    remember_keys();
+  }
   state_.data_hash = course_.train.hash();
   save_run_data(paths_, course_.use);
   save_key_positions(paths_.folder, 0, *model_);
   metrics_.emplace(ctx_->log, paths_, 0, std::nullopt);
+  // The other run may be gone tomorrow.
+  if (recipe().from) save();
 }
 
 void Trainer::load(const CheckpointName& checkpoint) {
@@ -154,6 +174,12 @@ void Trainer::load(const CheckpointName& checkpoint) {
         paths_.folder, hex(state_.data_hash), hex(course_.train.hash()));
   }
   compare_with_checkpoint(now);
+  if (recipe().from) {
+    start_keys_ = load_key_positions(paths_.folder, 0, *model_);
+    if (start_keys_.empty() && recipe().model.ffn == Ffn::some)
+      ctx_->log.warning("{}/keys/step-0.safetensors is gone: how far the keys moved is not measured any more",
+                        paths_.folder);
+  }
   state_.recipe = now.recipe;
   state_.computed_by = now.computed_by;
   // From here on the folder is what it was at the checkpoint; lines and positions written after it will be written
@@ -189,8 +215,9 @@ void Trainer::compare_with_checkpoint(const TrainState& now) const {
         now.computed_by, state_.computed_by, state_.step);
 }
 
-TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks) {
-  return Trainer::start(recipe, folder, hooks)->run();
+TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks,
+                      const std::optional<FromOptions>& from) {
+  return Trainer::start(recipe, folder, hooks, from)->run();
 }
 
 TrainResult resume_run(const std::string& folder, const ResumeOptions& options, const TrainHooks& hooks) {

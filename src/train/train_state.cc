@@ -34,6 +34,7 @@ nlohmann::json to_json(const TrainState& s) {
                      {"computed_by", s.computed_by},
                      {"finished", s.finished}};
   if (std::isfinite(s.best)) out["best"] = s.best;
+  if (s.moments_before > 0) out["moments_before"] = s.moments_before;
   if (s.best_step) out["best_step"] = *s.best_step;
   return out;
 }
@@ -62,6 +63,7 @@ TrainState train_state_from(const nlohmann::json& json, const std::string& origi
       s.recipe[key] = value.get<std::string>();
     }
   }
+  s.moments_before = j.get<std::int64_t>("moments_before", 0, 0, most);
   s.computed_by = j.get<std::string>("computed_by", "");
   s.finished = j.need<bool>("finished");
   return s;

@@ -26,6 +26,7 @@ struct TrainState {
   std::int64_t metrics_bytes = 0;  // length of metrics.jsonl
   std::uint64_t data_hash = 0;
   std::map<std::string, std::string> recipe;  // the settings of config.toml (recipe_settings)
+  std::int64_t moments_before = 0;            // steps that the moments had seen when the run began
   std::string computed_by;                    // the library of matrix products and its instruction set
   bool finished = false;
 };

@@ -55,12 +55,17 @@ Trainer::Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::u
       ctx_(std::move(ctx)) {
   model_ = std::make_unique<Model>(ctx_, recipe().model, true);
   step_ = std::make_unique<TrainStep>(*model_, recipe().train, recipe().data.count_pads);
-  if (recipe().model.ffn == Ffn::some) {
-    for (Layer& layer : model_->layers()) start_keys_.push_back(layer.keys.keys.to(Device::cpu).clone());
-  }
+  remember_keys();
   losses_ = Tensor::zeros({flush_steps(), 2}, ctx_->master, ctx_->device);
   state_.computed_by = computed_by(*ctx_);
   if (ctx_->device.is_cuda()) matrix_rate_ = measure_matrix_rate(*ctx_);  // a tenth of a second
+}
+
+// Where the keys of the run begin: what their movement is measured from.
+void Trainer::remember_keys() {
+  start_keys_.clear();
+  if (recipe().model.ffn != Ffn::some) return;
+  for (Layer& layer : model_->layers()) start_keys_.push_back(layer.keys.keys.to(Device::cpu).clone());
 }
 
 std::int64_t Trainer::flush_steps() const { return ctx_->device.is_cuda() ? 16 : 1; }
@@ -94,7 +99,8 @@ void Trainer::step() {
     rate_.add(static_cast<double>(batch.real_tokens), static_cast<double>(batch.slots),
               count_operations(recipe().model, batch).total());
   }
-  const StepPlan plan = plan_step(train, recipe().model, step, course_.steps, course_.steps_per_epoch);
+  StepPlan plan = plan_step(train, recipe().model, step, course_.steps, course_.steps_per_epoch);
+  plan.moments = state_.moments_before + step;
   losses_.view(2 * static_cast<std::int64_t>(pending_.size()), {2}).copy_from(step_->run(batches, plan));
   pending_.push_back({step, plan.lr});
   last_lr_ = plan.lr;
@@ -283,11 +289,20 @@ void Trainer::do_what_is_due() {
   }
 }
 
+// What a run is given by another one is measured before the first step: it may be the best it will have.
+void Trainer::evaluate_the_beginning() {
+  if (!recipe().from || state_.step > 0 || state_.best_step) return;
+  evaluate();
+  saved_at_.reset();
+  save();
+}
+
 TrainResult Trainer::run() {
   const auto started = std::chrono::steady_clock::now();
   const std::int64_t first = state_.step;
   TrainResult result;
   result.was_finished = state_.finished;
+  evaluate_the_beginning();
   while (!state_.finished) {
     step();
     do_what_is_due();

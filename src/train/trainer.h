@@ -10,6 +10,7 @@
 #include "base/rooms.h"
 #include "train/checkpoint.h"
 #include "train/course.h"
+#include "train/from.h"
 #include "train/metrics.h"
 #include "train/rate.h"
 #include "train/recipe.h"
@@ -60,8 +61,9 @@ struct ResumeOptions {
 class Trainer {
  public:
   // A new run. Makes the folder (bad_input when it already holds a run); nothing is written when the recipe or the data
-  // are wrong.
-  static std::unique_ptr<Trainer> start(const Recipe& recipe, const std::string& folder, TrainHooks hooks = {});
+  // are wrong. `from`: it begins with the weights and keys of another run, and its first checkpoint is written at once.
+  static std::unique_ptr<Trainer> start(const Recipe& recipe, const std::string& folder, TrainHooks hooks = {},
+                                        const std::optional<FromOptions>& from = std::nullopt);
   // Goes on from the last checkpoint, or from the beginning where none was ever written. Nothing of the run is lost
   // because something could not be read: a checkpoint that is gone or damaged is an error that names what there is.
   static std::unique_ptr<Trainer> resume(const std::string& folder, const ResumeOptions& options,
@@ -93,6 +95,8 @@ class Trainer {
   Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::unique_ptr<RunLock> lock, Course course,
           TrainHooks hooks);
   void begin();
+  void remember_keys();
+  void evaluate_the_beginning();
   void load(const CheckpointName& checkpoint);
   void compare_with_checkpoint(const TrainState& then) const;
   [[noreturn]] void stop_not_finite(const std::string& what);
@@ -131,7 +135,8 @@ class Trainer {
   double matrix_rate_ = 0;
 };
 
-TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks);
+TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks,
+                      const std::optional<FromOptions>& from = std::nullopt);
 TrainResult resume_run(const std::string& folder, const ResumeOptions& options, const TrainHooks& hooks);
 
 }  // namespace some::train
