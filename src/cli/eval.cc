@@ -17,14 +17,16 @@ struct Options {
 };
 
 // How the text is to be read may differ from the run's own; what was learnt may not.
-DataConfig data_settings(const OpenedRun& run, const std::vector<std::string>& overrides) {
+DataConfig data_settings(const OpenedRun& run, const std::string& source, const std::vector<std::string>& overrides) {
   for (const std::string& one : overrides) {
     const std::string key = one.substr(0, one.find('='));
     if (key != "data.separator" && key != "data.field" && key != "data.unit" && key != "data.long")
       bad_input("{}: only data.separator, data.field, data.unit and data.long may be said here: how the text is read",
                 one);
   }
-  return override_recipe(run.recipe, run.paths.config(), overrides).data;
+  Recipe recipe = run.recipe;
+  if (!source.empty()) recipe.data.train = source;  // what may be said depends on where the text comes from
+  return override_recipe(recipe, run.paths.config(), overrides).data;
 }
 
 void run(const Options& options) {
@@ -33,7 +35,7 @@ void run(const Options& options) {
   OpenedRun run = open_run(options.model);
   TokenData data;
   std::string source = options.data;
-  DataConfig config = data_settings(run, options.overrides);
+  DataConfig config = data_settings(run, options.data, options.overrides);
   if (source.empty()) {
     config.tokenizer = run.paths.tokenizer();
     data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).valid;

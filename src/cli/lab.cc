@@ -230,7 +230,7 @@ void run(Options options) {
   while (lab.runs.size() > 1 && lab.runs.back() == '/') lab.runs.pop_back();
   for (const std::string& word : options.words)
     (word.find('=') == std::string::npos ? names : lab.overrides).push_back(word);
-  if (options.max_steps >= 0) lab.overrides.push_back(fmt::format("train.max_steps={}", options.max_steps));
+  if (options.max_steps >= 0) lab.max_steps = options.max_steps;
   if (!options.device.empty()) lab.overrides.push_back("train.device=" + options.device);
   if (!options.precision.empty()) lab.overrides.push_back("train.precision=" + options.precision);
   if (options.threads >= 0) lab.overrides.push_back(fmt::format("train.threads={}", options.threads));
@@ -330,7 +330,7 @@ void add_lab(CLI::App& app) {
   run_command->add_option("--data", options->lab.train, "training text in place of the recipes'");
   run_command->add_option("--valid", options->lab.valid, "validation text beside --data (default: a share of it)");
   run_command->add_option("--max-steps", options->max_steps,
-                          "stop, and end the learning-rate schedule, after so many steps");
+                          "stop, and end the learning-rate schedule (warm-up too), after so many steps");
   run_command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   run_command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   run_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")

@@ -53,6 +53,10 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
     recipe.data.train = options.train;
     recipe.data.valid = options.valid;
   }
+  if (options.max_steps) {
+    recipe.train.max_steps = *options.max_steps;
+    if (*options.max_steps > 0) recipe.train.warmup_steps = std::min(recipe.train.warmup_steps, *options.max_steps);
+  }
   // Overrides come last: what is asked for explicitly is not scaled.
   recipe = override_recipe(recipe, run.name, options.overrides);
   recipe.seed += static_cast<std::uint64_t>(seed);

@@ -18,9 +18,10 @@ struct LabOptions {
   std::string runs = "lab";  // folder of the run folders
   int seeds = 1;
   double scale = 1;
-  bool builtin = false;                // built-in stories in place of the recipe's files
-  std::string train, valid;            // files in place of the recipe's
-  std::vector<std::string> overrides;  // KEY=VALUE, on top of scaling
+  bool builtin = false;                   // built-in stories in place of the recipe's files
+  std::string train, valid;               // files in place of the recipe's
+  std::optional<std::int64_t> max_steps;  // and a warm-up of no more
+  std::vector<std::string> overrides;     // KEY=VALUE, on top of scaling
 };
 
 struct PlannedRun {

@@ -201,7 +201,7 @@ TEST(Documents, ExamplesOfTheHelpRun) {
   const Desk desk;
   for (const char* line :
        {"some data stories --count 60 -o mine.txt", "printf 'Once upon a time\\nThe fox\\n' >prompts.txt",
-        "cp mine.txt train.txt", "some data stories --count 10 --first 500 -o valid.txt",
+        "cp mine.txt train.txt", "some lab run tiny --builtin", "some data stories --count 10 --first 500 -o valid.txt",
         "mkdir -p ~/.local/share/bash-completion/completions ~/.config/fish/completions"}) {
     const CommandResult result = desk.run(line);
     ASSERT_EQ(result.code, 0) << line << "\n" << result.err;

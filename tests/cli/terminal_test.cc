@@ -1,6 +1,8 @@
 // The program in a terminal, and where its output cannot be written.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <pty.h>
+#include <signal.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -40,7 +42,11 @@ Seen in_a_terminal(const std::string& folder, const std::string& arguments, unsi
   Seen seen;
   char piece[4096];
   std::size_t next = 0, from = 0;
-  for (ssize_t got = 0; (got = read(terminal, piece, sizeof piece)) > 0;) {
+  for (;;) {
+    pollfd waiting{terminal, POLLIN, 0};
+    if (poll(&waiting, 1, 60000) == 0) kill(child, SIGKILL);  // it waits for what this test will never type
+    const ssize_t got = read(terminal, piece, sizeof piece);
+    if (got <= 0) break;
     seen.shown.append(piece, static_cast<std::size_t>(got));
     while (next < typed.size()) {
       const std::size_t at = seen.shown.find(typed[next].when, from);
@@ -125,11 +131,12 @@ TEST(Terminal, ChatAnswersStopsAndRemembers) {
   const auto [code, shown] = in_a_terminal(folder.path(), "chat run --max-tokens 1000000", 80,
                                            {{"> ", "Once upon a time\r"},      // an answer without end ...
                                             {"Once upon a time\r\n", "\003"},  // ... that is stopped
-                                            {"stopped)", "/tokens 3\r"},
-                                            {"> ", "half a li\003"},   // a line given up
-                                            {"> ", "\r"},              // goes on from the last text
+                                            // The prompt begins a line; "> " alone may be part of an answer.
+                                            {"stopped)\r\n> ", "/tokens 3\r"},
+                                            {"\n> ", "half a li\003"},  // a line given up
+                                            {"\n> ", "\r"},             // goes on from the last text
                                             {"tokens/s", "\033[A\r"},  // the line before: /tokens 3
-                                            {"> ", "/settings\r"},
+                                            {"\n> ", "/settings\r"},
                                             {"at most 3 tokens", "\004"}});
   unsetenv("XDG_STATE_HOME");
   EXPECT_EQ(code, 0) << shown;

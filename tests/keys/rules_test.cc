@@ -30,16 +30,18 @@ KeySettings busy() {
   return settings;
 }
 
-// What a run of ten steps gives its sums and updates.
+// What a run of forty steps gives its sums and updates.
 std::vector<KeyPlan> all_plans(const KeySettings& settings) {
   std::vector<KeyPlan> plans;
-  for (std::int64_t step = 0; step < 10; ++step) {
+  std::int64_t update = 0;
+  for (std::int64_t step = 0; step < 40; ++step) {
     if (!update_due(settings, step)) {
       plans.emplace_back();
       continue;
     }
+    ++update;
     for (int layer = 0; layer < layers; ++layer)
-      plans.push_back(plan_update(settings, {3, layer, step, step + 1, static_cast<double>(step) / 9}));
+      plans.push_back(plan_update(settings, {3, layer, step, update, static_cast<double>(step) / 39}));
   }
   return plans;
 }

@@ -193,7 +193,7 @@ TEST(Adapt, TextOfUnknownTokensIsRefused) {
   EXPECT_NE(input_error([&] { adapt_run(without, dense); }).find("no experts"), std::string::npos);
 }
 
-TEST(Generate, AdaptsOnlyWhenAsked) {
+TEST(GenerateKeys, AdaptsOnlyWhenAsked) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
   const std::vector<std::string> prompts{"Once upon a time there was a dog", "The bird"};

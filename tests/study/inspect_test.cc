@@ -92,7 +92,7 @@ TEST(Inspect, WritesAPageItsNumbersAndPictures) {
 
 TEST(Metrics, EveryEvaluationTellsGateEntropyAndCliques) {
   TemporaryFolder folder;
-  OpenedRun run = open_tiny(train_tiny(folder));
+  OpenedRun run = open_tiny(train_tiny(folder, {"data.long=cut"}));
   std::istringstream lines(read_file(run.paths.metrics()));
   int evaluations = 0;
   for (std::string line; std::getline(lines, line);) {

@@ -154,7 +154,7 @@ TEST(Verify, ShapesIdsAndSizesAreCheckedBeforeTheyAreUsed) {
   refused(R"({"experts": 2, "d_model": 2, "top_k": 2, "steps": 0})", "", {}, "steps: wants a number from 1");
   refused(R"({"experts": 2, "d_model": 2, "top_k": 2, "steps": 1e3})", "", {}, "steps: wants a whole number");
   refused(R"({"experts": 2, "d_model": "2", "top_k": 2})", "", {}, "d_model: wants a whole number");
-  refused(R"({"experts": 2, "d_model": 2, "usage": "often"})", "", {}, "usage: wants one of ema, cumulative, flux");
+  refused(R"({"experts": 2, "d_model": 2, "usage": "often"})", "", {}, R"(usage: wants "ema", "cumulative" or "flux")");
   refused("[]", "", {}, "wants a JSON object");
   refused("{", "", {}, "not JSON");
 }

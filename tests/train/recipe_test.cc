@@ -75,6 +75,8 @@ TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
       case SettingKind::layer_scale: after = std::vector<double>(10, 0.5); break;
       case SettingKind::anneal: after = Anneal{AnnealShape::cosine, 1.0, 0.25}; break;
     }
+    const bool of_files = key.full_name() == "data.unit";  // built-in text knows only documents
+    if (of_files) recipe.data.train = "text.txt";
     key.set(recipe, after);
     recipe.model.vocab = recipe.data.vocab;
     recipe.model.seed = recipe.seed;
@@ -83,7 +85,7 @@ TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
     EXPECT_EQ(key.write(key.get(again)), key.write(after)) << key.full_name();
     EXPECT_TRUE(write_recipe(again) == text) << key.full_name();
     // The same key as an override of the defaults.
-    if (key.kind != SettingKind::layer_scale) {
+    if (key.kind != SettingKind::layer_scale && !of_files) {
       const Recipe overridden = parse_recipe("", "x.toml", {key.full_name() + "=" + key.write(after)});
       EXPECT_EQ(key.write(key.get(overridden)), key.write(after)) << key.full_name();
       const auto differences = recipe_differences(overridden, parse_recipe("", "x.toml", {}));

@@ -147,7 +147,7 @@ WholeRun make_run(const TemporaryFolder& folder, const std::string& name, int re
       "device = \"cpu\"\nthreads = {}\n",
       seed, folder.write(name + "-train.txt", train), folder.write(name + "-valid.txt", valid), threads);
   WholeRun run{parse_recipe(text, name, {}), folder / name, "", "", "", ""};
-  run.warning = fmt::format("{} of {} validation stories", repeated, repeated + 1);
+  run.warning = fmt::format("{} of {} validation documents", repeated, repeated + 1);
   return run;
 }
 
