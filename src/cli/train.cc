@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -37,7 +38,9 @@ class Display {
     shown_ = true;
     std::vector<ProgressPart> parts = {
         {fmt::format("step {}/{}", p.step, p.total_steps), 0},
-        {fmt::format("epoch {}/{}", p.epoch, p.epochs), 4},
+        {(p.stages > 0 ? fmt::format("stage {}/{} ", p.stage, p.stages) : "") +
+             fmt::format("epoch {}/{}", p.epoch, p.epochs),
+         4},
         {fmt::format("loss {:.4f}", p.loss), 1},
         {fmt::format("lr {:.1e}", p.lr), 5},
         {fmt::format("{} tokens/s", human_count(p.tokens_per_second)), 3},
@@ -60,12 +63,21 @@ class Display {
 
   void evaluated(const EvaluationReport& report) {
     const Evaluation& e = report.evaluation;
-    std::string text = fmt::format("epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte",
-                                   report.epoch, report.step, e.loss, e.perplexity(), e.bits_per_byte);
+    std::string text = report.stage ? report.stage->title + "  " : "";
+    text += fmt::format("epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte",
+                        report.epoch, report.step, e.loss, e.perplexity(), e.bits_per_byte);
     if (e.padded_loss) text += fmt::format("  padded loss {:.4f}", *e.padded_loss);
     if (const LayerMeasures* middle = report.middle())
       text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} experts in effect", middle->layer, middle->count.gini,
                           middle->count.effective_experts);
+    say_line("{}", text);
+  }
+
+  void stage_ended(const StageReport& report) {
+    std::string text = fmt::format("stage {} ({}) ends; validation loss of every stage's text:", report.stage.number,
+                                   report.stage.title);
+    for (const StageReport::OnText& one : report.texts)
+      text += fmt::format("{} {} {:.4f}", one.stage.number > 1 ? "," : "", one.stage.title, one.loss);
     say_line("{}", text);
   }
 
@@ -94,13 +106,35 @@ void check_options(const Options& options) {
     bad_input("--with-optimizer goes with --from RUN{}", resumes ? "; a resumed run keeps its optimizer anyway" : "");
 }
 
+// A row a stage: the losses after it, a column for each stage's text. What stands below the diagonal was learnt before.
+std::string stage_table(const TrainResult& result) {
+  std::size_t widest = 0;
+  for (const std::string& title : result.stage_titles) widest = std::max(widest, display_width(title));
+  const auto padded = [](const std::string& text, std::size_t width, bool right) {
+    const std::string blanks(width - std::min(width, display_width(text)), ' ');
+    return right ? blanks + text : text + blanks;
+  };
+  const std::size_t column = std::max<std::size_t>(widest, 8);
+  std::string out = "validation loss, by the stage whose text it is:\n" + std::string(widest + 6, ' ');
+  for (const std::string& title : result.stage_titles) out += "  " + padded(title, column, true);
+  for (std::size_t i = 0; i < result.stage_ends.size(); ++i) {
+    out += "\nafter " + padded(result.stage_titles[i], widest, false);
+    for (const double loss : result.stage_ends[i].losses)
+      out += "  " + padded(fmt::format("{:.4f}", loss), column, true);
+  }
+  return out + "\n";
+}
+
+std::optional<FromOptions> source_of(const Options& options) {
+  if (options.from.empty()) return std::nullopt;
+  return FromOptions{without_slash(options.from), options.from_checkpoint.empty() ? "latest" : options.from_checkpoint,
+                     options.with_optimizer};
+}
+
 // With --from alone, the settings of that run are taken.
 Recipe recipe_of(const Options& options, const std::vector<std::string>& changes) {
   if (!options.recipe.empty()) return load_recipe(find_recipe(options.recipe), changes);
-  Recipe recipe = read_run_recipe(without_slash(options.from), changes);
-  recipe.from.reset();
-  recipe.published.reset();
-  return recipe;
+  return source_recipe(*source_of(options), changes);
 }
 
 std::string folder_of(const Options& options, const Recipe& recipe) {
@@ -125,6 +159,7 @@ void run(const Options& options) {
   hooks.log = terminal_log();
   hooks.step = [&](const TrainProgress& p) { display.step(p); };
   hooks.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
+  hooks.stage_ended = [&](const StageReport& report) { display.stage_ended(report); };
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     if (const int signal = received_signal(); signal != 0) throw StoppedWhilePreparing{signal};
     preparation.show(what, done, total);
@@ -138,16 +173,14 @@ void run(const Options& options) {
     if (!options.resume.empty()) {
       result = resume_run(folder, {changes, options.from_step}, hooks);
       if (result.was_finished)
-        say_line("{} was finished already, at step {}; for a longer run train its recipe into another --out", folder,
-                 result.steps);
+        say_line(
+            "{0} was finished already, at step {1}; more epochs make it longer: some train --resume {0} "
+            "train.epochs=N; other text or settings are a new run: some train --from {0} --out NEW",
+            folder, result.steps);
     } else {
       const Recipe recipe = recipe_of(options, changes);
       folder = folder_of(options, recipe);
-      std::optional<FromOptions> from;
-      if (!options.from.empty())
-        from = {options.from, options.from_checkpoint.empty() ? "latest" : options.from_checkpoint,
-                options.with_optimizer};
-      result = start_run(recipe, folder, hooks, from);
+      result = start_run(recipe, folder, hooks, source_of(options));
     }
     if (result.stopped_by != 0)
       say_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
@@ -170,10 +203,20 @@ void run(const Options& options) {
     out["bits_per_byte"] = e->bits_per_byte;
     if (e->padded_loss) out["padded_loss"] = *e->padded_loss;
   }
-  if (options.json)
+  for (std::size_t i = 0; i < result.stage_titles.size(); ++i) {
+    nlohmann::json stage{{"stage", i + 1}, {"title", result.stage_titles[i]}};
+    if (i < result.stage_ends.size()) {
+      stage["step"] = result.stage_ends[i].step;
+      stage["losses"] = result.stage_ends[i].losses;
+    }
+    out["stages"].push_back(stage);
+  }
+  if (options.json) {
     print_json(out);
-  else if (result.stopped_by == 0)
+  } else if (result.stopped_by == 0) {
+    if (!result.stage_ends.empty()) fmt::print("{}", stage_table(result));
     fmt::print("run folder: {}\n", folder);
+  }
 }
 
 }  // namespace

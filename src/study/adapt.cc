@@ -239,7 +239,7 @@ void save_adapted(OpenedRun& run, const AdaptOptions& options, std::int64_t step
   line.update(report);
   write_file_atomic((fs::path(options.out) / "adapt.html").string(), adapt_page(report, run));
   append_line(paths.metrics(), line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  write_file_atomic(paths.config(), read_file(run.paths.config()));  // last: a folder with a config.toml is a run
+  write_file_atomic(paths.config(), write_recipe(run.recipe));  // last: a folder with a config.toml is a run
 }
 
 }  // namespace

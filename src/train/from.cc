@@ -46,9 +46,16 @@ std::string fault_of_tokens(const Recipe& recipe, const Source& source) {
 Source find_source(const FromOptions& options) {
   std::string run = options.run;
   while (run.size() > 1 && run.back() == '/') run.pop_back();
-  Source source{read_run_recipe(run), find_checkpoint(run, options.checkpoint), {}};
-  source.named = {run, source.checkpoint.step, model_hash(source.checkpoint), options.optimizer};
-  return source;
+  const Recipe recipe = read_run_recipe(run);
+  const CheckpointName checkpoint = find_checkpoint(run, options.checkpoint);
+  return {recipe_at(recipe, checkpoint), checkpoint, {run, checkpoint.step, model_hash(checkpoint), options.optimizer}};
+}
+
+Recipe source_recipe(const FromOptions& options, const std::vector<std::string>& overrides) {
+  Recipe recipe = recipe_at(read_run_recipe(options.run, overrides), find_checkpoint(options.run, options.checkpoint));
+  recipe.from.reset();
+  recipe.published.reset();
+  return recipe;
 }
 
 Source find_source(const StartedFrom& named) {

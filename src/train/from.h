@@ -25,6 +25,8 @@ struct Source {
   StartedFrom named;
 };
 Source find_source(const FromOptions& options);
+// What such a run has for settings where it is not given a recipe: those of the other one, of the stage it was in.
+Recipe source_recipe(const FromOptions& options, const std::vector<std::string>& overrides);
 // The same one again, as a run's config.toml names it. bad_input when it is gone or another by now.
 Source find_source(const StartedFrom& named);
 

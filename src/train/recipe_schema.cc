@@ -166,6 +166,37 @@ const std::vector<RecipeTable>& recipe_tables() {
   return tables;
 }
 
+const std::vector<SettingWords>& stage_keys() {
+  static const std::vector<SettingWords> keys = [] {
+    SettingWords title;
+    title.table = "stage";
+    title.name = "title";
+    title.kind = SettingKind::text;
+    title.meaning = "What the stage is called in messages, metrics and tables.";
+    std::string kept;
+    for (const RecipeKey& key : recipe_keys()) {
+      const bool own =
+          key.role == SettingRole::course || key.role == SettingRole::length || key.role == SettingRole::habit;
+      if (!own && key.role != SettingRole::run && key.role != SettingRole::machine)
+        kept += (kept.empty() ? "" : ", ") + key.full_name();
+    }
+    SettingWords any;
+    any.table = "stage";
+    any.name = "KEY";
+    any.kind = SettingKind::text;
+    any.meaning =
+        "Any key of the tables above, such as data.train or train.lr, for this stage alone, but those that are the "
+        "same "
+        "for the whole run: title, seed, the machine's (device, precision, threads), and what decides weights, library "
+        "and tokens (" +
+        kept +
+        "). The tokenizer is trained once, on the texts of all stages. On the command line: "
+        "stage.1.train.lr=0.001; a key without a stage there holds in every stage.";
+    return std::vector<SettingWords>{title, any};
+  }();
+  return keys;
+}
+
 const std::vector<std::string>& published_scalars() {
   static const std::vector<std::string> names = {
       "total_parameters_m", "trainable_parameters_m", "steps",     "experts_used", "best_gini",   "best_entropy",

@@ -45,7 +45,6 @@ inline StepPlan plan_step(const TrainConfig& train, const ModelConfig& model, st
                           std::int64_t steps_per_epoch) {
   StepPlan plan;
   plan.step = step;
-  plan.moments = step;
   plan.lr = learning_rate(train, step, total);
   plan.top_k = scheduled_top_k(model, step, total);
   plan.temperature = scheduled_temperature(model, step / steps_per_epoch, train.epochs);

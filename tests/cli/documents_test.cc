@@ -36,7 +36,7 @@ flag() { [[ " ${words[*]} " == *" $1 "* ]] || words+=("$@"); }  # unless the lin
 settings() { words=("${words[@]:0:$1}" "${@:2}" "${words[@]:$1}"); }  # before the line's own
 case $1 in
   train) case $2 in
-      --resume) ;;
+      --resume) [[ " $* " != *" train.epochs="* ]] || words+=(train.max_steps=6) ;;
       --from) settings 3 $steps ;;
       *) settings 2 $model $text $steps ;;
     esac ;;

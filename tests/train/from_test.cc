@@ -89,8 +89,8 @@ TEST(From, StopsAndGoesOnBitIdentical) {
       expect_same_run(whole, run);
     }
   }
-  EXPECT_NE(file_bytes(find_checkpoint(folder / "whole-0", "latest").folder + "/model.safetensors"),
-            file_bytes(find_checkpoint(folder / "whole-1", "latest").folder + "/model.safetensors"));
+  EXPECT_NE(file_bytes(find_checkpoint(folder / "whole-false", "latest").folder + "/model.safetensors"),
+            file_bytes(find_checkpoint(folder / "whole-true", "latest").folder + "/model.safetensors"));
 }
 
 TEST(From, MomentsComeWithTheStepsTheyHaveSeen) {
