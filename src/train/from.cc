@@ -52,7 +52,8 @@ Source find_source(const FromOptions& options) {
 }
 
 Recipe source_recipe(const FromOptions& options, const std::vector<std::string>& overrides) {
-  Recipe recipe = recipe_at(read_run_recipe(options.run, overrides), find_checkpoint(options.run, options.checkpoint));
+  const Recipe written = read_run_recipe(options.run, overrides);
+  Recipe recipe = recipe_at(written, find_checkpoint(options.run, options.checkpoint));
   recipe.from.reset();
   recipe.published.reset();
   return recipe;
