@@ -51,7 +51,7 @@ TEST_F(GoOn, OptionsThatDoNotGoTogetherAreRefused) {
 
 TEST_F(GoOn, FromAnotherRun) {
   const CommandResult result =
-      some({"train", "--from", "runs/tiny/", "data.train=builtin:nature", "train.max_steps=3", "--out", "runs/on"});
+      some({"train", "--from", "runs/tiny/", "data.train=builtin:nature", "train.max_steps=4", "--out", "runs/on"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.err.find("data.train = \"builtin:nature\" (\"builtin:stories\")"), std::string::npos) << result.err;
   const CommandResult info = some({"info", "runs/on", "--json"});
@@ -63,12 +63,12 @@ TEST_F(GoOn, FromAnotherRun) {
 }
 
 TEST_F(GoOn, ALongerRun) {
-  ASSERT_EQ(some({"train", recipes + "/tiny.toml", "train.max_steps=3", "--out", "runs/short"}).code, 0);
+  ASSERT_EQ(some({"train", recipes + "/tiny.toml", "train.max_steps=4", "--out", "runs/short"}).code, 0);
   const CommandResult again = some({"train", "--resume", "runs/short"});
   EXPECT_NE(again.err.find("train.epochs=N"), std::string::npos) << again.err;
-  const CommandResult longer = some({"train", "--resume", "runs/short", "train.max_steps=5", "--json"});
+  const CommandResult longer = some({"train", "--resume", "runs/short", "train.max_steps=6", "--json"});
   ASSERT_EQ(longer.code, 0) << longer.err;
-  EXPECT_EQ(Json::parse(longer.out)["steps"], 5);
+  EXPECT_EQ(Json::parse(longer.out)["steps"], 6);
   EXPECT_NE(longer.err.find("the learning rate goes from"), std::string::npos) << longer.err;
 }
 
