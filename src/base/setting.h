@@ -28,6 +28,17 @@ enum class SettingKind {
   anneal,       // table of shape, start, end
 };
 
+// What it means to change a setting for a model that goes on learning.
+enum class SettingRole {
+  model,    // decides the parameters, the library or what they mean: weights go on only where it is the same
+  tokens,   // decides what an id means: likewise
+  run,      // belongs to a run as a whole
+  course,   // what is learnt and how: another run, or another stage of one, may differ
+  length,   // how long it is learnt: likewise, and a run that is resumed may become longer
+  habit,    // what is looked at and written, and when: a run that is resumed may change it
+  machine,  // where it is computed: every sitting may differ, and no run keeps it
+};
+
 using SettingValue = std::variant<bool, std::int64_t, double, std::string, std::vector<double>, Anneal>;
 
 // What is said of a setting, whoever owns it.
@@ -40,8 +51,9 @@ struct SettingWords {
   bool (*accepts)(const std::string&) = nullptr;  // where `choices` are examples only: whether it is one of them
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
-  bool above_low = false;    // the value must be above `low`, not equal to it
-  bool below_high = false;   // likewise
+  bool above_low = false;   // the value must be above `low`, not equal to it
+  bool below_high = false;  // likewise
+  SettingRole role = SettingRole::course;
   bool in_steps = false;     // a number of steps of the run, which shrinks with the run
   std::vector<int> lengths;  // of a list; empty: any
 
@@ -62,7 +74,9 @@ template <typename Owner>
 class SettingList {
  public:
   std::vector<Setting<Owner>> list;
-  std::string table;  // of the settings declared from here on
+  // Of the settings declared from here on.
+  std::string table;
+  SettingRole role = SettingRole::course;
 
   template <typename Place>
   Setting<Owner>& boolean(const char* name, Place place, const char* meaning) {
@@ -134,6 +148,7 @@ class SettingList {
     setting.table = table;
     setting.name = name;
     setting.kind = kind;
+    setting.role = role;
     setting.meaning = meaning;
     return setting;
   }

@@ -59,7 +59,7 @@ void add_values_to(Candidates& out, const std::string& name, const std::string& 
   const auto add_all = [&](const std::vector<std::string>& values) {
     for (const std::string& value : values) out.add(value);
   };
-  if (name == "RUN" || name == "RUNS" || name == "resume")
+  if (name == "RUN" || name == "RUNS" || name == "resume" || name == "from")
     add_runs_to(out);
   else if (name == "RECIPE" || name == "recipe") {
     add_all(recipe_names());

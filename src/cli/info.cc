@@ -11,6 +11,7 @@
 #include "train/forecast.h"
 #include "train/json.h"
 #include "train/recipe.h"
+#include "train/recipe_schema.h"
 #include "train/run.h"
 
 namespace some::cli {
@@ -22,6 +23,61 @@ struct Options {
   bool json = false;
 };
 
+struct StageOutlook {
+  std::string name;
+  Recipe recipe;
+  bool counted = false;
+  Forecast forecast;
+};
+
+std::vector<StageOutlook> stage_outlooks(const Recipe& recipe, const std::optional<RunData>& data) {
+  std::vector<StageOutlook> out;
+  if (recipe.stages.empty()) return out;
+  const std::vector<Recipe> recipes = stage_recipes(recipe);
+  for (std::size_t i = 0; i < recipes.size(); ++i) {
+    std::optional<DataUse> counted;
+    if (data && i < data->stages.size()) counted = data->stages[i].train;
+    out.push_back({stage_name(recipe, i), recipes[i], counted.has_value(), forecast_run(Host(), recipes[i], counted)});
+  }
+  return out;
+}
+
+// The stage that needs the most memory, with the text and the steps of all.
+Forecast all_stages(const std::vector<StageOutlook>& stages) {
+  Forecast all = stages[0].forecast;
+  for (const StageOutlook& stage : stages) {
+    if (stage.forecast.memory.total() > all.memory.total()) all = stage.forecast;
+  }
+  all.text = DataUse();
+  all.steps = 0;
+  for (const StageOutlook& stage : stages) {
+    if (!stage.forecast.text) {
+      all.text.reset();
+      all.steps.reset();
+      all.real_tokens_per_step.reset();
+      all.why_unknown = fmt::format("{}: {}", stage.name, stage.forecast.why_unknown);
+      break;
+    }
+    all.text->documents += stage.forecast.text->documents;
+    all.text->tokens += stage.forecast.text->tokens;
+    all.text->used += stage.forecast.text->used;
+    all.text->sequences += stage.forecast.text->sequences;
+    *all.steps += *stage.forecast.steps;
+  }
+  return all;
+}
+
+nlohmann::json stage_json(const StageOutlook& stage, std::size_t number) {
+  nlohmann::json out{{"stage", number}, {"title", stage.name}, {"train_text", nullptr}, {"steps", nullptr}};
+  if (stage.forecast.text) {
+    out["train_text"] = to_json(*stage.forecast.text);
+    out["train_text"]["estimated"] = !stage.counted;
+    out["steps"] = *stage.forecast.steps;
+  }
+  out["settings"] = nlohmann::json::object();
+  return out;
+}
+
 void run(const Options& options) {
   const bool is_run = there_is_folder(options.recipe);
   if (is_run && !options.overrides.empty())
@@ -30,9 +86,11 @@ void run(const Options& options) {
       is_run ? read_run_recipe(options.recipe) : load_recipe(find_recipe(options.recipe), options.overrides);
   if (is_run) recipe.model.vocab = static_cast<int>(Tokenizer::load(RunPaths{options.recipe}.tokenizer()).vocab_size());
   // A run has counted its text.
+  const auto data = is_run ? read_run_data(RunPaths{options.recipe}) : std::nullopt;
   std::optional<DataUse> counted;
-  if (const auto data = is_run ? read_run_data(RunPaths{options.recipe}) : std::nullopt) counted = data->train;
-  const Forecast forecast = forecast_run(Host(), recipe, counted);
+  if (data) counted = data->train;
+  const std::vector<StageOutlook> stages = stage_outlooks(recipe, data);
+  const Forecast forecast = stages.empty() ? forecast_run(Host(), recipe, counted) : all_stages(stages);
   const ParameterCounts& counts = forecast.parameters;
   const MemoryEstimate& memory = forecast.memory;
   const bool gpu = forecast.device == DeviceKind::cuda;
@@ -63,10 +121,22 @@ void run(const Options& options) {
       out["memory"] = {
           {"parameters", memory.parameters}, {"library", memory.library}, {"activations", memory.activations}};
     }
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      nlohmann::json one = stage_json(stages[i], i + 1);
+      for (const auto& [name, value] : recipe.stages[i].settings)
+        one["settings"][name] = find_recipe_key(name)->write(value);
+      out["stages"].push_back(one);
+    }
+    if (recipe.from)
+      out["from"] = {{"run", recipe.from->run},
+                     {"step", recipe.from->step},
+                     {"hash", recipe.from->hash},
+                     {"optimizer", recipe.from->optimizer}};
     print_json(out);
     return;
   }
   fmt::print("{}{}\n", options.recipe, recipe.title.empty() ? "" : ": " + recipe.title);
+  if (recipe.from) fmt::print("began from   {} (hash {})\n", recipe.from->text(), recipe.from->hash);
   fmt::print("parameters   {:.2f} M in all, {:.2f} M trainable ({:.2f}%)\n", static_cast<double>(counts.total) / 1e6,
              static_cast<double>(counts.trainable) / 1e6,
              100.0 * static_cast<double>(counts.trainable) / static_cast<double>(counts.total));
@@ -75,12 +145,23 @@ void run(const Options& options) {
   if (forecast.text) {
     fmt::print("text         {}{}\n",
                counted ? "" : "at about four bytes a token: ", describe(*forecast.text, recipe.model.seq_len));
-    fmt::print("steps        {} ({} sequences a step, {} epoch{})\n", *forecast.steps, forecast.sequences_per_step,
-               train.epochs, train.epochs == 1 ? "" : "s");
+    const std::string how = stages.empty() ? fmt::format("{} sequences a step, {} epoch{}", forecast.sequences_per_step,
+                                                         train.epochs, train.epochs == 1 ? "" : "s")
+                                           : fmt::format("in {} stages", stages.size());
+    fmt::print("steps        {} ({})\n", *forecast.steps, how);
   } else {
     fmt::print("text         unknown: {}\n", forecast.why_unknown);
     fmt::print("steps        unknown{}\n",
                train.max_steps > 0 ? fmt::format(", at most {} (train.max_steps)", train.max_steps) : "");
+  }
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const StageOutlook& stage = stages[i];
+    std::string settings;
+    for (const auto& [name, value] : recipe.stages[i].settings)
+      settings += fmt::format("{}{} = {}", settings.empty() ? "" : ", ", name, find_recipe_key(name)->write(value));
+    fmt::print("  stage {:<4} {}: {} steps; {}\n", i + 1, stage.name,
+               stage.forecast.steps ? fmt::to_string(*stage.forecast.steps) : "unknown",
+               settings.empty() ? "no settings of its own" : settings);
   }
   fmt::print(
       "a step       {} slots{}, {}{:.3f} TFLOP\n", forecast.slots_per_step,

@@ -23,7 +23,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool matches(const RecipeKey& key, const std::string& pattern) {
+bool matches(const SettingWords& key, const std::string& pattern) {
   const std::string name = lower(key.full_name());
   if (pattern.find_first_of("*?[") != std::string::npos) return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
   return name.find(pattern) != std::string::npos || lower(key.meaning).find(pattern) != std::string::npos;
@@ -37,7 +37,11 @@ void run(const Options& options) {
   for (const RecipeKey& key : recipe_keys()) {
     if (matches(key, pattern)) found.push_back(&key);
   }
-  if (found.empty()) {
+  std::vector<const SettingWords*> of_stages;
+  for (const SettingWords& key : stage_keys()) {
+    if (matches(key, pattern)) of_stages.push_back(&key);
+  }
+  if (found.empty() && of_stages.empty()) {
     std::vector<std::string> names;
     for (const RecipeKey& key : recipe_keys()) {
       names.push_back(key.full_name());
@@ -70,6 +74,17 @@ void run(const Options& options) {
     fmt::print("{}{}\n", key->full_name(), now);
     fmt::print("{}", wrapped(key->meaning, table_columns(), "    "));
     fmt::print("{}", wrapped(fmt::format("{}; default {}", key->wants(), standard), table_columns(), "    "));
+  }
+  if (!of_stages.empty() && !options.json)
+    fmt::print("{}", wrapped("[[stage]] A part of the run with text or settings of its own; stages follow one another. "
+                             "recipes/continual.toml has three.",
+                             table_columns()));
+  for (const SettingWords* key : of_stages) {
+    if (options.json) {
+      list.push_back({{"key", key->full_name()}, {"meaning", key->meaning}, {"wants", key->wants()}, {"default", ""}});
+      continue;
+    }
+    fmt::print("{}\n{}", key->full_name(), wrapped(key->meaning, table_columns(), "    "));
   }
   if (options.json) print_json({{"keys", list}});
 }

@@ -26,12 +26,18 @@ std::map<std::string, std::string> settings_of(const Recipe& recipe) {
   for (const RecipeKey& key : recipe_keys()) {
     if (!left_out.contains(key.full_name())) out[key.full_name()] = key.write(key.get(recipe));
   }
+  std::string stages;
+  for (std::size_t i = 0; i < recipe.stages.size(); ++i) stages += (i > 0 ? ", " : "") + stage_name(recipe, i);
+  out["stages"] = stages.empty() ? "none" : stages;
+  out["from"] = recipe.from ? recipe.from->text() : "none";
   return out;
 }
 
 std::vector<std::string> key_order() {
   std::vector<std::string> names;
   for (const RecipeKey& key : recipe_keys()) names.push_back(key.full_name());
+  names.emplace_back("stages");
+  names.emplace_back("from");  // the weights it began with
   return names;
 }
 

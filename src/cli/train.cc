@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -16,11 +17,11 @@ namespace some::cli {
 namespace {
 
 struct Options {
-  std::string recipe, out, resume, device, precision;
+  std::string recipe, out, resume, from, from_checkpoint, device, precision;
   std::optional<std::int64_t> from_step;
   int threads = -1;
   std::vector<std::string> overrides;
-  bool json = false;
+  bool with_optimizer = false, json = false;
 };
 
 struct StoppedWhilePreparing {
@@ -38,7 +39,9 @@ class Display {
     shown_ = true;
     std::vector<ProgressPart> parts = {
         {fmt::format("step {}/{}", p.step, p.total_steps), 0},
-        {fmt::format("epoch {}/{}", p.epoch, p.epochs), 4},
+        {(p.stages > 0 ? fmt::format("stage {}/{} ", p.stage, p.stages) : "") +
+             fmt::format("epoch {}/{}", p.epoch, p.epochs),
+         4},
         {fmt::format("loss {:.4f}", p.loss), 1},
         {fmt::format("lr {:.1e}", p.lr), 5},
         {fmt::format("{} tokens/s", human_count(p.tokens_per_second)), 3},
@@ -61,12 +64,21 @@ class Display {
 
   void evaluated(const EvaluationReport& report) {
     const Evaluation& e = report.evaluation;
-    std::string text = fmt::format("epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte",
-                                   report.epoch, report.step, e.loss, e.perplexity(), e.bits_per_byte);
+    std::string text = report.stage ? report.stage->title + "  " : "";
+    text += fmt::format("epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte",
+                        report.epoch, report.step, e.loss, e.perplexity(), e.bits_per_byte);
     if (e.padded_loss) text += fmt::format("  padded loss {:.4f}", *e.padded_loss);
     if (const LayerMeasures* middle = report.middle())
       text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} experts in effect", middle->layer, middle->count.gini,
                           middle->count.effective_experts);
+    say_line("{}", text);
+  }
+
+  void stage_ended(const StageReport& report) {
+    std::string text = fmt::format("stage {} ({}) ends; validation loss of every stage's text:", report.stage.number,
+                                   report.stage.title);
+    for (const StageReport::OnText& one : report.texts)
+      text += fmt::format("{} {} {:.4f}", one.stage.number > 1 ? "," : "", one.stage.title, one.loss);
     say_line("{}", text);
   }
 
@@ -100,9 +112,67 @@ nlohmann::json build_memory(const std::string& folder, const std::vector<std::st
   return report;
 }
 
+std::string without_slash(std::string folder) {
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return folder;
+}
+
+void check_options(const Options& options) {
+  const bool resumes = !options.resume.empty(), begins_from = !options.from.empty();
+  if (resumes && begins_from)
+    bad_input("--resume goes on with a run, --from starts a new one from its weights: say one of them");
+  if (resumes && !options.recipe.empty())
+    bad_input("{}: --resume RUN goes on with the recipe of the run; --from RUN takes another one", options.recipe);
+  if (!resumes && !begins_from && options.recipe.empty())
+    bad_input("say a recipe to train, --resume RUN to go on with a run, or --from RUN to start from its weights");
+  if (resumes && !options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
+  if (options.from_step && !resumes) bad_input("--from-step goes with --resume RUN; with --from say --from-checkpoint");
+  if (!begins_from && !options.from_checkpoint.empty()) bad_input("--from-checkpoint goes with --from RUN");
+  if (!begins_from && options.with_optimizer)
+    bad_input("--with-optimizer goes with --from RUN{}", resumes ? "; a resumed run keeps its optimizer anyway" : "");
+}
+
+// A row a stage: the losses after it, a column for each stage's text. What stands below the diagonal was learnt before.
+std::string stage_table(const TrainResult& result) {
+  std::size_t widest = 0;
+  for (const std::string& title : result.stage_titles) widest = std::max(widest, display_width(title));
+  const auto padded = [](const std::string& text, std::size_t width, bool right) {
+    const std::string blanks(width - std::min(width, display_width(text)), ' ');
+    return right ? blanks + text : text + blanks;
+  };
+  const std::size_t column = std::max<std::size_t>(widest, 8);
+  std::string out = "validation loss, by the stage whose text it is:\n" + std::string(widest + 6, ' ');
+  for (const std::string& title : result.stage_titles) out += "  " + padded(title, column, true);
+  for (std::size_t i = 0; i < result.stage_ends.size(); ++i) {
+    out += "\nafter " + padded(result.stage_titles[i], widest, false);
+    for (const double loss : result.stage_ends[i].losses)
+      out += "  " + padded(fmt::format("{:.4f}", loss), column, true);
+  }
+  return out + "\n";
+}
+
+std::optional<FromOptions> source_of(const Options& options) {
+  if (options.from.empty()) return std::nullopt;
+  return FromOptions{without_slash(options.from), options.from_checkpoint.empty() ? "latest" : options.from_checkpoint,
+                     options.with_optimizer};
+}
+
+// With --from alone, the settings of that run are taken.
+Recipe recipe_of(const Options& options, const std::vector<std::string>& changes) {
+  if (!options.recipe.empty()) return load_recipe(find_recipe(options.recipe), changes);
+  return source_recipe(*source_of(options), changes);
+}
+
+std::string folder_of(const Options& options, const Recipe& recipe) {
+  if (!options.out.empty()) return without_slash(options.out);
+  if (options.recipe.empty()) bad_input("--from {}: say where the new run goes with --out", options.from);
+  if (!is_plain_name(recipe.name))
+    bad_input("{}: a run cannot be named after this file; say where it goes with --out", options.recipe);
+  return "runs/" + recipe.name;
+}
+
 void run(const Options& options) {
-  if (options.recipe.empty() == options.resume.empty()) bad_input("say either a recipe to train or --resume RUN");
-  if (options.from_step && options.resume.empty()) bad_input("--from-step goes with --resume RUN");
+  check_options(options);
   std::vector<std::string> changes = options.overrides;
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
   if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
@@ -115,6 +185,7 @@ void run(const Options& options) {
   hooks.log = terminal_log();
   hooks.step = [&](const TrainProgress& p) { display.step(p); };
   hooks.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
+  hooks.stage_ended = [&](const StageReport& report) { display.stage_ended(report); };
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     if (const int signal = received_signal(); signal != 0) throw StoppedWhilePreparing{signal};
     preparation.show(what, done, total);
@@ -122,23 +193,20 @@ void run(const Options& options) {
   hooks.stop_signal = [] { return received_signal(); };
   hooks.saving = set_saving;
 
-  std::string folder = options.resume;
+  std::string folder = without_slash(options.resume);
   TrainResult result;
   try {
     if (!options.resume.empty()) {
-      if (!options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
-      while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
       result = resume_run(folder, {changes, options.from_step}, hooks);
       if (result.was_finished)
-        say_line("{} was finished already, at step {}; for a longer run train its recipe into another --out", folder,
-                 result.steps);
+        say_line(
+            "{0} was finished already, at step {1}; more epochs make it longer: some train --resume {0} "
+            "train.epochs=N; other text or settings are a new run: some train --from {0} --out NEW",
+            folder, result.steps);
     } else {
-      const Recipe recipe = load_recipe(find_recipe(options.recipe), changes);
-      if (options.out.empty() && !is_plain_name(recipe.name))
-        bad_input("{}: a run cannot be named after this file; say where it goes with --out", options.recipe);
-      folder = options.out.empty() ? "runs/" + recipe.name : options.out;
-      while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-      result = start_run(recipe, folder, hooks);
+      const Recipe recipe = recipe_of(options, changes);
+      folder = folder_of(options, recipe);
+      result = start_run(recipe, folder, hooks, source_of(options));
     }
     if (result.stopped_by != 0)
       say_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
@@ -165,17 +233,27 @@ void run(const Options& options) {
     const nlohmann::json memory = build_memory(folder, changes);
     if (!memory.is_null()) out["memory"] = memory;
   }
-  if (options.json)
+  for (std::size_t i = 0; i < result.stage_titles.size(); ++i) {
+    nlohmann::json stage{{"stage", i + 1}, {"title", result.stage_titles[i]}};
+    if (i < result.stage_ends.size()) {
+      stage["step"] = result.stage_ends[i].step;
+      stage["losses"] = result.stage_ends[i].losses;
+    }
+    out["stages"].push_back(stage);
+  }
+  if (options.json) {
     print_json(out);
-  else if (result.stopped_by == 0)
+  } else if (result.stopped_by == 0) {
+    if (!result.stage_ends.empty()) fmt::print("{}", stage_table(result));
     fmt::print("run folder: {}\n", folder);
+  }
 }
 
 }  // namespace
 
 void add_train(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "train a recipe, or go on with a run");
+  CLI::App* command = app.add_subcommand("train", "train a recipe, go on with a run, or start from the weights of one");
   command->add_option("RECIPE", options->recipe, "recipe, by name or file (TOML)");
   command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
   command->add_option("--out", options->out, "run folder to make (default: runs/NAME)");
@@ -184,14 +262,18 @@ void add_train(CLI::App& app) {
       ->add_option("--from-step", options->from_step,
                    "with --resume: the checkpoint to go on from (default: the last one); later ones are set aside")
       ->check(CLI::NonNegativeNumber);
+  command->add_option("--from", options->from,
+                      "run whose weights and keys a new run starts from; RECIPE may be left out: its settings");
+  command->add_option("--from-checkpoint", options->from_checkpoint, "with --from: latest (default), best, or a step");
+  command->add_flag("--with-optimizer", options->with_optimizer, "with --from: AdamW's moments too");
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
       ->check(CLI::Range(0, most_threads));
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] {
-    // With --resume the first word may already be an override.
-    if (!options->resume.empty() && options->recipe.find('=') != std::string::npos) {
+    // With --resume or --from the first word may already be an override.
+    if ((!options->resume.empty() || !options->from.empty()) && options->recipe.find('=') != std::string::npos) {
       options->overrides.insert(options->overrides.begin(), options->recipe);
       options->recipe.clear();
     }

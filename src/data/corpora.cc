@@ -29,7 +29,20 @@ StorySource other_source(const std::string& name, const DataConfig& config, std:
   return {name, config, first, is_builtin(name) && limit == 0 ? builtin_valid_stories : limit};
 }
 
-Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const StorySet& train,
+// Stories of several sets, one set after the other.
+StoryStream all_stories(const Host& host, const std::vector<const StorySet*>& sets) {
+  std::size_t next = 0;
+  StoryStream stream;
+  return [&host, sets, next, stream](std::string& story) mutable {
+    while (true) {
+      if (stream && stream(story)) return true;
+      if (next == sets.size()) return false;
+      stream = sets[next++]->open(*host.threads);
+    }
+  };
+}
+
+Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const std::vector<const StorySet*>& train,
                         const DataProgress& progress) {
   if (config.tokenizer != "bytelevel" && config.tokenizer != "whitespace") {
     if (!there_is(config.tokenizer))
@@ -43,9 +56,9 @@ Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const StoryS
   options.vocab_size = static_cast<std::size_t>(config.vocab);
   options.threads = host.threads->count();
   options.log = host.log;
-  const std::int64_t total = train.bytes();
-  std::int64_t done = 0, shown = 0;
-  const StoryStream stream = train.open(*host.threads);
+  std::int64_t total = 0, done = 0, shown = 0;
+  for (const StorySet* set : train) total += set->bytes();
+  const StoryStream stream = all_stories(host, train);
   std::string story;
   std::size_t at = 0;
   return train_bpe(options, [&](std::string& text) {
@@ -188,46 +201,71 @@ TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& toke
   return data;
 }
 
-}  // namespace
-
-Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
-                     const DataProgress& progress) {
+// The stories to train on and those to validate on.
+StorySplit scan_texts(const Host& host, const DataConfig& config, std::uint64_t seed, const DataProgress& progress) {
   const std::string valid_name = config.valid.empty() && is_builtin(config.train) ? config.train : config.valid;
-  const auto sets = [&]() -> StorySplit {
-    if (!valid_name.empty()) {
-      return {scan_stories(host, training_source(config), "reading the training text", progress),
-              scan_stories(host, other_source(valid_name, config, config.valid_stories), "reading the validation text",
-                           progress)};
-    }
-    if (config.train_stories < 0) bad_input("data.train_stories is {}; 0 means all of them", config.train_stories);
-    if (config.valid_stories < 0) bad_input("data.valid_stories is {}; 0 means all of them", config.valid_stories);
-    if (!(config.valid_share > 0 && config.valid_share < 1))
-      bad_input("data.valid_share is {}; it must lie between 0 and 1 where data.valid is empty", config.valid_share);
-    const StorySet all = scan_stories(host, {config.train, config, 0, 0}, "reading the training text", progress);
-    const auto documents = static_cast<std::int64_t>(all.hashes.size());
-    if (!holds_out_ends(documents, config))
-      return split_stories(all, config.valid_share, seed, config.train_stories, config.valid_stories);
-    host.log.info(
-        "{}: {} too few to hold out a whole one, so the last {:.3g}% of {} text is held out for validation "
-        "(data.valid_share)",
-        config.train, documents == 1 ? "one document," : fmt::format("{} documents,", documents),
-        100 * config.valid_share, documents == 1 ? "its" : "each one's");
-    return split_ends(host, all, config.valid_share, config.train_stories, config.valid_stories);
-  }();
+  if (!valid_name.empty()) {
+    return {scan_stories(host, training_source(config), "reading the training text", progress),
+            scan_stories(host, other_source(valid_name, config, config.valid_stories), "reading the validation text",
+                         progress)};
+  }
+  if (config.train_stories < 0) bad_input("data.train_stories is {}; 0 means all of them", config.train_stories);
+  if (config.valid_stories < 0) bad_input("data.valid_stories is {}; 0 means all of them", config.valid_stories);
+  if (!(config.valid_share > 0 && config.valid_share < 1))
+    bad_input("data.valid_share is {}; it must lie between 0 and 1 where data.valid is empty", config.valid_share);
+  const StorySet all = scan_stories(host, {config.train, config, 0, 0}, "reading the training text", progress);
+  const auto documents = static_cast<std::int64_t>(all.hashes.size());
+  if (!holds_out_ends(documents, config))
+    return split_stories(all, config.valid_share, seed, config.train_stories, config.valid_stories);
+  host.log.info(
+      "{}: {} too few to hold out a whole one, so the last {:.3g}% of {} text is held out for validation "
+      "(data.valid_share)",
+      config.train, documents == 1 ? "one document," : fmt::format("{} documents,", documents),
+      100 * config.valid_share, documents == 1 ? "its" : "each one's");
+  return split_ends(host, all, config.valid_share, config.train_stories, config.valid_stories);
+}
+
+StorySplit checked_texts(const Host& host, const DataConfig& config, std::uint64_t seed, const DataProgress& progress) {
+  StorySplit sets = scan_texts(host, config, seed, progress);
   if (const std::int64_t both = count_overlap(sets.train, sets.valid); both > 0)
     host.log.warning(
         "{} of {} validation documents also stand in the training text: the validation loss will look better than it "
         "is",
         both, sets.valid.hashes.size());
+  return sets;
+}
 
-  const Tokenizer tokenizer = get_tokenizer(host, config, sets.train, progress);
+}  // namespace
+
+Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
+                     const DataProgress& progress) {
+  return load_corpora(host, std::vector<DataConfig>{config}, seed, cache_folder, progress).at(0);
+}
+
+std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig>& configs, std::uint64_t seed,
+                                  const std::string& cache_folder, const DataProgress& progress) {
+  std::vector<StorySplit> texts;
+  for (const DataConfig& config : configs) texts.push_back(checked_texts(host, config, seed, progress));
+  // A text that comes twice counts once.
+  std::vector<const StorySet*> distinct;
+  for (const StorySplit& one : texts) {
+    const bool seen = std::any_of(distinct.begin(), distinct.end(),
+                                  [&](const StorySet* set) { return set->text_hash() == one.train.text_hash(); });
+    if (!seen) distinct.push_back(&one.train);
+  }
+  const Tokenizer tokenizer = get_tokenizer(host, configs.at(0), distinct, progress);
   tokenizer.pad_id();  // a vocabulary without [PAD] or [EOS] is refused here, where the file is known
   tokenizer.eos_id();
-  TokenData train =
-      tokens_of(host, sets.train, tokenizer, config.eos, cache_folder, "tokenising the training text", progress);
-  TokenData valid =
-      tokens_of(host, sets.valid, tokenizer, config.eos, cache_folder, "tokenising the validation text", progress);
-  return {tokenizer, std::move(train), std::move(valid)};
+  std::vector<Corpora> out;
+  for (std::size_t i = 0; i < configs.size(); ++i) {
+    const auto tokens = [&](const StorySet& set, const char* what) {
+      return tokens_of(host, set, tokenizer, configs[i].eos, cache_folder, what, progress);
+    };
+    TokenData train = tokens(texts[i].train, "tokenising the training text");
+    TokenData valid = tokens(texts[i].valid, "tokenising the validation text");
+    out.push_back({tokenizer, std::move(train), std::move(valid)});
+  }
+  return out;
 }
 
 TokenData load_tokens(const Host& host, const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,

@@ -65,6 +65,9 @@ struct Corpora {
 using DataProgress = std::function<void(const std::string&, std::int64_t, std::int64_t)>;
 Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
                      const DataProgress& progress);
+// Several at once, with one tokenizer: as the first says and, where it is trained, on the training texts of all.
+std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig>& configs, std::uint64_t seed,
+                                  const std::string& cache_folder, const DataProgress& progress);
 // Only tokenises one source with a given tokenizer (evaluation and adaptation on other text).
 TokenData load_tokens(const Host& host, const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
                       std::int64_t limit, const std::string& cache_folder);

@@ -9,6 +9,7 @@
 #include "base/folders.h"
 #include "data/source.h"
 #include "lab/scale.h"
+#include "text/stories.h"
 #include "train/run.h"
 #include "train/run_lock.h"
 
@@ -28,7 +29,14 @@ bool belongs_to_the_machine(const std::string& setting) {
 }
 
 // What is missing of a recipe's text; empty when it is there.
-std::string missing_text(const Recipe& recipe) {
+std::string missing_text(const Recipe& of_run) {
+  if (!of_run.stages.empty()) {
+    for (const Recipe& stage : stage_recipes(of_run)) {
+      if (std::string missing = missing_text(stage); !missing.empty()) return missing;
+    }
+    return "";
+  }
+  const Recipe& recipe = of_run;
   for (const auto& [key, path] :
        {std::pair{"data.train", recipe.data.train}, std::pair{"data.valid", recipe.data.valid}}) {
     if (path.empty() || is_builtin(path) || there_is(path)) continue;
@@ -46,6 +54,16 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
   run.name = run_name(run.identity);
   run.folder = (fs::path(options.runs) / run.name).string();
   Recipe recipe = scale_recipe(load_recipe(index.recipe_path(name), {}), options.scale);
+  if (!options.train.empty() && !recipe.stages.empty())
+    bad_input("{}: its stages have texts of their own, --data would give one to all; say stage.1.data.train=FILE",
+              name);
+  // Stages are about different texts: each gets a domain of its own.
+  for (std::size_t i = 0; options.builtin && i < recipe.stages.size(); ++i) {
+    for (auto& [key, value] : recipe.stages[i].settings) {
+      if ((key == "data.train" || key == "data.valid") && !is_builtin(std::get<std::string>(value)))
+        value = "builtin:" + story_domains().at(i % (story_domains().size() - 1));  // the last is a mixture
+    }
+  }
   if (options.builtin && !is_builtin(recipe.data.train)) {
     recipe.data.train = "builtin:stories";
     recipe.data.valid = "builtin:stories";
@@ -55,6 +73,10 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
     recipe.data.valid = options.valid;
   }
   if (options.max_steps) {
+    for (Stage& stage : recipe.stages)
+      std::erase_if(stage.settings, [](const auto& setting) {
+        return setting.first == "train.max_steps" || setting.first == "train.warmup_steps";
+      });
     recipe.train.max_steps = *options.max_steps;
     if (*options.max_steps > 0) recipe.train.warmup_steps = std::min(recipe.train.warmup_steps, *options.max_steps);
   }

@@ -93,6 +93,14 @@ Recipe scale_recipe(const Recipe& recipe, double factor) {
     model.keys.theta = rounded(model.keys.theta * fair_use(out) / fair_use(recipe));
   }
   check_config(model);
+  // A stage's own settings become what they are in its recipe, scaled.
+  if (!recipe.stages.empty()) {
+    const std::vector<Recipe> stages = stage_recipes(recipe);
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      const Recipe small = scale_recipe(stages[i], factor);
+      for (auto& [name, value] : out.stages[i].settings) value = find_recipe_key(name)->get(small);
+    }
+  }
   return out;
 }
 

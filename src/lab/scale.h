@@ -24,7 +24,7 @@ namespace some::lab {
 //   lr               (width)^-0.5          a narrower model bears, and in fewer steps needs, longer ones
 //   theta            as the fair use of an expert in a step, where usage is counted in tokens
 //   beta_layer_scale, frozen_layers        each layer takes what stood at the same height of the full model
-// No floor raises a number above the recipe's own.
+// No floor raises a number above the recipe's own. The settings of stages shrink likewise.
 Recipe scale_recipe(const Recipe& recipe, double factor);
 
 // What a scaled recipe is, with the sizes it really has: "a4 scaled by 0.05: 5 layers of 96, 30 experts of 170, 4 a

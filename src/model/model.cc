@@ -437,4 +437,14 @@ void Model::set_key_settings(const KeySettings& settings) {
   ++key_memory_;
 }
 
+void Model::change_settings(const ModelConfig& config) {
+  check_config(config);
+  const bool other_sums = config.ffn == Ffn::some && config.top_k != config_.top_k;
+  const int vocab = config_.vocab;  // the tokenizer's, not the recipe's
+  config_ = config;
+  config_.vocab = vocab;
+  if (other_sums) make_all_key_sums();
+  set_key_settings(config.keys);
+}
+
 }  // namespace some::model

@@ -84,6 +84,8 @@ class Model {
   void update_key_stores(std::span<const KeyPlan> plans);
   void count_key_update(std::span<const KeyPlan> plans);  // the host's part of it, where a recording is played
   void set_key_settings(const KeySettings& settings);     // adaptation chooses its own rules
+  // Other settings for the same weights and keys: none of those that decide what they are (SettingRole::model).
+  void change_settings(const ModelConfig& config);
   // Goes up whenever tensors of the key stores are made anew: while it stays, they are where they were.
   std::int64_t key_memory() const { return key_memory_; }
 

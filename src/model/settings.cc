@@ -9,11 +9,14 @@ namespace {
 
 void add_model(SettingList<ModelConfig>& list) {
   list.table = "model";
+  list.role = SettingRole::model;
   list.integer("d_model", &ModelConfig::d_model, 1, 65536, "Width of the model; even, and a multiple of heads.");
   list.integer("layers", &ModelConfig::layers, 1, 4096, "Transformer blocks.");
   list.integer("heads", &ModelConfig::heads, 1, 65536, "Attention heads.");
+  list.role = SettingRole::course;
   list.integer("seq_len", &ModelConfig::seq_len, 2, 1048576,
                "Longest sequence, in tokens; data.long says what becomes of longer documents.");
+  list.role = SettingRole::model;
   list.choice("norm", &ModelConfig::norm, {"post", "pre"},
               "Layer norm after the residual sum (post, as published) or on the way into each block (pre).");
   list.choice("position", &ModelConfig::position, {"sinusoidal", "rope"},
@@ -34,9 +37,12 @@ void add_model(SettingList<ModelConfig>& list) {
 
 void add_some(SettingList<ModelConfig>& list) {
   list.table = "some";
+  list.role = SettingRole::model;
   list.integer("experts", &ModelConfig::experts, 1, 1048576, "Experts in each layer.");
   list.integer("d_ffn", &ModelConfig::d_ffn, 1, 1048576, "Hidden width of an expert.");
+  list.role = SettingRole::course;
   list.integer("top_k", &ModelConfig::top_k, 1, 4096, "Experts that process a token; at most `experts`.");
+  list.role = SettingRole::model;
   list.choice("init", &ModelConfig::init, library_methods(), "How the expert library is drawn.");
   list.integer("library_seed", &ModelConfig::library_seed, 0, unlimited,
                "Seed of the expert library; the same number gives the same experts in every run.");
@@ -46,13 +52,17 @@ void add_some(SettingList<ModelConfig>& list) {
   list.number("router_mult", &ModelConfig::router_mult, 0, 64,
               "Hidden width of the mlp router, as a multiple of d_model.")
       .above_low = true;
+  list.role = SettingRole::run;
   list.choice("router_init", &ModelConfig::router_init, {"uniform", "normal"},
               "Initial router weights: uniform within 1/sqrt(inputs), or normal with deviation 0.02 and no bias.");
+  list.role = SettingRole::model;
   list.integer("query_dim", &ModelConfig::query_dim, 0, 65536, "Numbers in a query and in a key; 0: d_model.");
+  list.role = SettingRole::course;
   list.choice("routing", &ModelConfig::routing, routing_kinds(),
               "Experts chosen by the nearest keys, or by a fixed hash of the token (a control).");
   list.number("ground", &ModelConfig::ground, 0, unlimited,
               "Share of the query of the layer below that is added to a layer's query (study D3).");
+  list.role = SettingRole::model;
   list.boolean("readin", &ModelConfig::readin,
                "A trained map before the experts, which the router does not see; the identity at first.");
   list.choice("readout", &ModelConfig::readout, {"none", "linear", "features", "modulated"},
@@ -72,6 +82,7 @@ void add_some(SettingList<ModelConfig>& list) {
                "Whether experts have matrices there; without them the gains are all there is (a control).");
   list.choice("temperature", &ModelConfig::temperature, {"fixed", "learned"},
               "Temperature of the gates: given below, or one learnt number a layer.");
+  list.role = SettingRole::course;
   list.number("train_temp", &ModelConfig::train_temp, 0, unlimited, "Temperature of the gates in training.").above_low =
       true;
   list.number("train_temp_end", &ModelConfig::train_temp_end, -1, unlimited,

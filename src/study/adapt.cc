@@ -261,7 +261,7 @@ class NewRun {
     line.update(report);
     write_file_atomic((fs::path(folder_) / "adapt.html").string(), adapt_page(report, run));
     write_file_atomic(paths.metrics(), line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-    write_file_atomic(paths.config(), read_file(run.paths.config()));
+    write_file_atomic(paths.config(), write_recipe(run.recipe));
     check_free();
     move_path(folder_, out_);
     done_ = true;

@@ -271,6 +271,19 @@ void save_key_positions(const std::string& run_folder, std::int64_t step, Model&
                     {{"step", std::to_string(step)}});
 }
 
+std::vector<Tensor> load_key_positions(const std::string& run_folder, std::int64_t step, Model& model) {
+  const std::string path = fmt::format("{}/keys/step-{}.safetensors", run_folder, step);
+  std::vector<Tensor> out;
+  if (model.config().ffn != Ffn::some || !there_is(path)) return out;
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  for (const Layer& layer : model.layers()) {
+    Tensor keys = Tensor::empty(layer.keys.keys.shape(), layer.keys.keys.dtype());
+    load_into(file, fmt::format("layers.{}.keys", layer.index), keys);
+    out.push_back(keys);
+  }
+  return out;
+}
+
 std::vector<CheckpointName> list_key_positions(const std::string& run_folder) {
   return list_steps((fs::path(run_folder) / "keys").string(), ".safetensors");
 }

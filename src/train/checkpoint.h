@@ -53,6 +53,8 @@ std::optional<std::int64_t> best_step(const std::string& run_folder);
 
 // Key positions alone, for drawing their movement: keys/step-N.safetensors.
 void save_key_positions(const std::string& run_folder, std::int64_t step, Model& model);
+// Of every layer, on the CPU, as saved at a step; nothing where that file is gone.
+std::vector<Tensor> load_key_positions(const std::string& run_folder, std::int64_t step, Model& model);
 std::vector<CheckpointName> list_key_positions(const std::string& run_folder);
 
 }  // namespace some::train

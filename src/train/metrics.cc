@@ -13,23 +13,51 @@
 namespace some::train {
 namespace fs = std::filesystem;
 
+namespace {
+
+void add_stage(nlohmann::json& out, const std::optional<StageTag>& stage) {
+  if (!stage) return;
+  out["stage"] = stage->number;
+  out["stage_title"] = stage->title;
+}
+
+}  // namespace
+
 nlohmann::json to_json(const TrainLine& line) {
   nlohmann::json out{{"kind", "train"},   {"step", line.step}, {"epoch", line.epoch},
                      {"loss", line.loss}, {"lr", line.lr},     {"gradient_norm", line.gradient_norm}};
+  add_stage(out, line.stage);
   if (line.auxiliary_loss) out["auxiliary_loss"] = *line.auxiliary_loss;
   for (const UsageMeasures& layer : line.layers) out["layers"].push_back(to_json(layer));
   return out;
 }
 
 nlohmann::json to_json(const EpochLine& line) {
-  return {{"kind", "epoch"}, {"step", line.step}, {"epoch", line.epoch}, {"train_loss", line.train_loss}};
+  nlohmann::json out{{"kind", "epoch"}, {"step", line.step}, {"epoch", line.epoch}, {"train_loss", line.train_loss}};
+  add_stage(out, line.stage);
+  return out;
 }
 
 nlohmann::json to_json(const EvaluationReport& report) {
   nlohmann::json out{{"kind", "eval"}, {"step", report.step}, {"epoch", report.epoch}};
+  add_stage(out, report.stage);
   out.update(to_json(report.evaluation, report.options));
   out["layers"] = to_json(report.layers);
   out["middle_layer"] = report.middle_layer;
+  return out;
+}
+
+nlohmann::json to_json(const StageReport& report) {
+  nlohmann::json out{{"kind", "stage"}, {"step", report.step}, {"epoch", report.epoch}};
+  add_stage(out, report.stage);
+  for (const StageReport::OnText& text : report.texts) {
+    nlohmann::json one{{"loss", text.evaluation.loss},
+                       {"perplexity", text.evaluation.perplexity()},
+                       {"bits_per_byte", text.evaluation.bits_per_byte},
+                       {"compared", text.loss}};
+    add_stage(one, text.stage);
+    out["texts"].push_back(one);
+  }
   return out;
 }
 
@@ -91,6 +119,7 @@ std::string MetricsFile::flushed() {
 void MetricsFile::write(const TrainLine& line) { write_json(to_json(line)); }
 void MetricsFile::write(const EpochLine& line) { write_json(to_json(line)); }
 void MetricsFile::write(const EvaluationReport& report) { write_json(to_json(report)); }
+void MetricsFile::write(const StageReport& report) { write_json(to_json(report)); }
 
 void MetricsFile::write_json(const nlohmann::json& line) {
   const std::string text = line.dump();

@@ -15,10 +15,16 @@
 
 namespace some::train {
 
+struct StageTag {
+  std::int64_t number = 0;  // counted from 1
+  std::string title;
+};
+
 struct TrainLine {  // of the steps since the last one
   std::int64_t step = 0;
   double epoch = 0;
-  double loss = 0;  // their mean
+  std::optional<StageTag> stage;  // here and below: where the run has stages
+  double loss = 0;                // their mean
   double lr = 0, gradient_norm = 0;
   std::optional<double> auxiliary_loss;
   std::vector<UsageMeasures> layers;
@@ -26,12 +32,14 @@ struct TrainLine {  // of the steps since the last one
 
 struct EpochLine {
   std::int64_t step = 0, epoch = 0;
+  std::optional<StageTag> stage;
   double train_loss = 0;
 };
 
 struct EvaluationReport {
   std::int64_t step = 0;
   double epoch = 0;
+  std::optional<StageTag> stage;
   Evaluation evaluation;
   EvaluateOptions options;  // it was made with
   std::vector<LayerMeasures> layers;
@@ -41,9 +49,23 @@ struct EvaluationReport {
   }
 };
 
+// The end of a stage: every stage's validation text, so that what was forgotten is seen.
+struct StageReport {
+  struct OnText {
+    StageTag stage;
+    Evaluation evaluation;
+    double loss = 0;  // the one a run is compared by
+  };
+  std::int64_t step = 0;
+  double epoch = 0;
+  StageTag stage;  // the one that ended
+  std::vector<OnText> texts;
+};
+
 nlohmann::json to_json(const TrainLine& line);
 nlohmann::json to_json(const EpochLine& line);
 nlohmann::json to_json(const EvaluationReport& report);
+nlohmann::json to_json(const StageReport& report);
 
 class MetricsFile {
  public:
@@ -53,6 +75,7 @@ class MetricsFile {
   void write(const TrainLine& line);
   void write(const EpochLine& line);
   void write(const EvaluationReport& report);
+  void write(const StageReport& report);
   std::int64_t bytes() const { return bytes_; }
   // All of it, after it was brought to the disk.
   std::string flushed();

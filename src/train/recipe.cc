@@ -35,11 +35,16 @@ class Reader {
     if (const TomlNode* base = root.find("base")) read_base(*base, origin, chain);
     recipe.title.clear();
     recipe.published.reset();
+    recipe.from.reset();
     for (const auto& [name, node] : root.entries) {
       if (name == "base") continue;
       const std::string place = fmt::format("{}:{}", origin, node.line);
       if (name == "published") {
         read_published(node, origin, place);
+      } else if (name == "from") {
+        read_from(node, origin, place);
+      } else if (name == "stage") {
+        read_stages(node, origin, place);
       } else if (node.kind == TomlNode::Kind::table && find_recipe_key(name) == nullptr) {
         read_table(name, node, origin, place);
       } else {
@@ -58,7 +63,10 @@ class Reader {
     if (name == "base" || name == "published" || name.starts_with("published.")) {
       bad_input("{}: {} can only stand in the file", place, name);
     }
-    const RecipeKey& key = known(name, place);
+    if (name == "from" || name.starts_with("from."))
+      bad_input("{}: what a run begins from is said with --from RUN", place);
+    const auto [stage, own_name] = stage_in(name, place);
+    const RecipeKey& key = known(own_name, place);
     TomlNode bare;
     bare.kind = TomlNode::Kind::text;
     bare.text = value;
@@ -71,7 +79,14 @@ class Reader {
     }
     const bool wants_text = key.kind == SettingKind::text || key.kind == SettingKind::choice;
     if (wants_text && node.kind != TomlNode::Kind::text) node = bare;
+    if (stage) {
+      assign_in_stage(*stage, own_name, node, place, "");
+      return;
+    }
     assign(name, node, place, "");
+    // What is asked for explicitly holds in every stage.
+    for (Stage& one : recipe.stages)
+      std::erase_if(one.settings, [&](const auto& setting) { return setting.first == name; });
   }
 
   void finish(const std::string& origin) {
@@ -79,22 +94,122 @@ class Reader {
     recipe.model.vocab = recipe.data.vocab;
     if (scale_of_all_layers_)
       recipe.model.keys.beta_layer_scale.assign(static_cast<std::size_t>(recipe.model.layers), *scale_of_all_layers_);
-    for (const char* name : {"data.train", "data.valid", "data.tokenizer"}) locate(name);
-    try {
-      check_config(recipe.model);
-      check_run();
-    } catch (const Error& error) {
-      // Checks of combinations begin with the key at fault; say where it was set.
-      const std::string message = error.what();
-      const auto place = places_.find(message.substr(0, message.find_first_of(" :")));
-      throw Error(Fault::input, fmt::format("{}: {}", place == places_.end() ? origin : place->second, message));
+    for (const char* name : {"data.train", "data.valid", "data.tokenizer"}) {
+      const RecipeKey& key = *find_recipe_key(name);
+      key.set(recipe, located(std::get<std::string>(key.get(recipe)), name));
     }
+    check(recipe, "", origin);
+    finish_stages(origin);
   }
 
  private:
-  std::map<std::string, std::string> places_;   // key -> "file:line" or "override ..."
-  std::map<std::string, std::string> folders_;  // key -> folder of the file that set it
-  std::optional<double> scale_of_all_layers_;   // some.beta_layer_scale given as one number
+  std::map<std::string, std::string> places_;     // key -> "file:line" or "override ..."
+  std::map<std::string, std::string> folders_;    // key -> folder of the file that set it
+  std::optional<double> scale_of_all_layers_;     // some.beta_layer_scale given as one number
+  std::map<std::size_t, double> scale_in_stage_;  // likewise
+
+  // Checks of combinations begin with the key at fault; say where it was set.
+  void check(const Recipe& one, const std::string& prefix, const std::string& origin) const {
+    try {
+      check_config(one.model);
+      check_run(one);
+    } catch (const Error& error) {
+      const std::string message = error.what(), key = message.substr(0, message.find_first_of(" :"));
+      auto place = places_.find(prefix + key);
+      if (place == places_.end()) place = places_.find(key);
+      throw Error(Fault::input,
+                  fmt::format("{}: {}{}", place == places_.end() ? origin : place->second,
+                              prefix.empty() ? "" : "in " + prefix.substr(0, prefix.size() - 1) + ": ", message));
+    }
+  }
+
+  // --- stages ---
+
+  static std::string stage_prefix(std::size_t stage) { return fmt::format("stage.{}.", stage + 1); }
+
+  // "stage.2.train.lr": the second stage, and the name of the key there.
+  std::pair<std::optional<std::size_t>, std::string> stage_in(const std::string& name, const std::string& place) const {
+    if (name != "stage" && !name.starts_with("stage.")) return {std::nullopt, name};
+    const std::size_t begin = std::min<std::size_t>(name.size(), 6), dot = name.find('.', begin);
+    const std::string number = name.substr(begin, dot == std::string::npos ? dot : dot - begin);
+    const bool digits = !number.empty() && number.size() < 6 && number.find_first_not_of("0123456789") == number.npos;
+    if (!digits || dot == std::string::npos) bad_input("{}: wants stage.NUMBER.KEY, such as stage.1.train.lr", place);
+    const auto stage = static_cast<std::size_t>(std::stoul(number));
+    if (stage < 1 || stage > recipe.stages.size())
+      bad_input("{}: there is no stage {}; the recipe has {}", place, stage,
+                recipe.stages.empty() ? "no [[stage]]" : fmt::format("stages 1 to {}", recipe.stages.size()));
+    return {stage - 1, name.substr(dot + 1)};
+  }
+
+  void read_stages(const TomlNode& node, const std::string& origin, const std::string& place) {
+    constexpr std::size_t most_stages = 1000;
+    if (node.kind != TomlNode::Kind::array || node.items.empty() || node.items.size() > most_stages)
+      bad_input("{}: stage: wants tables headed [[stage]], at most {}", place, most_stages);
+    recipe.stages.assign(node.items.size(), {});  // those of a base are not added to
+    scale_in_stage_.clear();
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+      if (node.items[i].kind != TomlNode::Kind::table)
+        bad_input("{}: stage: wants tables headed [[stage]], not {}", place, node.items[i].describe());
+      for (const auto& [name, value] : node.items[i].entries) read_in_stage(i, name, value, origin);
+    }
+  }
+
+  void read_in_stage(std::size_t stage, const std::string& name, const TomlNode& node, const std::string& origin) {
+    const std::string place = fmt::format("{}:{}", origin, node.line);
+    if (name == "title") {
+      if (node.kind != TomlNode::Kind::text)
+        bad_input("{}: {}title: wants a text in quotes, not {}", place, stage_prefix(stage), node.describe());
+      recipe.stages[stage].title = node.text;
+    } else if (node.kind == TomlNode::Kind::table && find_recipe_key(name) == nullptr) {
+      check_table(name, place);
+      for (const auto& [key, value] : node.entries)
+        assign_in_stage(stage, name + "." + key, value, fmt::format("{}:{}", origin, value.line), origin);
+    } else {
+      assign_in_stage(stage, name, node, place, origin);
+    }
+  }
+
+  void assign_in_stage(std::size_t stage, const std::string& name, const TomlNode& node, const std::string& place,
+                       const std::string& file) {
+    const RecipeKey& key = known(name, place);
+    const auto refuse = [&](const char* why) { bad_input("{}: {}{}: {}", place, stage_prefix(stage), name, why); };
+    switch (key.role) {
+      case SettingRole::model: refuse("decides what the weights are; it is the same in every stage"); break;
+      case SettingRole::tokens: refuse("a run has one tokenizer, trained on the texts of all its stages"); break;
+      case SettingRole::run: refuse("belongs to the run as a whole, not to a stage"); break;
+      case SettingRole::machine: refuse("belongs to the machine, not to a stage"); break;
+      case SettingRole::course:
+      case SettingRole::length:
+      case SettingRole::habit: break;
+    }
+    if (key.kind == SettingKind::layer_scale) {
+      scale_in_stage_.erase(stage);
+      if (node.is_number()) {
+        check_range(key, node.number, node, place);
+        scale_in_stage_[stage] = node.number;
+      }
+    }
+    auto& settings = recipe.stages[stage].settings;
+    std::erase_if(settings, [&](const auto& setting) { return setting.first == name; });
+    settings.emplace_back(name, setting(key, node, place));
+    places_[stage_prefix(stage) + name] = place;
+    folders_[stage_prefix(stage) + name] = fs::path(file).parent_path().string();
+  }
+
+  void finish_stages(const std::string& origin) {
+    for (std::size_t i = 0; i < recipe.stages.size(); ++i) {
+      for (auto& [name, value] : recipe.stages[i].settings) {
+        if (name == "data.train" || name == "data.valid")
+          value = located(std::get<std::string>(value), stage_prefix(i) + name);
+        if (const auto scale = scale_in_stage_.find(i);
+            scale != scale_in_stage_.end() && find_recipe_key(name)->kind == SettingKind::layer_scale)
+          value = std::vector<double>(static_cast<std::size_t>(recipe.model.layers), scale->second);
+      }
+    }
+    if (recipe.stages.empty()) return;
+    const std::vector<Recipe> each = stage_recipes(recipe);
+    for (std::size_t i = 0; i < each.size(); ++i) check(each[i], stage_prefix(i), origin);
+  }
 
   void read_base(const TomlNode& base, const std::string& origin, std::vector<std::string> chain) {
     const std::string place = fmt::format("{}:{}", origin, base.line);
@@ -115,16 +230,22 @@ class Reader {
   }
 
   void read_table(const std::string& table, const TomlNode& node, const std::string& origin, const std::string& place) {
-    std::vector<std::string> tables = {"published"};
-    for (const RecipeTable& known_table : recipe_tables()) {
-      if (!known_table.name.empty()) tables.push_back(known_table.name);
-    }
-    if (std::find(tables.begin(), tables.end(), table) == tables.end()) {
-      bad_input("{}: unknown table [{}]; did you mean [{}]?", place, table, nearest_name(table, tables));
-    }
+    check_table(table, place);
     for (const auto& [name, value] : node.entries) {
       assign(table + "." + name, value, fmt::format("{}:{}", origin, value.line), origin);
     }
+  }
+
+  static void check_table(const std::string& table, const std::string& place) {
+    std::vector<std::string> tables;
+    for (const RecipeTable& known_table : recipe_tables()) {
+      if (!known_table.name.empty()) tables.push_back(known_table.name);
+    }
+    if (std::find(tables.begin(), tables.end(), table) != tables.end()) return;
+    tables.insert(tables.end(), {"published", "from", "stage"});
+    const std::string meant = nearest_name(table, tables);
+    bad_input("{}: unknown table [{}]; did you mean {}?", place, table,
+              meant == "stage" ? "[[stage]]" : "[" + meant + "]");
   }
 
   const RecipeKey& known(const std::string& given, const std::string& place) const {
@@ -298,8 +419,34 @@ class Reader {
     recipe.published = published;
   }
 
+  void read_from(const TomlNode& node, const std::string& origin, const std::string& place) {
+    if (node.kind != TomlNode::Kind::table) bad_input("{}: from: wants a table, not {}", place, node.describe());
+    StartedFrom from;
+    const auto wrong = [&](const std::string& name, const TomlNode& value, const char* wants) {
+      bad_input("{}:{}: from.{}: wants {}, not {}", origin, value.line, name, wants, value.describe());
+    };
+    for (const auto& [name, value] : node.entries) {
+      if (name == "run" || name == "hash") {
+        if (value.kind != TomlNode::Kind::text || value.text.empty()) wrong(name, value, "a text in quotes");
+        (name == "run" ? from.run : from.hash) = value.text;
+      } else if (name == "step") {
+        if (value.kind != TomlNode::Kind::integer || value.integer < 0)
+          wrong(name, value, "a whole number of at least 0");
+        from.step = value.integer;
+      } else if (name == "optimizer") {
+        if (value.kind != TomlNode::Kind::boolean) wrong(name, value, "true or false");
+        from.optimizer = value.boolean;
+      } else {
+        bad_input("{}:{}: unknown key from.{}; did you mean from.{}?", origin, value.line, name,
+                  nearest_name(name, {"run", "step", "hash", "optimizer"}));
+      }
+    }
+    if (from.run.empty() || from.hash.empty()) bad_input("{}: [from] wants run, step and hash", place);
+    recipe.from = from;
+  }
+
   // Checks across keys that are not the model's own. As in check_config, a message begins with the key at fault.
-  void check_run() const {
+  static void check_run(const Recipe& recipe) {
     if (recipe.data.train.empty()) bad_input("data.train = \"\": wants a file, a folder or \"builtin:stories\"");
     if (recipe.data.unit != TextUnit::document && recipe.data.train.starts_with("builtin:"))
       bad_input("data.unit: built-in text comes as documents; lines and paragraphs are units of files");
@@ -323,14 +470,12 @@ class Reader {
   }
 
   // A relative path that leads nowhere from the working folder is tried from the folder of the recipe that gave it.
-  void locate(const std::string& name) {
-    const RecipeKey& key = *find_recipe_key(name);
-    const std::string path = std::get<std::string>(key.get(recipe));
+  std::string located(const std::string& path, const std::string& name) const {
     const auto folder = folders_.find(name);
-    if (path.empty() || path.starts_with("builtin:") || folder == folders_.end() || folder->second.empty()) return;
-    if (fs::path(path).is_absolute() || there_is(path)) return;
-    const fs::path beside = (fs::path(folder->second) / path).lexically_normal();
-    if (there_is(beside.string())) key.set(recipe, beside.string());
+    if (path.empty() || path.starts_with("builtin:") || folder == folders_.end() || folder->second.empty()) return path;
+    if (fs::path(path).is_absolute() || there_is(path)) return path;
+    const std::string beside = (fs::path(folder->second) / path).lexically_normal().string();
+    return there_is(beside) ? beside : path;
   }
 
   static std::string first_comment(const std::string& text) {
@@ -342,6 +487,22 @@ class Reader {
 };
 
 }  // namespace
+
+std::vector<Recipe> stage_recipes(const Recipe& recipe) {
+  if (recipe.stages.empty()) return {recipe};
+  std::vector<Recipe> out;
+  for (const Stage& stage : recipe.stages) {
+    Recipe& one = out.emplace_back(recipe);
+    one.stages.clear();
+    for (const auto& [name, value] : stage.settings) find_recipe_key(name)->set(one, value);
+  }
+  return out;
+}
+
+std::string stage_name(const Recipe& recipe, std::size_t stage) {
+  const std::string& title = recipe.stages.at(stage).title;
+  return title.empty() ? fmt::format("stage {}", stage + 1) : title;
+}
 
 Recipe parse_recipe(const std::string& text, const std::string& origin, const std::vector<std::string>& overrides) {
   Reader reader;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/rooms.h"
+#include "base/setting.h"
 #include "data/token_data.h"
 #include "memory/settings.h"
 #include "model/config.h"
@@ -60,6 +61,23 @@ struct Published {
   std::vector<PublishedEpoch> epochs;
 };
 
+// A part of a run with text or settings of its own. In the file each is a table [[stage]] with a title and any keys but
+// those that belong to the whole run: what weights, library and tokens are, seeds, the machine.
+struct Stage {
+  std::string title;
+  std::vector<std::pair<std::string, SettingValue>> settings;  // by the full names of their keys
+};
+
+// The weights and keys a run began with, where they were another run's. Written as [from] by `some train --from`; a
+// recipe cannot ask for it.
+struct StartedFrom {
+  std::string run;         // its folder
+  std::int64_t step = 0;   // of the checkpoint
+  std::string hash;        // of the checkpoint's model.safetensors
+  bool optimizer = false;  // with the moments of AdamW
+  std::string text() const;
+};
+
 struct Recipe {
   std::string name;   // file name without ending
   std::string title;  // `title` key, or else the first comment line
@@ -69,13 +87,15 @@ struct Recipe {
   TrainConfig train;
   MemorySettings memory{.slots = 0};  // [memory]: built from the training text when training ends; 0 slots: none
   std::optional<Published> published;
+  std::vector<Stage> stages;        // one after the other, on top of the settings above; none: the run is one piece
+  std::optional<StartedFrom> from;  // of a run
 };
 
 // Reads a recipe, on top of the recipe its `base` names (relative to the file's folder), and applies overrides
-// ("train.max_steps=100"). Unknown keys (naming the nearest known one), wrong types, values out of range and impossible
-// combinations throw bad_input with file and line. `vocab` of the model is data.vocab until a tokenizer is at hand. A
-// relative data path is taken as it stands (from the working folder), and, where nothing is there, from the recipe's
-// folder.
+// ("train.max_steps=100", which holds in every stage, or "stage.2.train.max_steps=100"). Unknown keys (naming the
+// nearest known one), wrong types, values out of range and impossible combinations throw bad_input with file and line.
+// `vocab` of the model is data.vocab until a tokenizer is at hand. A relative data path is taken as it stands (from the
+// working folder), and, where nothing is there, from the recipe's folder.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
 Recipe parse_recipe(const std::string& text, const std::string& origin, const std::vector<std::string>& overrides);
 // A recipe that is at hand with overrides applied; `origin` is what a combination that does not fit is put down to.
@@ -84,6 +104,10 @@ Recipe override_recipe(const Recipe& recipe, const std::string& origin, const st
 std::string write_recipe(const Recipe& recipe);
 // Every setting but the title as it stands in the file: "some.top_k" -> "4".
 std::map<std::string, std::string> recipe_settings(const Recipe& recipe);
+// The recipe of each stage, without stages of its own; the recipe itself where it has none.
+std::vector<Recipe> stage_recipes(const Recipe& recipe);
+// What a stage is called: its title, or "stage 2".
+std::string stage_name(const Recipe& recipe, std::size_t stage);
 // Only the settings that differ between two recipes: "some.top_k = 8 (4)".
 std::vector<std::string> recipe_differences(const Recipe& recipe, const Recipe& base);
 

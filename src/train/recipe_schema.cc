@@ -17,6 +17,7 @@ namespace {
 
 void add_top(SettingList<Recipe>& list) {
   list.table = "";
+  list.role = SettingRole::run;
   list.text("title", FIELD(title), "One line on what this run is.");
   list.integer("seed", FIELD(seed), 0, unlimited,
                "Seed of every random choice of the run but the experts: initial weights, keys, order of the data.");
@@ -24,6 +25,7 @@ void add_top(SettingList<Recipe>& list) {
 
 void add_data(SettingList<Recipe>& list) {
   list.table = "data";
+  list.role = SettingRole::course;
   list.text("train", FIELD(data.train),
             "Training text: a file, a folder, or \"builtin:DOMAIN\". A relative path is looked up from the working "
             "folder, then from the recipe's.");
@@ -43,10 +45,12 @@ void add_data(SettingList<Recipe>& list) {
               "Share of the training documents kept for validation where `valid` is empty; of the end of each where "
               "there are too few.")
       .below_high = true;
+  list.role = SettingRole::tokens;
   list.text("tokenizer", FIELD(data.tokenizer),
             "\"bytelevel\" or \"whitespace\" (trained on the training text; the published runs used whitespace), or "
             "a tokenizer.json.");
   list.integer("vocab", FIELD(data.vocab), 4, 1048576, "Size of the vocabulary to train.");
+  list.role = SettingRole::course;
   list.boolean("count_pads", FIELD(data.count_pads),
                "Fill rows with padding that is predicted, routed and counted like text, as the runs up to v4 did.");
   list.boolean("eos", FIELD(data.eos), "End each story with [EOS]; the first prototypes did not.");
@@ -54,10 +58,12 @@ void add_data(SettingList<Recipe>& list) {
 
 void add_train(SettingList<Recipe>& list) {
   list.table = "train";
+  list.role = SettingRole::length;
   list.integer("epochs", FIELD(train.epochs), 1, 1e9, "Times the training text is read.");
   list.integer("max_steps", FIELD(train.max_steps), 0, unlimited,
                "Stop, and end the learning-rate schedule, after so many steps; 0: as many as the epochs give.")
       .in_steps = true;
+  list.role = SettingRole::course;
   list.integer("batch", FIELD(train.batch), 1, 1048576, "Sequences in one pass.");
   list.integer("accumulate", FIELD(train.accumulate), 1, 1048576, "Passes whose gradients make one step.");
   list.number("lr", FIELD(train.lr), 0, unlimited, "Highest learning rate.").above_low = true;
@@ -82,6 +88,7 @@ void add_train(SettingList<Recipe>& list) {
   };
   list.number("eps", FIELD(train.eps), 0, 1, "The small number in AdamW's divisor.").above_low = true;
   list.number("clip", FIELD(train.clip), 0, unlimited, "Longest gradient; 0: no limit.");
+  list.role = SettingRole::habit;
   list.integer("eval_every", FIELD(train.eval_every), 0, unlimited,
                "Steps from one evaluation to the next; 0: only after each epoch.")
       .in_steps = true;
@@ -97,8 +104,10 @@ void add_train(SettingList<Recipe>& list) {
       .in_steps = true;
   list.integer("patience", FIELD(train.patience), 0, 1e6,
                "Stop after so many evaluations without a better loss; 0: never.");
+  list.role = SettingRole::course;
   list.choice("eval_average", FIELD(train.eval_average), {"tokens", "batches"},
               "Validation loss as a mean over tokens, or over batches as published.");
+  list.role = SettingRole::machine;
   list.choice("precision", FIELD(train.precision), {"auto", "fp32", "bf16", "f64"},
               "Of the computation; auto: bf16 on a GPU, fp32 on a CPU.");
   list.choice("device", FIELD(train.device), {"auto", "cpu", "cuda", "cuda:N"},
@@ -159,6 +168,37 @@ const std::vector<RecipeTable>& recipe_tables() {
       {"memory", "What is learnt in use, without a gradient: slots with a key and a token."},
   };
   return tables;
+}
+
+const std::vector<SettingWords>& stage_keys() {
+  static const std::vector<SettingWords> keys = [] {
+    SettingWords title;
+    title.table = "stage";
+    title.name = "title";
+    title.kind = SettingKind::text;
+    title.meaning = "What the stage is called in messages, metrics and tables.";
+    std::string kept;
+    for (const RecipeKey& key : recipe_keys()) {
+      const bool own =
+          key.role == SettingRole::course || key.role == SettingRole::length || key.role == SettingRole::habit;
+      if (!own && key.role != SettingRole::run && key.role != SettingRole::machine)
+        kept += (kept.empty() ? "" : ", ") + key.full_name();
+    }
+    SettingWords any;
+    any.table = "stage";
+    any.name = "KEY";
+    any.kind = SettingKind::text;
+    any.meaning =
+        "Any key of the tables above, such as data.train or train.lr, for this stage alone, but those that are the "
+        "same "
+        "for the whole run: title, seed, the machine's (device, precision, threads), and what decides weights, library "
+        "and tokens (" +
+        kept +
+        "). The tokenizer is trained once, on the texts of all stages. On the command line: "
+        "stage.1.train.lr=0.001; a key without a stage there holds in every stage.";
+    return std::vector<SettingWords>{title, any};
+  }();
+  return keys;
 }
 
 const std::vector<std::string>& published_scalars() {

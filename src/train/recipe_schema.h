@@ -27,6 +27,9 @@ struct RecipeTable {
 };
 const std::vector<RecipeTable>& recipe_tables();
 
+// What a table [[stage]] may have, in words: its title, and keys of the tables above.
+const std::vector<SettingWords>& stage_keys();
+
 // Names of [published]: numbers of the whole run, and lists with one number an epoch.
 const std::vector<std::string>& published_scalars();
 const std::vector<std::string>& published_columns();

@@ -43,16 +43,18 @@ std::string RunPaths::cache() const {
 }
 
 void save_run_data(const RunPaths& paths, const RunData& data) {
-  const nlohmann::json out{{"train", to_json(data.train)}, {"valid", to_json(data.valid)}};
+  nlohmann::json out{{"train", to_json(data.train)}, {"valid", to_json(data.valid)}};
+  for (const RunData& stage : data.stages)
+    out["stages"].push_back({{"train", to_json(stage.train)}, {"valid", to_json(stage.valid)}});
   write_file_atomic(paths.data(), out.dump(1) + "\n");
 }
 
 std::optional<RunData> read_run_data(const RunPaths& paths) {
   if (!there_is(paths.data())) return std::nullopt;
   const JsonObject all(parse_json(read_file(paths.data()), paths.data()), paths.data());
-  const auto use = [&](const char* name) {
+  const auto use = [](const JsonObject& of, const char* name) {
     constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-    const JsonObject one = all.object(name);
+    const JsonObject one = of.object(name);
     DataUse out;
     out.documents = one.need<std::int64_t>("documents", 1, most);
     out.tokens = one.need<std::int64_t>("tokens", 1, most);
@@ -60,7 +62,11 @@ std::optional<RunData> read_run_data(const RunPaths& paths) {
     out.sequences = one.need<std::int64_t>("sequences", 1, most);
     return out;
   };
-  return RunData{use("train"), use("valid")};
+  RunData data{use(all, "train"), use(all, "valid"), {}};
+  if (!all.has("stages")) return data;
+  for (const JsonObject& stage : all.objects("stages"))
+    data.stages.push_back({use(stage, "train"), use(stage, "valid"), {}});
+  return data;
 }
 
 std::string resolved_precision(DeviceKind device, const std::string& precision) {
@@ -90,6 +96,13 @@ Recipe read_run_recipe(const std::string& folder, const std::vector<std::string>
   return load_recipe(paths.config(), overrides);
 }
 
+Recipe recipe_at(const Recipe& recipe, const CheckpointName& checkpoint) {
+  if (recipe.stages.empty()) return recipe;
+  const JsonObject state(read_checkpoint_state(checkpoint), checkpoint.folder);
+  const auto last = static_cast<std::int64_t>(recipe.stages.size());
+  return stage_recipes(recipe).at(static_cast<std::size_t>(state.get<std::int64_t>("stage", last, 1, last) - 1));
+}
+
 bool run_is_finished(const std::string& folder) {
   const auto checkpoints = list_checkpoints(folder);
   if (checkpoints.empty()) return ended_by_its_timing(folder);
@@ -101,6 +114,7 @@ OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
   OpenedRun run{
       RunPaths{folder}, read_run_recipe(folder), Tokenizer::load(RunPaths{folder}.tokenizer()), nullptr, nullptr, 0};
   const CheckpointName checkpoint = find_checkpoint(folder, options.checkpoint);
+  run.recipe = recipe_at(run.recipe, checkpoint);
   TrainConfig train = run.recipe.train;
   train.device = options.device;
   if (!options.precision.empty())

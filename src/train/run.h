@@ -5,10 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/rooms.h"
 #include "data/token_data.h"
 #include "model/model.h"
+#include "train/checkpoint.h"
 #include "train/recipe.h"
 
 namespace some::train {
@@ -27,9 +29,10 @@ struct RunPaths {
 };
 
 // What a run takes of its texts. In data.json: {"train": {"documents", "tokens", "used", "cut", "sequences"}, "valid":
-// {...}}.
+// {...}}, and "stages" where there are some: one such object each, whose sums the others are.
 struct RunData {
   DataUse train, valid;
+  std::vector<RunData> stages;
 };
 void save_run_data(const RunPaths& paths, const RunData& data);
 std::optional<RunData> read_run_data(const RunPaths& paths);  // nothing for a run of an older program
@@ -37,7 +40,7 @@ std::optional<RunData> read_run_data(const RunPaths& paths);  // nothing for a r
 // A trained model, ready to be studied. Throws bad_input when the folder is not a run or is damaged.
 struct OpenedRun {
   RunPaths paths;
-  Recipe recipe;  // as it was trained
+  Recipe recipe;  // as it was trained up to the checkpoint: of a run with stages, that of the stage
   Tokenizer tokenizer;
   std::shared_ptr<Context> ctx;
   std::unique_ptr<Model> model;
@@ -51,6 +54,8 @@ struct OpenOptions {
 };
 OpenedRun open_run(const std::string& folder, const OpenOptions& options);
 Recipe read_run_recipe(const std::string& folder, const std::vector<std::string>& changes = {});
+// Of a run with stages, the recipe of the stage that a checkpoint was written in; otherwise the recipe itself.
+Recipe recipe_at(const Recipe& recipe, const CheckpointName& checkpoint);
 // Whether the run came to its end. Told by the last checkpoint; where all checkpoints were removed, by what the run
 // wrote when it ended.
 bool run_is_finished(const std::string& folder);

@@ -33,7 +33,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   if (model_.keys_due(plan.step)) pass.keys = model_.plan_keys(plan.step, plan.progress);
   AdamSettings now = adam_;
   now.lr = plan.lr;
-  now.step = plan.step + 1;
+  now.step = plan.moments_before + plan.step + 1;
   const std::array<double, 3> rates = adam_rates(now);
   for (int i = 0; i < 3; ++i) {
     Tensor rate = rates_.view(i, {1});

@@ -17,9 +17,10 @@ namespace some::train {
 struct StepPlan {
   std::int64_t step = 0;  // counted from 0
   double lr = 0;
-  int top_k = 0;           // 0: the configured one
-  double temperature = 0;  // 0: train_temp
-  double progress = 0;     // in [0, 1], for the annealing of beta
+  int top_k = 0;                    // 0: the configured one
+  double temperature = 0;           // 0: train_temp
+  std::int64_t moments_before = 0;  // steps that AdamW's moments had seen when the run began
+  double progress = 0;              // in [0, 1], for the annealing of beta
 };
 
 // On a GPU, a step of a shape that comes again (rows laid out to their full length, one micro-batch) is recorded and
@@ -61,7 +62,7 @@ class TrainStep {
   const TrainConfig train_;
   const bool count_pads_, graphs_;
   Tensor rates_, outcome_;
-  AdamSettings adam_;  // what is the same in every step; the rest is in rates_
+  AdamSettings adam_;                  // what is the same in every step; the rest is in rates_
   std::vector<Recording> recordings_;  // the latest played last
   std::int64_t replayed_ = 0;
 };

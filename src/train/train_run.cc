@@ -6,19 +6,12 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/folders.h"
+#include "train/prolong.h"
 #include "train/trainer.h"
 
 namespace some::train {
 namespace fs = std::filesystem;
 namespace {
-
-// What belongs to the machine, not to the run.
-constexpr const char* machine_settings[] = {"train.device", "train.precision", "train.threads"};
-
-bool belongs_to_the_machine(const std::string& key) {
-  return std::any_of(std::begin(machine_settings), std::end(machine_settings),
-                     [&](const char* name) { return key == name; });
-}
 
 // What killed processes left behind. The run is held (RunLock), the cache is shared with other runs.
 void tidy(const RunPaths& paths) {
@@ -76,18 +69,32 @@ std::optional<CheckpointName> choose_checkpoint(const std::string& folder, std::
 
 }  // namespace
 
-std::unique_ptr<Trainer> Trainer::start(const Recipe& recipe, const std::string& folder, TrainHooks hooks) {
+std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& folder, TrainHooks hooks,
+                                        const std::optional<FromOptions>& from) {
   const RunPaths paths{folder};
+  Recipe recipe = asked;
+  if (recipe.from && !from)
+    bad_input("{} tells of a run that began from {}: begin likewise with --from, or take [from] out of the file",
+              recipe.name, recipe.from->text());
   if (there_is(folder) && !there_is_folder(folder)) bad_input("--out {} is a file, not a folder", folder);
   refuse_a_second_run(paths);
+  if (from) {
+    const Source source = find_source(*from);
+    std::string different;
+    for (const std::string& one : check_source(recipe, source)) different += (different.empty() ? "" : ", ") + one;
+    recipe.from = source.named;
+    hooks.log.info("begins with the weights and keys of {}; {}{}", source.named.text(),
+                   different.empty() ? "every setting is the same" : "settings that differ (there): ", different);
+  }
   // A device or precision that is not there is told before anything is read or written.
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log));
   check_recipe(*ctx, recipe);
   auto lock = std::make_unique<RunLock>(folder);
   refuse_a_second_run(paths);  // one that ended while this one looked at its data
   tidy(paths);
-  Course course = prepare_course(*ctx, recipe, "", paths.cache(), hooks.prepare);
-  std::unique_ptr<Trainer> trainer(new Trainer(ctx, folder, std::move(lock), std::move(course), std::move(hooks)));
+  std::vector<Course> courses =
+      prepare_courses(*ctx, recipe, from ? RunPaths{recipe.from->run}.tokenizer() : "", paths.cache(), hooks.prepare);
+  std::unique_ptr<Trainer> trainer(new Trainer(ctx, folder, std::move(lock), std::move(courses), std::move(hooks)));
   trainer->state_.recipe = recipe_settings(recipe);
   trainer->tokenizer().save(paths.tokenizer());
   // Written last: a folder with a config.toml is a run.
@@ -97,37 +104,69 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& recipe, const std::string&
 }
 
 std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const ResumeOptions& options, TrainHooks hooks) {
-  const Recipe written = read_run_recipe(folder);
-  for (const std::string& change : options.changes) {
-    if (!belongs_to_the_machine(change.substr(0, change.find('='))))
-      bad_input("{}: a resumed run keeps its recipe; only train.device, train.precision and train.threads may change",
-                change);
-  }
   const RunPaths paths{folder};
+  const ResumeChanges changes = sort_changes(folder, read_run_recipe(folder), options.changes);
   auto lock = std::make_unique<RunLock>(folder);
   tidy(paths);
   const auto checkpoint = choose_checkpoint(folder, options.from_step);
-  const Recipe recipe = read_run_recipe(folder, options.changes);
+  const Recipe written = read_run_recipe(folder), lasting = read_run_recipe(folder, changes.lasting),
+               recipe = read_run_recipe(folder, changes.all);
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log));
   // The tokenizer of the run, not a new one: the ids must mean the same.
-  Course course = prepare_course(*ctx, recipe, paths.tokenizer(), paths.cache(), hooks.prepare);
-  std::unique_ptr<Trainer> trainer(new Trainer(ctx, folder, std::move(lock), std::move(course), std::move(hooks)));
-  trainer->state_.recipe = recipe_settings(written);
+  std::vector<Course> courses = prepare_courses(*ctx, recipe, paths.tokenizer(), paths.cache(), hooks.prepare);
+  const TrainConfig before = stage_recipes(written).back().train;
+  check_longer(courses.back(), before);
+  std::unique_ptr<Trainer> trainer(new Trainer(ctx, folder, std::move(lock), std::move(courses), std::move(hooks)));
+  trainer->state_.recipe = recipe_settings(lasting);
   if (checkpoint)
-    trainer->load(*checkpoint);
+    trainer->load(*checkpoint, recipe_settings(written));
   else
     trainer->begin();
+  if (recipe_settings(lasting) != recipe_settings(written)) trainer->change_recipe(lasting, before);
   return trainer;
 }
 
 void Trainer::begin() {
-  state_.data_hash = course_.train.hash();
-  save_run_data(paths_, course_.use);
+  if (recipe().from) {
+    state_.moments_before = load_source(find_source(*recipe().from), *model_);
+    remember_keys();
+  }
+  state_.data_hash = text_hash();
+  save_run_data(paths_, use_of_texts(courses_));
   save_key_positions(paths_.folder, 0, *model_);
   metrics_.emplace(ctx_->log, paths_, 0, std::nullopt);
+  // The other run may be gone tomorrow.
+  if (recipe().from) save();
 }
 
-void Trainer::load(const CheckpointName& checkpoint) {
+// Other settings for good, asked for when the run was resumed: config.toml first, then a checkpoint that knows them. A
+// kill between the two leaves a run that goes on with the new ones.
+void Trainer::change_recipe(const Recipe& lasting, const TrainConfig& before) {
+  std::string changes;
+  for (const std::string& one : recipe_differences(lasting, read_run_recipe(paths_.folder)))
+    changes += (changes.empty() ? "" : ", ") + one;
+  const std::string kept = rewrite_config(paths_, lasting, state_.step);
+  ctx_->log.info("{}: {} from step {} on; the settings before (in brackets) are kept in {}", paths_.config(), changes,
+                 state_.step, kept);
+  const bool in_last = state_.stage + 1 == static_cast<std::int64_t>(courses_.size());
+  for (const std::string& line : explain_longer(courses_.back(), before, in_last ? state_.own_step() : 0))
+    ctx_->log.info("{}", line);
+  if (!saved_at_) return;  // there is no checkpoint yet
+  saved_at_.reset();
+  save();
+}
+
+// Of all that is learnt from.
+std::uint64_t Trainer::text_hash() const {
+  std::uint64_t hash = courses_[0].train.hash();
+  for (std::size_t i = 1; i < courses_.size(); ++i) {
+    const std::uint64_t next = courses_[i].train.hash();
+    hash = hash_bytes(&next, sizeof next, hash);
+  }
+  return hash;
+}
+
+void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string, std::string>& written) {
   const TrainState now = state_;
   std::vector<CheckpointName> earlier, later;
   for (const CheckpointName& one : list_checkpoints(paths_.folder)) {
@@ -136,7 +175,13 @@ void Trainer::load(const CheckpointName& checkpoint) {
   }
   std::optional<std::string> kept;
   try {
-    state_ = train_state_from(load_checkpoint(checkpoint, *model_, true), checkpoint.folder);
+    // What a checkpoint holds of the keys is what the rules of its stage keep.
+    state_ = train_state_from(read_checkpoint_state(checkpoint), checkpoint.folder);
+    if (state_.stages != now.stages)
+      bad_input("{} was written in a run of {} stages, {} has {}: bring the same [[stage]] back", checkpoint.folder,
+                state_.stages, paths_.config(), now.stages);
+    take_course();
+    load_checkpoint(checkpoint, *model_, true);
     kept = read_checkpoint_metrics(checkpoint);
     if (kept && !state_.metrics_checksum.empty() &&
         hex(checksum_of(kept->data(), kept->size())) != state_.metrics_checksum) {
@@ -149,13 +194,24 @@ void Trainer::load(const CheckpointName& checkpoint) {
                                            "--from-step {}'",
                                            error.what(), paths_.folder, earlier.back().step));
   }
-  if (state_.data_hash != course_.train.hash()) {
+  if (state_.data_hash != text_hash()) {
     bad_input(
         "{}: the training text or tokenizer is not the one this run was started with (hash {} then, {} now); bring the "
         "same data back",
-        paths_.folder, hex(state_.data_hash), hex(course_.train.hash()));
+        paths_.folder, hex(state_.data_hash), hex(text_hash()));
   }
-  compare_with_checkpoint(now);
+  compare_with_checkpoint(now, written);
+  // A run that was finished, and is given more steps or more patience, is so no longer.
+  if (state_.finished && state_.own_step() < course().steps && ends_differ(state_.recipe, now.recipe)) {
+    state_.finished = false;
+    if (state_.stages > 0) state_.ends.pop_back();
+  }
+  if (recipe().from) {
+    start_keys_ = load_key_positions(paths_.folder, 0, *model_);
+    if (start_keys_.empty() && recipe().model.ffn == Ffn::some)
+      ctx_->log.warning("{}/keys/step-0.safetensors is gone: how far the keys moved is not measured any more",
+                        paths_.folder);
+  }
   state_.recipe = now.recipe;
   state_.computed_by = now.computed_by;
   // From here on the folder is what it was at the checkpoint; lines and positions written after it will be written
@@ -175,9 +231,9 @@ void Trainer::load(const CheckpointName& checkpoint) {
 
 // What was changed by hand, or came with another machine, is told: the run goes on with it, but is no longer the one
 // that would have come without a stop.
-void Trainer::compare_with_checkpoint(const TrainState& now) const {
+void Trainer::compare_with_checkpoint(const TrainState& now, const std::map<std::string, std::string>& written) const {
   std::string changes;
-  for (const auto& [key, value] : now.recipe) {
+  for (const auto& [key, value] : written) {
     const auto then = state_.recipe.find(key);
     if (then == state_.recipe.end() || then->second == value) continue;
     changes += fmt::format("{}{} = {} (it was {})", changes.empty() ? "" : ", ", key, value, then->second);
@@ -192,8 +248,9 @@ void Trainer::compare_with_checkpoint(const TrainState& now) const {
         now.computed_by, state_.computed_by, state_.step);
 }
 
-TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks) {
-  return Trainer::start(recipe, folder, hooks)->run();
+TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks,
+                      const std::optional<FromOptions>& from) {
+  return Trainer::start(recipe, folder, hooks, from)->run();
 }
 
 TrainResult resume_run(const std::string& folder, const ResumeOptions& options, const TrainHooks& hooks) {

@@ -35,6 +35,16 @@ nlohmann::json to_json(const TrainState& s) {
                      {"computed_by", s.computed_by},
                      {"finished", s.finished}};
   if (std::isfinite(s.best)) out["best"] = s.best;
+  if (s.moments_before > 0) out["moments_before"] = s.moments_before;
+  if (s.stages > 0) {
+    nlohmann::json ends = nlohmann::json::array();
+    for (const StageEnd& end : s.ends) ends.push_back({{"step", end.step}, {"losses", end.losses}});
+    out.update({{"stages", s.stages},
+                {"stage", s.stage + 1},
+                {"stage_begin", s.stage_begin},
+                {"epochs_before", s.epochs_before},
+                {"stage_ends", ends}});
+  }
   if (s.best_step) out["best_step"] = *s.best_step;
   return out;
 }
@@ -64,8 +74,21 @@ TrainState train_state_from(const nlohmann::json& json, const std::string& origi
     }
   }
   s.metrics_checksum = j.get<std::string>("metrics_checksum", "");
+  s.moments_before = j.get<std::int64_t>("moments_before", 0, 0, most);
   s.computed_by = j.get<std::string>("computed_by", "");
   s.finished = j.need<bool>("finished");
+  s.stages = j.get<std::int64_t>("stages", 0, 0, most);
+  if (s.stages == 0) return s;
+  s.stage = j.need<std::int64_t>("stage", 1, s.stages) - 1;
+  s.stage_begin = j.need<std::int64_t>("stage_begin", 0, s.step);
+  s.epochs_before = count("epochs_before");
+  for (const JsonObject& end : j.objects("stage_ends")) {
+    s.ends.push_back({end.need<std::int64_t>("step", 0, s.step), end.need<std::vector<double>>("losses")});
+    if (static_cast<std::int64_t>(s.ends.back().losses.size()) != s.stages)
+      end.wrong("losses", "a loss for each stage");
+  }
+  if (static_cast<std::int64_t>(s.ends.size()) < s.stage || static_cast<std::int64_t>(s.ends.size()) > s.stage + 1)
+    j.wrong("stage_ends", "the ends of the stages before this one");
   return s;
 }
 

@@ -8,10 +8,17 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/rooms.h"
 
 namespace some::train {
+
+// What a stage left behind.
+struct StageEnd {
+  std::int64_t step = 0;
+  std::vector<double> losses;  // on the validation text of each stage, those to come included
+};
 
 struct TrainState {
   std::int64_t step = 0;  // optimizer steps made
@@ -27,8 +34,18 @@ struct TrainState {
   std::string metrics_checksum;    // of so many bytes of it; empty in older checkpoints
   std::uint64_t data_hash = 0;
   std::map<std::string, std::string> recipe;  // the settings of config.toml (recipe_settings)
+  std::int64_t moments_before = 0;            // steps that the moments had seen when the run began
   std::string computed_by;                    // the library of matrix products and its instruction set
   bool finished = false;
+  // Of a run with stages.
+  std::int64_t stages = 0;         // how many; 0: the run is one piece
+  std::int64_t stage = 0;          // the one it is in, counted from 0
+  std::int64_t stage_begin = 0;    // the step it began with
+  std::int64_t epochs_before = 0;  // of the stages before
+  std::vector<StageEnd> ends;      // of the stages that are over: also of this one, before the first step of the next
+
+  std::int64_t own_step() const { return step - stage_begin; }
+  bool stage_is_over() const { return static_cast<std::int64_t>(ends.size()) > stage; }
 };
 
 nlohmann::json to_json(const TrainState& state);

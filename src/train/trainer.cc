@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -46,21 +47,89 @@ class Saving {
 
 }  // namespace
 
-Trainer::Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::unique_ptr<RunLock> lock, Course course,
-                 TrainHooks hooks)
+Trainer::Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::unique_ptr<RunLock> lock,
+                 std::vector<Course> courses, TrainHooks hooks)
     : lock_(std::move(lock)),
       paths_{folder},
-      course_(std::move(course)),
+      courses_(std::move(courses)),
       hooks_(std::move(hooks)),
       ctx_(std::move(ctx)) {
+  if (courses_.size() > 1 || !course().title.empty()) state_.stages = static_cast<std::int64_t>(courses_.size());
   model_ = std::make_unique<Model>(ctx_, recipe().model, true);
-  step_ = std::make_unique<TrainStep>(*model_, recipe().train, recipe().data.count_pads);
-  if (recipe().model.ffn == Ffn::some) {
-    for (Layer& layer : model_->layers()) start_keys_.push_back(layer.keys.keys.to(Device::cpu).clone());
-  }
+  take_course();
+  remember_keys();
   losses_ = Tensor::zeros({flush_steps(), 2}, ctx_->master, ctx_->device);
   state_.computed_by = computed_by(*ctx_);
   if (ctx_->device.is_cuda()) matrix_rate_ = measure_matrix_rate(*ctx_);  // a tenth of a second
+}
+
+// Where the keys of the run begin: what their movement is measured from.
+void Trainer::remember_keys() {
+  start_keys_.clear();
+  if (recipe().model.ffn != Ffn::some) return;
+  for (Layer& layer : model_->layers()) start_keys_.push_back(layer.keys.keys.to(Device::cpu).clone());
+}
+
+std::int64_t Trainer::total_steps() const {
+  std::int64_t steps = state_.stage_begin + course().steps;
+  for (std::size_t i = static_cast<std::size_t>(state_.stage) + 1; i < courses_.size(); ++i) steps += courses_[i].steps;
+  return steps;
+}
+
+double Trainer::epochs_at(std::int64_t step) const {
+  return static_cast<double>(state_.epochs_before) + course().epochs_at(step - state_.stage_begin);
+}
+
+std::optional<StageTag> Trainer::stage_tag() const {
+  if (state_.stages == 0) return std::nullopt;
+  return StageTag{state_.stage + 1, course().title};
+}
+
+void Trainer::take_course() {
+  model_->change_settings(recipe().model);
+  step_ = std::make_unique<TrainStep>(*model_, recipe().train, recipe().data.count_pads);
+  loader_.reset();
+}
+
+// Weights, keys and moments go on; the schedule begins anew, and so does the search for the best. The loss that the new
+// text has at its beginning is known from the end of the stage before.
+void Trainer::enter_next_stage() {
+  const std::int64_t per_epoch = course().steps_per_epoch;
+  state_.epochs_before += (state_.own_step() + per_epoch - 1) / per_epoch;
+  state_.stage += 1;
+  state_.stage_begin = state_.step;
+  state_.best = state_.ends.back().losses.at(static_cast<std::size_t>(state_.stage));
+  state_.best_step = state_.step;
+  state_.since_best = 0;
+  state_.line_loss = 0;
+  state_.line_steps = 0;
+  take_course();
+}
+
+// The run is over with its last stage. After each one every stage's validation text is read.
+void Trainer::end_stage() {
+  state_.finished = state_.stage + 1 == static_cast<std::int64_t>(courses_.size());
+  if (state_.stages == 0) return;
+  StageReport report{state_.step, epochs_at(state_.step), *stage_tag(), {}};
+  StageEnd end{state_.step, {}};
+  for (std::size_t i = 0; i < courses_.size(); ++i) {
+    const Course& one = courses_[i];
+    StageReport::OnText text{{static_cast<std::int64_t>(i) + 1, one.title}, {}, 0};
+    try {
+      text.evaluation = static_cast<std::int64_t>(i) == state_.stage
+                            ? evaluate().evaluation
+                            : train::evaluate(*model_, one.valid, one.evaluation);
+    } catch (const LossNotFinite& error) {
+      stop_not_finite(
+          fmt::format("the validation loss of {} became {} at step {}", one.title, error.loss(), state_.step));
+    }
+    text.loss = text.evaluation.headline(one.evaluation);
+    end.losses.push_back(text.loss);
+    report.texts.push_back(std::move(text));
+  }
+  state_.ends.push_back(std::move(end));
+  metrics_->write(report);
+  if (hooks_.stage_ended) hooks_.stage_ended(report);
 }
 
 std::int64_t Trainer::flush_steps() const { return ctx_->device.is_cuda() ? 16 : 1; }
@@ -76,17 +145,18 @@ double Trainer::gradient_norm() {
 }
 
 void Trainer::step() {
-  const TrainConfig& train = recipe().train;
-  const std::int64_t step = state_.step;
   if (state_.finished) failed("{} is finished: there is no step to make", paths_.folder);
-  const bool epoch_begins = step % course_.steps_per_epoch == 0;
-  if (epoch_begins && step > 0 && state_.epoch_closed_at != step) close_epoch();
+  if (state_.stage_is_over()) enter_next_stage();
+  const TrainConfig& train = recipe().train;
+  const std::int64_t step = state_.step, own = state_.own_step();
+  const bool epoch_begins = own % course().steps_per_epoch == 0;
+  if (epoch_begins && own > 0 && state_.epoch_closed_at != step) close_epoch();
   if (!loader_) {
-    loader_.emplace(course_.train, course_.batches, train.batch, recipe().seed, course_.first_batch(step));
+    loader_.emplace(course().train, course().batches, train.batch, recipe().seed, course().first_batch(own));
     rate_.restart(step);
   } else if (epoch_begins) {
     // Every epoch begins with its own order.
-    for (std::int64_t i = 0; i < course_.spare; ++i) loader_->next();
+    for (std::int64_t i = 0; i < course().spare; ++i) loader_->next();
   }
   std::vector<Batch> batches;
   for (int i = 0; i < train.accumulate; ++i) {
@@ -94,7 +164,9 @@ void Trainer::step() {
     rate_.add(static_cast<double>(batch.real_tokens), static_cast<double>(batch.slots),
               count_operations(recipe().model, batch).total());
   }
-  const StepPlan plan = plan_step(train, recipe().model, step, course_.steps, course_.steps_per_epoch);
+  StepPlan plan = plan_step(train, recipe().model, own, course().steps, course().steps_per_epoch);
+  plan.step = step;
+  plan.moments_before = state_.moments_before;
   losses_.view(2 * static_cast<std::int64_t>(pending_.size()), {2}).copy_from(step_->run(batches, plan));
   pending_.push_back({step, plan.lr});
   last_lr_ = plan.lr;
@@ -110,7 +182,8 @@ void Trainer::step() {
 TrainLine Trainer::train_line(std::int64_t step, double lr) {
   TrainLine line;
   line.step = step;
-  line.epoch = course_.epochs_at(step);
+  line.epoch = epochs_at(step);
+  line.stage = stage_tag();
   line.loss = state_.line_loss / static_cast<double>(state_.line_steps);
   line.lr = lr;
   line.gradient_norm = last_norm_;
@@ -137,7 +210,7 @@ void Trainer::flush() {
     state_.epoch_steps += 1;
     state_.line_loss += last_loss_;
     state_.line_steps += 1;
-    if (step % recipe().train.measure_every == 0 || step == course_.steps) {
+    if (step % recipe().train.measure_every == 0 || step - state_.stage_begin == course().steps) {
       metrics_->write(train_line(step, pending_[i].lr));
       state_.line_loss = 0;
       state_.line_steps = 0;
@@ -151,10 +224,11 @@ const EvaluationReport& Trainer::evaluate() {
   if (evaluation_ && evaluation_->step == state_.step) return *evaluation_;
   EvaluationReport report;
   report.step = state_.step;
-  report.epoch = course_.epochs_at(state_.step);
-  report.options = course_.evaluation;
+  report.epoch = epochs_at(state_.step);
+  report.stage = stage_tag();
+  report.options = course().evaluation;
   try {
-    report.evaluation = train::evaluate(*model_, course_.valid, report.options);
+    report.evaluation = train::evaluate(*model_, course().valid, report.options);
   } catch (const LossNotFinite& error) {
     stop_not_finite(fmt::format("the validation loss became {} at step {}", error.loss(), state_.step));
   }
@@ -193,13 +267,16 @@ void Trainer::save() {
   remove_surplus();
 }
 
-// What the state calls the best is kept, whatever the marker says: it may be older than a kill.
+// What the state calls the best is kept, whatever the marker says: it may be older than a kill. So is what each stage
+// ended with.
 void Trainer::remove_surplus() {
   const auto all = list_checkpoints(paths_.folder);
   std::int64_t surplus = static_cast<std::int64_t>(all.size()) - recipe().train.keep_checkpoints;
   for (const CheckpointName& one : all) {
     if (surplus <= 0) break;
-    if (one.step == state_.best_step || one.step == state_.step) continue;
+    const bool ends_a_stage =
+        std::any_of(state_.ends.begin(), state_.ends.end(), [&](const StageEnd& end) { return end.step == one.step; });
+    if (one.step == state_.best_step || one.step == state_.step || ends_a_stage) continue;
     remove_checkpoint(one);
     --surplus;
   }
@@ -207,12 +284,12 @@ void Trainer::remove_surplus() {
 
 std::optional<CheckpointName> Trainer::last_good_checkpoint() {
   auto all = list_checkpoints(paths_.folder);
-  EvaluateOptions some_stories = course_.evaluation;
+  EvaluateOptions some_stories = course().evaluation;
   some_stories.stories = some_stories.rows;
   for (; !all.empty(); all.pop_back()) {
     try {
       load_checkpoint(all.back(), *model_, false);
-      train::evaluate(*model_, course_.valid, some_stories);
+      train::evaluate(*model_, course().valid, some_stories);
       return all.back();
     } catch (const Error&) {
     }
@@ -233,7 +310,7 @@ void Trainer::stop_not_finite(const std::string& what) {
 // The end of an epoch: its mean training loss, then the choices counted afresh.
 void Trainer::close_epoch() {
   flush();
-  EpochLine line{state_.step, course_.epoch_of(state_.step), 0};
+  EpochLine line{state_.step, state_.epochs_before + course().epoch_of(state_.own_step()), stage_tag(), 0};
   if (state_.epoch_steps > 0) line.train_loss = state_.epoch_loss / static_cast<double>(state_.epoch_steps);
   metrics_->write(line);
   state_.epoch_loss = 0;
@@ -247,9 +324,12 @@ void Trainer::show_progress() {
   const RateMeter::Rates rates = rate_.rates();
   TrainProgress progress;
   progress.step = state_.step;
-  progress.total_steps = course_.steps;
-  progress.epoch = static_cast<int>(course_.epoch_of(state_.step - 1)) + 1;
-  progress.epochs = static_cast<int>((course_.steps + course_.steps_per_epoch - 1) / course_.steps_per_epoch);
+  progress.total_steps = total_steps();
+  progress.stage = state_.stage + 1;
+  progress.stages = state_.stages;
+  const std::int64_t per_epoch = course().steps_per_epoch;
+  progress.epoch = static_cast<int>(course().epoch_of(state_.own_step() - 1)) + 1;
+  progress.epochs = static_cast<int>((course().steps + per_epoch - 1) / per_epoch);
   progress.loss = last_loss_;
   progress.grad_norm = last_norm_;
   progress.lr = last_lr_;
@@ -257,15 +337,15 @@ void Trainer::show_progress() {
   progress.slots_per_second = rates.slots;
   progress.operations_per_second = rates.operations;
   progress.matrix_rate = matrix_rate_;
-  progress.seconds_left = rates.step_seconds * static_cast<double>(course_.steps - state_.step);
+  progress.seconds_left = rates.step_seconds * static_cast<double>(total_steps() - state_.step);
   hooks_.step(progress);
 }
 
 void Trainer::do_what_is_due() {
   const TrainConfig& train = recipe().train;
   const auto every = [&](std::int64_t steps) { return steps > 0 && state_.step % steps == 0; };
-  const bool last = state_.step == course_.steps;
-  const bool epoch_ends = last || state_.step % course_.steps_per_epoch == 0;
+  const bool last = state_.own_step() == course().steps;
+  const bool epoch_ends = last || state_.own_step() % course().steps_per_epoch == 0;
   bool stop_early = false;
   if (every(train.save_keys_every)) save_key_positions(paths_.folder, state_.step, *model_);
   if (epoch_ends || every(train.eval_every)) {
@@ -273,15 +353,23 @@ void Trainer::do_what_is_due() {
     stop_early = train.patience > 0 && state_.since_best >= train.patience;
   }
   if (epoch_ends) close_epoch();
-  if (last || stop_early) state_.finished = true;
+  if (last || stop_early) end_stage();
   if (epoch_ends || stop_early || every(train.checkpoint_every) || state_.best_step == state_.step) {
     save();
     rate_.restart(state_.step);
   }
   if (stop_early && !last) {
-    ctx_->log.info("stopped early: {} evaluations without improvement (best {:.4f} at step {})", state_.since_best,
-                   state_.best, *state_.best_step);
+    ctx_->log.info("{}stopped early: {} evaluations without improvement (best {:.4f} at step {})",
+                   state_.stages > 0 ? course().title + ": " : "", state_.since_best, state_.best, *state_.best_step);
   }
+}
+
+// What a run is given by another one is measured before the first step: it may be the best it will have.
+void Trainer::evaluate_the_beginning() {
+  if (!recipe().from || state_.step > 0 || state_.best_step) return;
+  evaluate();
+  saved_at_.reset();
+  save();
 }
 
 TrainResult Trainer::run() {
@@ -289,6 +377,7 @@ TrainResult Trainer::run() {
   const std::int64_t first = state_.step;
   TrainResult result;
   result.was_finished = state_.finished;
+  evaluate_the_beginning();
   while (!state_.finished) {
     step();
     do_what_is_due();
@@ -302,8 +391,12 @@ TrainResult Trainer::run() {
   flush();
   write_timing(first, std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
   result.steps = state_.step;
-  result.data = course_.use;
-  result.stopped_early = !result.was_finished && state_.finished && state_.step < course_.steps;
+  result.data = use_of_texts(courses_);
+  result.stopped_early = !result.was_finished && state_.finished && state_.step < total_steps();
+  result.stage_ends = state_.ends;
+  if (state_.stages > 0) {
+    for (const Course& one : courses_) result.stage_titles.push_back(one.title);
+  }
   if (evaluation_) result.final_evaluation = evaluation_->evaluation;
   return result;
 }

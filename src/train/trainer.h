@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "base/rooms.h"
 #include "train/checkpoint.h"
 #include "train/course.h"
+#include "train/from.h"
 #include "train/metrics.h"
 #include "train/rate.h"
 #include "train/recipe.h"
@@ -22,7 +24,8 @@ namespace some::train {
 
 struct TrainProgress {
   std::int64_t step = 0, total_steps = 0;
-  int epoch = 0, epochs = 0;
+  int epoch = 0, epochs = 0;  // of the stage, where there are some
+  std::int64_t stage = 0, stages = 0;
   double loss = 0, lr = 0, grad_norm = 0;
   double tokens_per_second = 0, slots_per_second = 0, operations_per_second = 0;
   double matrix_rate = 0;  // of this GPU, measured; 0 on a CPU
@@ -33,6 +36,7 @@ struct TrainHooks {
   Log log;
   std::function<void(const TrainProgress&)> step;  // after each step whose loss was read back
   std::function<void(const EvaluationReport&)> evaluated;
+  std::function<void(const StageReport&)> stage_ended;
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> prepare;
   std::function<int()> stop_signal;         // 0: go on; otherwise the number of a signal: finish the step, save, return
   std::function<void(bool begins)> saving;  // a checkpoint is being written, or was
@@ -45,10 +49,15 @@ struct TrainResult {
   bool was_finished = false;                   // already before this call
   std::optional<Evaluation> final_evaluation;  // the last one of this call
   RunData data;                                // what was taken of the texts
+  // Of a run with stages: their names, and what those that are over left behind.
+  std::vector<std::string> stage_titles;
+  std::vector<StageEnd> stage_ends;
 };
 
 struct ResumeOptions {
-  std::vector<std::string> changes;       // what may differ: train.device, train.threads, train.precision
+  // What may differ: the machine's settings, for this sitting; and those that make the run longer or say what is
+  // looked at and written (SettingRole), for good.
+  std::vector<std::string> changes;
   std::optional<std::int64_t> from_step;  // the checkpoint to go on from; nothing: the last one
 };
 
@@ -60,8 +69,9 @@ struct ResumeOptions {
 class Trainer {
  public:
   // A new run. Makes the folder (bad_input when it already holds a run); nothing is written when the recipe or the data
-  // are wrong.
-  static std::unique_ptr<Trainer> start(const Recipe& recipe, const std::string& folder, TrainHooks hooks = {});
+  // are wrong. `from`: it begins with the weights and keys of another run, and its first checkpoint is written at once.
+  static std::unique_ptr<Trainer> start(const Recipe& recipe, const std::string& folder, TrainHooks hooks = {},
+                                        const std::optional<FromOptions>& from = std::nullopt);
   // Goes on from the last checkpoint, or from the beginning where none was ever written. Nothing of the run is lost
   // because something could not be read: a checkpoint that is gone or damaged is an error that names what there is.
   static std::unique_ptr<Trainer> resume(const std::string& folder, const ResumeOptions& options,
@@ -71,9 +81,9 @@ class Trainer {
 
   bool finished() const { return state_.finished; }
   std::int64_t steps() const { return state_.step; }  // made so far
-  std::int64_t total_steps() const { return course_.steps; }
-  const Recipe& recipe() const { return course_.recipe; }
-  const Tokenizer& tokenizer() const { return course_.tokenizer; }
+  std::int64_t total_steps() const;
+  const Recipe& recipe() const { return course().recipe; }  // of the stage, where there are some
+  const Tokenizer& tokenizer() const { return course().tokenizer; }
   Model& model() { return *model_; }
   // Of the last step. On a GPU it is waited for.
   double loss();
@@ -90,17 +100,28 @@ class Trainer {
   TrainResult run();
 
  private:
-  Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::unique_ptr<RunLock> lock, Course course,
-          TrainHooks hooks);
+  Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::unique_ptr<RunLock> lock,
+          std::vector<Course> courses, TrainHooks hooks);
+  // The run walks its courses, one a stage, one after the other.
+  const Course& course() const { return courses_.at(static_cast<std::size_t>(state_.stage)); }
+  std::optional<StageTag> stage_tag() const;
+  void take_course();  // model and step as the stage's settings have them
+  void enter_next_stage();
+  void end_stage();
   void begin();
-  void load(const CheckpointName& checkpoint);
-  void compare_with_checkpoint(const TrainState& then) const;
+  std::uint64_t text_hash() const;
+  void change_recipe(const Recipe& lasting, const TrainConfig& before);
+  void remember_keys();
+  void evaluate_the_beginning();
+  void load(const CheckpointName& checkpoint, const std::map<std::string, std::string>& written);
+  void compare_with_checkpoint(const TrainState& now, const std::map<std::string, std::string>& written) const;
   [[noreturn]] void stop_not_finite(const std::string& what);
   std::optional<CheckpointName> last_good_checkpoint();
 
   // On a GPU losses are read back once in a while, so that the host never waits inside a step.
   std::int64_t flush_steps() const;
   void flush();
+  double epochs_at(std::int64_t step) const;  // of the whole run
   TrainLine train_line(std::int64_t step, double lr);
   void close_epoch();
   void remove_surplus();
@@ -109,7 +130,7 @@ class Trainer {
 
   std::unique_ptr<RunLock> lock_;
   RunPaths paths_;
-  Course course_;
+  std::vector<Course> courses_;
   TrainHooks hooks_;
   std::shared_ptr<Context> ctx_;
   std::unique_ptr<Model> model_;
@@ -131,7 +152,8 @@ class Trainer {
   double matrix_rate_ = 0;
 };
 
-TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks);
+TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks,
+                      const std::optional<FromOptions>& from = std::nullopt);
 TrainResult resume_run(const std::string& folder, const ResumeOptions& options, const TrainHooks& hooks);
 
 }  // namespace some::train

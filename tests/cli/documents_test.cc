@@ -35,7 +35,11 @@ words=("$@")
 flag() { [[ " ${words[*]} " == *" $1 "* ]] || words+=("$@"); }  # unless the line has it
 settings() { words=("${words[@]:0:$1}" "${@:2}" "${words[@]:$1}"); }  # before the line's own
 case $1 in
-  train) [[ " $* " == *" --resume "* ]] || settings 2 $model $text $steps ;;
+  train) case $2 in
+      --resume) [[ " $* " != *" train.epochs="* ]] || words+=(train.max_steps=6) ;;
+      --from) settings 3 $steps ;;
+      *) settings 2 $model $text $steps ;;
+    esac ;;
   adapt) if [[ " $* " == *" --compare "* ]]; then flag --tokens 300; else flag --stories 10; flag --eval-stories 4; fi ;;
   read) flag --tokens 600; flag --original 300 ;;
   guilds) flag --shuffles 5; flag --stories 6 ;;

@@ -61,6 +61,9 @@ class RecipeTarget : public Target {
  public:
   explicit RecipeTarget(bool overrides) : overrides_(overrides) {
     for (const char* name : {"tiny.toml", "default.toml", "a4.toml"}) seeds_.push_back(read_whole(recipes + name));
+    train::Recipe staged = train::load_recipe(recipes + "continual.toml", {"stage.2.some.beta_layer_scale=0.5"});
+    staged.from = train::StartedFrom{"runs/a", 40, "0123456789abcdef", true};
+    seeds_.push_back(train::write_recipe(staged));
   }
   std::string name() const override { return overrides_ ? "override" : "recipe"; }
   std::string origin() const override { return overrides_ ? "override" : "some/recipe.toml"; }

@@ -47,6 +47,20 @@ TEST(Scale, EveryRecipeStaysPossibleAndGetsNoLarger) {
   EXPECT_GT(count, 90);
 }
 
+TEST(Scale, StagesShrinkLikeTheRest) {
+  const std::vector<std::string> own{"data.train_stories=40000", "train.warmup_steps=900", "train.lr=0.002"};
+  const Recipe full = recipe_named("continual");
+  std::vector<std::string> in_stage;
+  for (const std::string& one : own) in_stage.push_back("stage.2." + one);
+  const Recipe small = scale_recipe(override_recipe(full, "x", in_stage), 0.05);
+  const Recipe alone = scale_recipe(override_recipe(full, "x", own), 0.05), second = stage_recipes(small)[1];
+  EXPECT_LT(second.data.train_stories, 40000);
+  EXPECT_EQ(second.data.train_stories, alone.data.train_stories);
+  EXPECT_EQ(second.train.warmup_steps, alone.train.warmup_steps);
+  EXPECT_EQ(second.train.lr, alone.train.lr);
+  EXPECT_EQ(second.data.train, "builtin:nature");
+}
+
 TEST(Scale, OneChangesNothing) {
   const Recipe a4 = recipe_named("a4");
   EXPECT_EQ(write_recipe(scale_recipe(a4, 1)), write_recipe(a4));

@@ -15,70 +15,10 @@
 #include "temporary_folder.h"
 #include "train/checkpoint.h"
 #include "train/run_lock.h"
+#include "train/small_run.h"
 
 namespace some::train {
 namespace {
-
-const char* const recipe_text = R"(
-seed = 5
-[model]
-d_model = 16
-layers = 2
-heads = 2
-seq_len = 48
-[some]
-experts = 6
-d_ffn = 16
-top_k = 2
-delta = 0.05
-decay_warmup = 3
-constraint = "clamp"
-respawn_threshold = 0.9
-theta_percentile = 0.5
-topk_warmup = 0.2
-[data]
-train = "builtin:stories"
-train_stories = 40
-long = "cut"
-valid_stories = 8
-vocab = 320
-[train]
-epochs = 2
-batch = 4
-accumulate = 2
-measure_every = 2
-eval_every = 4
-checkpoint_every = 3
-device = "cpu"
-)";
-
-Recipe recipe(const std::vector<std::string>& overrides = {}) {
-  return parse_recipe(recipe_text, "test recipe", overrides);
-}
-
-std::string file_bytes(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-void expect_same_run(const std::string& a, const std::string& b) {
-  EXPECT_EQ(file_bytes(a + "/metrics.jsonl"), file_bytes(b + "/metrics.jsonl"));
-  const auto first = list_checkpoints(a), second = list_checkpoints(b);
-  ASSERT_FALSE(first.empty());
-  ASSERT_FALSE(second.empty());
-  ASSERT_EQ(first.back().step, second.back().step);
-  EXPECT_EQ(file_bytes(first.back().folder + "/model.safetensors"),
-            file_bytes(second.back().folder + "/model.safetensors"));
-  const SafetensorsFile x = SafetensorsFile::open(first.back().folder + "/optimizer.safetensors");
-  const SafetensorsFile y = SafetensorsFile::open(second.back().folder + "/optimizer.safetensors");
-  ASSERT_EQ(x.names(), y.names());
-  for (const std::string& name : x.names()) {
-    const Tensor p = x.load(name), q = y.load(name);
-    EXPECT_EQ(std::string(static_cast<const char*>(p.raw()), p.bytes()),
-              std::string(static_cast<const char*>(q.raw()), q.bytes()))
-        << name;
-  }
-}
 
 TEST(Trainer, AStoppedAndResumedRunEndsBitIdentical) {
   TemporaryFolder folder;
@@ -297,23 +237,6 @@ TEST(Trainer, AFinishedRunWithoutCheckpointsIsNotTrainedAgain) {
   EXPECT_TRUE(run_is_finished(folder / "run"));
   EXPECT_THROW(resume_run(folder / "run", {}, {}), Error);
   EXPECT_EQ(read_file(folder / "run/metrics.jsonl"), metrics);
-}
-
-TrainHooks stop_after(int steps) {
-  TrainHooks hooks;
-  const auto made = std::make_shared<int>(0);
-  hooks.step = [made](const TrainProgress&) { ++*made; };
-  hooks.stop_signal = [made, steps] { return *made >= steps ? SIGTERM : 0; };
-  return hooks;
-}
-
-std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Trainer, CheckpointsThatCannotBeSeenAreAnErrorAndNothingIsTouched) {

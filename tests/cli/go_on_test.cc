@@ -1,0 +1,117 @@
+// Going on from what there is, as users do it: a longer run, a new one from the weights of another, several texts in
+// turn.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "cli/command.h"
+
+namespace some::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string recipes = std::string(SOME_SOURCE_DIR) + "/recipes";
+
+class GoOn : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder;
+    ASSERT_EQ(some({"train", recipes + "/tiny.toml", "train.max_steps=6"}).code, 0);
+  }
+  static void TearDownTestSuite() { delete folder_; }
+  static CommandResult some(const std::vector<std::string>& arguments) {
+    return run_command(folder_->path(), arguments);
+  }
+  static void refused(const std::vector<std::string>& arguments, const std::vector<std::string>& words) {
+    const CommandResult result = some(arguments);
+    EXPECT_EQ(result.code, 2) << result.err;
+    for (const std::string& word : words) EXPECT_NE(result.err.find(word), std::string::npos) << result.err;
+  }
+  static TemporaryFolder* folder_;
+};
+TemporaryFolder* GoOn::folder_ = nullptr;
+
+TEST_F(GoOn, OptionsThatDoNotGoTogetherAreRefused) {
+  refused({"train", "--from", "runs/tiny"}, {"--out"});
+  refused({"train", "--from", "nowhere", "--out", "x"}, {"nowhere"});
+  refused({"train", "--from", "runs/tiny", "--resume", "runs/tiny"}, {"--resume", "--from"});
+  refused({"train", "tiny", "--resume", "runs/tiny"}, {"--from"});
+  refused({"train", "tiny", "--with-optimizer"}, {"--from RUN"});
+  refused({"train", "--resume", "runs/tiny", "--from-checkpoint", "best"}, {"--from RUN"});
+  refused({"train", "--from", "runs/tiny", "--from-step", "3", "--out", "x"}, {"--from-checkpoint"});
+  refused({"train", "--from", "runs/tiny", "--from-checkpoint", "worst", "--out", "x"}, {"latest, best"});
+  refused({"train", "--from", "runs/tiny", "--out", "runs/tiny"}, {"already holds a run"});
+  refused({"train", "--from", "runs/tiny", "model.layers=3", "some.d_ffn=8", "--out", "x"},
+          {"model.layers = 3 (2)", "some.d_ffn = 8 (48)"});
+  refused({"train", "--resume", "runs/tiny", "train.lr=1"}, {"some train --from runs/tiny train.lr=1 --out NEW"});
+  refused({"train", recipes + "/continual.toml", "stage.4.train.lr=1"}, {"no stage 4"});
+}
+
+TEST_F(GoOn, FromAnotherRun) {
+  const CommandResult result =
+      some({"train", "--from", "runs/tiny/", "data.train=builtin:nature", "train.max_steps=4", "--out", "runs/on"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.err.find("data.train = \"builtin:nature\" (\"builtin:stories\")"), std::string::npos) << result.err;
+  const CommandResult info = some({"info", "runs/on", "--json"});
+  ASSERT_EQ(info.code, 0) << info.err;
+  EXPECT_EQ(Json::parse(info.out)["from"]["run"], "runs/tiny");
+  EXPECT_EQ(Json::parse(info.out)["from"]["step"], 6);
+  EXPECT_NE(some({"info", "runs/on"}).out.find("began from   runs/tiny, step 6"), std::string::npos);
+  EXPECT_NE(some({"compare", "runs/tiny", "runs/on"}).out.find("runs/tiny, step 6"), std::string::npos);
+}
+
+TEST_F(GoOn, ALongerRun) {
+  ASSERT_EQ(some({"train", recipes + "/tiny.toml", "train.max_steps=4", "--out", "runs/short"}).code, 0);
+  const CommandResult again = some({"train", "--resume", "runs/short"});
+  EXPECT_NE(again.err.find("train.epochs=N"), std::string::npos) << again.err;
+  const CommandResult longer = some({"train", "--resume", "runs/short", "train.max_steps=6", "--json"});
+  ASSERT_EQ(longer.code, 0) << longer.err;
+  EXPECT_EQ(Json::parse(longer.out)["steps"], 6);
+  EXPECT_NE(longer.err.find("the learning rate goes from"), std::string::npos) << longer.err;
+}
+
+TEST_F(GoOn, SeveralTextsInTurn) {
+  const std::vector<std::string> small{"model.d_model=32",         "model.layers=2",       "model.heads=2",
+                                       "model.seq_len=64",         "some.experts=8",       "some.d_ffn=48",
+                                       "data.train_stories=60",    "data.valid_stories=8", "data.vocab=400",
+                                       "train.max_steps=3",        "train.warmup_steps=1", "train.eval_every=2",
+                                       "stage.2.train.max_steps=4"};
+  const auto with_small = [&](std::vector<std::string> words) {
+    words.insert(words.end(), small.begin(), small.end());
+    return words;
+  };
+  const CommandResult info = some(with_small({"info", recipes + "/continual.toml", "--json"}));
+  ASSERT_EQ(info.code, 0) << info.err;
+  EXPECT_EQ(Json::parse(info.out)["steps"], 10);
+  EXPECT_EQ(Json::parse(info.out)["stages"][1]["title"], "nature");
+  EXPECT_EQ(Json::parse(info.out)["stages"][1]["settings"]["data.train"], "\"builtin:nature\"");
+  const CommandResult told = some(with_small({"info", recipes + "/continual.toml"}));
+  EXPECT_NE(told.out.find("stage 2    nature: 4 steps"), std::string::npos) << told.out;
+  const CommandResult result = some(with_small({"train", recipes + "/continual.toml"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("after nature"), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("stage 3 (recipes) ends"), std::string::npos) << result.err;
+  const CommandResult json = some({"train", "--resume", "runs/continual", "--json"});
+  EXPECT_EQ(Json::parse(json.out)["stages"][2]["losses"].size(), 3u);
+  // Whatever looks at runs, looks at this one.
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"info", "runs/continual"},
+                                             {"eval", "runs/continual"},
+                                             {"eval", "runs/continual", "--checkpoint", "7"},
+                                             {"inspect", "runs/continual"},
+                                             {"runs"},
+                                             {"compare", "runs/tiny", "runs/continual"},
+                                             {"adapt", "runs/continual", "--data", "builtin:letters", "--stories", "5",
+                                              "--eval-stories", "3", "--out", "runs/adapted"},
+                                             {"eval", "runs/adapted"},
+                                             {"generate", "runs/continual", "--prompt", "The", "--max-tokens", "3"}}) {
+    const CommandResult looked = some(command);
+    EXPECT_EQ(looked.code, 0) << command[0] << "\n" << looked.err;
+  }
+  EXPECT_NE(some({"keys", "stage"}).out.find("stage.title"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace some::cli
