@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/folders.h"
+#include "base/reason.h"
 #include "cli/commands.h"
 #include "lab/history.h"
 #include "train/recipe_schema.h"
@@ -52,6 +53,8 @@ double bytes_in(const fs::path& folder) {
       sum += bytes_in(path);
     else if (const std::uintmax_t size = fs::file_size(path, error); !error)
       sum += static_cast<double>(size);
+    else if (error != std::errc::no_such_file_or_directory)
+      failed("cannot look at {}: {}", path.string(), reason_of(error.value()));
   }
   return sum;
 }
@@ -70,7 +73,7 @@ struct Listed {
 
 Listed read(const FoundRun& run) {
   Listed out;
-  out.history = read_history(run);
+  out.history = read_history(run, terminal_log());
   out.settings = settings_of(out.history.recipe);
   out.bytes = bytes_in(run.folder);
   return out;
@@ -82,7 +85,7 @@ std::vector<Listed> read_all(const std::vector<FoundRun>& found) {
     try {
       runs.push_back(read(one));
     } catch (const Error& error) {
-      say("{}: cannot be read: {}\n", one.folder, error.what());
+      say("warning: {}: cannot be read: {}\n", one.folder, error.what());
     }
   }
   return runs;
@@ -137,8 +140,8 @@ std::string size_words(const Listed& run) {
 }
 
 void list_runs(const RunsOptions& options) {
-  std::vector<FoundRun> found = find_runs(options.folder);
-  if (const auto one = find_run(options.folder)) found = {*one};
+  std::vector<FoundRun> found = find_runs(options.folder, terminal_log());
+  if (const auto one = find_run(options.folder, terminal_log())) found = {*one};
   const std::vector<Listed> runs = read_all(found);
   if (runs.empty())
     bad_input("there are no runs in {}; 'some train tiny' makes one in runs, 'some runs FOLDER' looks elsewhere",
@@ -289,7 +292,7 @@ void compare(const CompareOptions& options) {
   std::vector<Listed> runs;
   for (const std::string& folder : options.runs) {
     read_run_recipe(folder);  // says what is wrong with a folder that is no run
-    runs.push_back(read(*find_run(folder)));
+    runs.push_back(read(*find_run(folder, terminal_log())));
   }
   const std::vector<Row> settings = setting_rows(runs), results = result_rows(runs);
   // Nats a token of different tokens are different things.

@@ -75,7 +75,7 @@ bool is_for_want_of_memory(const std::string& reason) {
 // one number, of a vector and of a small matrix need 18 MB for their kernels together (oneDNN 2.6.3 with AVX-512).
 // Later calls ask for working memory only, and say so when they do not get it.
 void make_all_kernels(const Onednn& library, const std::string& name) {
-  constexpr std::size_t room = std::size_t{64} << 20;
+  constexpr std::size_t room = std::size_t{32} << 20;
   void* const probe = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (probe == MAP_FAILED) no_memory_to_open(name);
   munmap(probe, room);

@@ -127,9 +127,9 @@ class Ended:
     def __init__(self, code, output, error):
         self.code, self.output, self.error = code, output, error
 
-    def last_line(self):
-        lines = [line for line in self.error.splitlines() if line.startswith("some: ")]
-        return lines[-1] if lines else ""
+    def told(self):
+        # The lab sums up what failed, a line for each run.
+        return [line for line in self.error.splitlines() if re.match("some: |  recipe: ", line)]
 
 
 class Runner:
@@ -246,7 +246,7 @@ class Case:
             if self.scenario.reads and ended.output != self.output and "warning: " not in ended.error:
                 raise Fault(f"tells something else without a word: {ended.output[-400:]} {ended.error[-400:]}")
             return
-        lines = [line for line in ended.error.splitlines() if line.startswith("some: ")]
+        lines = ended.told()
         if len(lines) != 1:
             raise Fault(f"{len(lines)} lines tell the error: {ended.error.strip()[-400:]}")
         if not any(name and name in lines[0] for _, name in self.calls):
@@ -285,7 +285,7 @@ def run_scenario(scenario, runner, scratch, options):
                 fault, ended = future.result()
                 counts[ended.code] = counts.get(ended.code, 0) + 1
                 if ended.code > 0:
-                    messages.setdefault(re.sub(r"[0-9]+", "N", ended.last_line()), fault)
+                    messages.setdefault(re.sub(r"[0-9]+", "N", ended.told()[-1]), fault)
             except Fault as found:
                 bad.append(str(found))
     if options.messages:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True  # no folder beside the sources
 from run import Fault, TIMES, contents, make_folder
 
 # About two seconds long, with a checkpoint every few hundredths.
