@@ -61,7 +61,7 @@ class TrainStep {
   const TrainConfig train_;
   const bool count_pads_, graphs_;
   Tensor rates_, outcome_;
-  AdamSettings adam_;  // what is the same in every step; the rest is in rates_
+  AdamSettings adam_;                  // what is the same in every step; the rest is in rates_
   std::vector<Recording> recordings_;  // the latest played last
   std::int64_t replayed_ = 0;
 };

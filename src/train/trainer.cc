@@ -194,12 +194,14 @@ void Trainer::save() {
 }
 
 // What the state calls the best is kept, whatever the marker says: it may be older than a kill.
-void Trainer::remove_surplus() {
-  const auto all = list_checkpoints(paths_.folder);
-  std::int64_t surplus = static_cast<std::int64_t>(all.size()) - recipe().train.keep_checkpoints;
+void Trainer::remove_surplus() { remove_surplus_checkpoints(paths_.folder, recipe().train.keep_checkpoints, state_); }
+
+void remove_surplus_checkpoints(const std::string& folder, std::int64_t keep, const TrainState& state) {
+  const auto all = list_checkpoints(folder);
+  std::int64_t surplus = static_cast<std::int64_t>(all.size()) - keep;
   for (const CheckpointName& one : all) {
     if (surplus <= 0) break;
-    if (one.step == state_.best_step || one.step == state_.step) continue;
+    if (one.step == state.best_step || one.step == state.step) continue;
     remove_checkpoint(one);
     --surplus;
   }
