@@ -131,6 +131,7 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
     if (state != RunState::absent) check_same_settings(run);
     if (state == RunState::finished) {
       entry.outcome = Outcome::already_done;
+      settle_finished_run(run.folder);
       remember(run, hooks.train.log);
       return entry;
     }

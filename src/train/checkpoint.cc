@@ -246,6 +246,10 @@ std::optional<std::int64_t> marked_latest(const std::string& run_folder) {
   return marked_step(fs::path(run_folder) / "latest");
 }
 
+std::optional<std::int64_t> marked_best(const std::string& run_folder) {
+  return marked_step(fs::path(run_folder) / "best");
+}
+
 std::optional<std::int64_t> best_step(const std::string& run_folder) {
   if (const auto all = list_checkpoints(run_folder); !all.empty()) {
     try {
@@ -256,7 +260,7 @@ std::optional<std::int64_t> best_step(const std::string& run_folder) {
       // Damaged: the marker may still be right.
     }
   }
-  return marked_step(fs::path(run_folder) / "best");
+  return marked_best(run_folder);
 }
 
 void save_key_positions(const std::string& run_folder, std::int64_t step, Model& model) {

@@ -46,6 +46,7 @@ void tidy_checkpoints(const std::string& run_folder);
 // which tells that there were checkpoints where their folder seems to be empty.
 void mark_best(const std::string& run_folder, std::int64_t step);
 void mark_latest(const std::string& run_folder, std::int64_t step);
+std::optional<std::int64_t> marked_best(const std::string& run_folder);  // what the file `best` says
 std::optional<std::int64_t> marked_latest(const std::string& run_folder);
 // As the last checkpoint's state has it, since a run may be killed before it has marked it; where that cannot be told,
 // as marked.

@@ -248,6 +248,19 @@ void Trainer::compare_with_checkpoint(const TrainState& now, const std::map<std:
         now.computed_by, state_.computed_by, state_.step);
 }
 
+void settle_finished_run(const std::string& folder) {
+  const RunPaths paths{folder};
+  const Recipe recipe = read_run_recipe(folder);
+  const RunLock lock(folder);
+  tidy(paths);
+  const auto all = list_checkpoints(folder);
+  if (all.empty()) return;
+  const TrainState state = train_state_from(read_checkpoint_state(all.back()), all.back().folder);
+  if (marked_latest(folder) != all.back().step) mark_latest(folder, all.back().step);
+  if (state.best_step && marked_best(folder) != state.best_step) mark_best(folder, *state.best_step);
+  remove_surplus_checkpoints(folder, recipe.train.keep_checkpoints, state);
+}
+
 TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks,
                       const std::optional<FromOptions>& from) {
   return Trainer::start(recipe, folder, hooks, from)->run();

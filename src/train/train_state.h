@@ -52,4 +52,7 @@ nlohmann::json to_json(const TrainState& state);
 // `origin` names the file in the message when something is missing or wrong.
 TrainState train_state_from(const nlohmann::json& json, const std::string& origin);
 
+// Removes the oldest until `keep` are left; never the best or the last.
+void remove_surplus_checkpoints(const std::string& folder, std::int64_t keep, const TrainState& state);
+
 }  // namespace some::train

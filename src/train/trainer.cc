@@ -269,14 +269,16 @@ void Trainer::save() {
 
 // What the state calls the best is kept, whatever the marker says: it may be older than a kill. So is what each stage
 // ended with.
-void Trainer::remove_surplus() {
-  const auto all = list_checkpoints(paths_.folder);
-  std::int64_t surplus = static_cast<std::int64_t>(all.size()) - recipe().train.keep_checkpoints;
+void Trainer::remove_surplus() { remove_surplus_checkpoints(paths_.folder, recipe().train.keep_checkpoints, state_); }
+
+void remove_surplus_checkpoints(const std::string& folder, std::int64_t keep, const TrainState& state) {
+  const auto all = list_checkpoints(folder);
+  std::int64_t surplus = static_cast<std::int64_t>(all.size()) - keep;
   for (const CheckpointName& one : all) {
     if (surplus <= 0) break;
     const bool ends_a_stage =
-        std::any_of(state_.ends.begin(), state_.ends.end(), [&](const StageEnd& end) { return end.step == one.step; });
-    if (one.step == state_.best_step || one.step == state_.step || ends_a_stage) continue;
+        std::any_of(state.ends.begin(), state.ends.end(), [&](const StageEnd& end) { return end.step == one.step; });
+    if (one.step == state.best_step || one.step == state.step || ends_a_stage) continue;
     remove_checkpoint(one);
     --surplus;
   }

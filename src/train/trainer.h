@@ -154,6 +154,9 @@ class Trainer {
 
 TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks,
                       const std::optional<FromOptions>& from = std::nullopt);
+// What a kill right after the last checkpoint left undone in a run that is finished: marks, surplus, half-written
+// files.
+void settle_finished_run(const std::string& folder);
 TrainResult resume_run(const std::string& folder, const ResumeOptions& options, const TrainHooks& hooks);
 
 }  // namespace some::train
