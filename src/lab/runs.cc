@@ -54,7 +54,8 @@ LabIdentity identity_of_name(const std::string& name) {
 }
 
 RunState run_state(const std::string& folder) {
-  if (!there_is(RunPaths{folder}.config())) return RunState::absent;
+  // The folder first: what is asked for below a link that leads nowhere only looks absent.
+  if (!there_is(folder) || !there_is(RunPaths{folder}.config())) return RunState::absent;
   // While a process is at it nothing else is asked: its checkpoints come and go.
   if (run_is_taken(folder)) return RunState::running;
   return run_is_finished(folder) ? RunState::finished : RunState::interrupted;

@@ -60,9 +60,11 @@ SettingValue value_of(const SettingWords& setting, const JsonObject& config) {
       const auto& shapes = anneal_shapes();
       const auto found = std::find(shapes.begin(), shapes.end(), anneal.get<std::string>("shape", "none"));
       if (found == shapes.end()) anneal.wrong("shape", fmt::format("one of {}", fmt::join(shapes, ", ")));
-      return Anneal{static_cast<AnnealShape>(found - shapes.begin()),
-                    anneal.get<double>("start", 1.0, -any_number, any_number),
-                    anneal.get<double>("end", 1.0, -any_number, any_number)};
+      const auto shape = static_cast<AnnealShape>(found - shapes.begin());
+      // From and to 0 there is no exponential way.
+      const double least = shape == AnnealShape::exponential ? std::numeric_limits<double>::min() : -any_number;
+      return Anneal{shape, anneal.get<double>("start", 1.0, least, any_number),
+                    anneal.get<double>("end", 1.0, least, any_number)};
     }
   }
   return {};

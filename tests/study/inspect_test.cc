@@ -137,7 +137,7 @@ TEST(Inspect, TellsWhatIsWrong) {
     options.data.clear();
     const InspectReport report = inspect_run(run, options);
     const std::string file = folder.write("file", "x");
-    EXPECT_NE(input_error([&] { write_inspection(report, run, file, false); }), "");
+    EXPECT_THROW(write_inspection(report, run, file, false), Error);
     GuildOptions guilds;
     guilds.layer = 7;
     EXPECT_NE(input_error([&] { study_guilds(run, guilds); }).find("layers 0 to 1"), std::string::npos);
