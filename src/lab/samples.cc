@@ -147,6 +147,7 @@ RunSamples sample_run(const RunHistory& run, const std::string& device, const Ho
     write_output_file(kept, stored.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   } catch (const Error& error) {
     samples.skipped = std::string("none: ") + error.what();
+    host.log.warning("{}: what the model writes is left out: {}", run.found.folder, error.what());
   }
   return samples;
 }
