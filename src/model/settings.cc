@@ -26,8 +26,10 @@ void add_model(SettingList<ModelConfig>& list) {
   list.number("dense_mult", &ModelConfig::dense_mult, 0, 1024,
               "Hidden width of the dense block, as a multiple of d_model.")
       .above_low = true;
+  list.role = SettingRole::run;  // only where a run begins
   list.choice("dense_init", &ModelConfig::dense_init, {"default", "zero"},
               "First values of the dense block's second matrix: drawn like the first (default), or 0.");
+  list.role = SettingRole::model;
   list.integer(
       "look_back", &ModelConfig::look_back, 0, 64,
       "Tokens before its own whose states a feed-forward block adds to what it reads, with trained factors from 0.");
@@ -68,14 +70,18 @@ void add_some(SettingList<ModelConfig>& list) {
   list.choice("readout", &ModelConfig::readout, {"none", "linear", "features", "modulated"},
               "A trained map after the experts' sum (linear), in place of their second matrices (features), or after a "
               "trained hidden layer that the experts modulate (modulated).");
+  list.role = SettingRole::run;  // only where a run begins
   list.choice("readout_init", &ModelConfig::readout_init, {"default", "zero"},
               "First values of the readout: the identity (linear) or drawn (features), or 0: the layer begins silent.");
+  list.role = SettingRole::model;
   list.choice("modulation", &ModelConfig::modulation, {"factor", "inside"},
               "With readout = \"modulated\": experts multiply the hidden layer behind its GELU, or add to it inside.");
   list.number("modulation_scale", &ModelConfig::modulation_scale, 0, unlimited, "Factor on what the experts say there.")
       .above_low = true;
+  list.role = SettingRole::run;  // only where a run begins
   list.number("gain_init", &ModelConfig::gain_init, -unlimited, unlimited,
               "First value of the trained gains there, one for each expert and hidden unit.");
+  list.role = SettingRole::model;
   list.integer("listen", &ModelConfig::listen, 0, 64,
                "Expert e hears the state 1 + e mod listen tokens before there; 0: all hear the token's own.");
   list.boolean("use_library", &ModelConfig::use_library,

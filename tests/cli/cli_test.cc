@@ -166,12 +166,13 @@ TEST(Cli, OutOfMemoryIsOneLine) {
   EXPECT_GT(failed, 0) << "there was always enough memory";
   // Training, which needs oneDNN and its kernels: without room for them it ends too, and not with another library.
   std::string right;
-  for (int more = 320; more >= 0; more -= 10) {
+  for (int more = 320; more >= 0; more -= 32) {
     const int code = run(least + more, "train '" + tiny + "' train.max_steps=2 train.warmup_steps=1 train.threads=1 --out run");
     const std::string told = read_file(folder / "err");
     EXPECT_TRUE(code == 0 || code == 1) << least + more << " MiB: " << code << told;
     if (code == 1) {
-      EXPECT_NE(told.find("memory"), std::string::npos) << told;
+      // For what the program asks itself, or for the stack of a thread.
+      EXPECT_TRUE(told.find("memory") != std::string::npos || told.find("no room") != std::string::npos) << told;
     } else if (code == 0) {
       const std::string model = read_file(folder / "run/checkpoints/step-2/model.safetensors");
       EXPECT_TRUE(right.empty() || model == right) << least + more << " MiB";

@@ -272,7 +272,7 @@ class Case:
 
 def run_scenario(scenario, runner, scratch, options):
     case = Case(scenario, runner, scratch)
-    faults = [fault for fault in case.faults(options.every) if fault[0] >= options.first]
+    faults = [fault for fault in case.faults(options.every) if fault[0] >= options.first][:: options.stride]
     mine = threading.local()
     counts = {}
 
@@ -312,6 +312,7 @@ def main():
     parser.add_argument("--messages", action="store_true", help="also print every message seen")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--from", type=int, default=1, dest="first", help="begin with this call")
+    parser.add_argument("--stride", type=int, default=1, help="only every so many-th of the faults")
     options = parser.parse_args()
     runner = Runner(os.path.abspath(options.program), os.path.abspath(options.shim))
     good = True
