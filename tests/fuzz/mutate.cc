@@ -11,6 +11,11 @@
 namespace some::fuzz {
 namespace {
 
+// One more or one less; from the ends of the numbers to the other end.
+std::int64_t neighbour(std::int64_t number, Dice& dice) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(number) + (dice.one_in(2) ? 1U : ~std::uint64_t{0}));
+}
+
 using Json = nlohmann::json;
 
 constexpr std::uint64_t odd_numbers[] = {0,
@@ -169,7 +174,7 @@ void damage_json(Json& tree, Dice& dice) {
     case 3:
       if (target->is_object()) (*target)[dice.of(odd_texts)[0] == '\xff' ? "x" : "y"] = odd_value(dice);
       if (target->is_array()) target->push_back(odd_value(dice));
-      if (target->is_number_integer()) *target = target->get<std::int64_t>() + (dice.one_in(2) ? 1 : -1);
+      if (target->is_number_integer()) *target = neighbour(target->get<std::int64_t>(), dice);
       if (target->is_string()) *target = target->get<std::string>() + "x";
       break;
     case 4:
