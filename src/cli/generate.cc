@@ -30,7 +30,6 @@ struct Options {
   std::string file;
   GenerateOptions generate;
   int samples = 1;
-  bool ignore_eos = false;
   bool adapt = false;
   std::int64_t adapt_window = 32;
   std::string memory;
@@ -70,7 +69,6 @@ void run(Options options) {
   for (const std::string& prompt : given)
     prompts.insert(prompts.end(), static_cast<std::size_t>(options.samples), prompt);
   OpenedRun run = open_run(options.model);
-  options.generate.stop_at_eos = !options.ignore_eos;
   if (!options.adapt && !options.generate.adapt_rules.empty())
     bad_input("--rules says how keys learn: it needs --adapt");
   std::optional<KeySnapshot> start;
@@ -180,7 +178,6 @@ void add_generate(CLI::App& app) {
   command->add_option("--memory", options->memory, "a memory of this run: it has its say in every token");
   command->add_flag("--learn", options->learn,
                     "with --memory: the memory learns from the prompts first, and is kept (made where there is none)");
-  command->add_flag("--ignore-eos", options->ignore_eos, "do not stop at the end-of-story token");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] { run(*options); });
 }

@@ -42,7 +42,7 @@ sigset_t interrupt_only() {
 
 // The signal jumps out of the library's own reading, as other programs with a prompt do it; no object with a destructor
 // may live in here. Only this thread takes the signal, and it computes nothing.
-char* edited_line(char* (*edit)(const char*), const char* prompt, bool* given_up) {
+char* edited_line(char* (*edit)(const char*), void (*prepare)(int), const char* prompt, bool* given_up) {
   const sigset_t set = interrupt_only();
   if (sigsetjmp(at_prompt, 1) != 0) {
     *given_up = true;
@@ -53,6 +53,8 @@ char* edited_line(char* (*edit)(const char*), const char* prompt, bool* given_up
   sigaction(SIGINT, &jump, nullptr);
   may_jump = 1;
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  // The library shows its prompt first and takes over the terminal after it: a key typed in between would be lost.
+  if (prepare != nullptr) prepare(1);
   char* const line = edit(prompt);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   may_jump = 0;
@@ -118,6 +120,7 @@ LineEditor::LineEditor(std::string history) : history_(std::move(history)), inte
     return;
   }
   edit_ = edit;
+  find(library, "rl_prep_terminal", prepare_);
   // What the editor sends to the terminal is meant to act on it; our own standard output is escaped there.
   if (auto* const stream = static_cast<std::FILE**>(dlsym(library, "rl_outstream")))
     *stream = fdopen(dup(STDOUT_FILENO), "w");
@@ -130,7 +133,8 @@ LineEditor::Got LineEditor::read(const std::string& prompt, std::string& line) {
   line.clear();
   if (!interactive_) return std::getline(std::cin, line) ? Got::line : Got::end;
   bool given_up = false;
-  const std::unique_ptr<char, decltype(&std::free)> typed(edited_line(edit_, prompt.c_str(), &given_up), std::free);
+  const std::unique_ptr<char, decltype(&std::free)> typed(edited_line(edit_, prepare_, prompt.c_str(), &given_up),
+                                                          std::free);
   if (given_up) {
     std::fputs("\n", stdout);
     return Got::interrupted;

@@ -25,6 +25,7 @@ class LineEditor {
   std::string history_;
   bool interactive_ = false;
   char* (*edit_)(const char*) = nullptr;  // gives one line, made with malloc
+  void (*prepare_)(int) = nullptr;
   int (*add_history_)(const char*) = nullptr;
   int (*write_history_)(const char*) = nullptr;
 };

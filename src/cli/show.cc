@@ -23,6 +23,8 @@ void add_sampling_flags(CLI::App& command, GenerateOptions& options) {
       ->capture_default_str();
   command.add_option("--seed", options.seed, "the same seed gives the same text")->capture_default_str();
   command.add_option("--max-tokens", options.max_tokens, "at most this many new tokens")->capture_default_str();
+  command.add_flag_callback(
+      "--ignore-eos", [&options] { options.stop_at_eos = false; }, "do not stop at the end-of-story token");
 }
 
 }  // namespace some::cli
