@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "data/outlook.h"
 #include "train/run.h"
+#include "train/step_sums.h"
 
 namespace some::train {
 namespace {
@@ -53,6 +54,8 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   out.precision = resolved_precision(out.device, train.precision);
   out.memory_known = out.precision != "f64";  // the estimate counts numbers of two and of four bytes
   out.memory = estimate_memory(model, row * train.batch, out.precision == "bf16", true);
+  // Sums of several micro-batches (train/step_sums.h); on several ranks there are fewer of them.
+  out.memory.parameters += sum_levels(train.accumulate) * 4.0 * static_cast<double>(out.parameters.trainable);
   out.memory_limit = limit_of(gpu);
   return out;
 }
