@@ -162,9 +162,9 @@ void run(Options options) {
 
 }  // namespace
 
-void add_adapt(CLI::App& app) {
+void add_adapt(Command& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  Command* command = app.add_subcommand(
       "adapt", "let a trained model's keys go on learning from a stream of text, beside a frozen twin");
   add_model_flags(*command, options->model);
   command->add_option("--data", options->adapt.data, "the new text: file, folder or builtin:DOMAIN")->required();

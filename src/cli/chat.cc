@@ -219,9 +219,9 @@ void run(Options options) {
 
 }  // namespace
 
-void add_chat(CLI::App& app) {
+void add_chat(Command& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("chat", "write with a trained run, line by line");
+  Command* command = app.add_subcommand("chat", "write with a trained run, line by line");
   add_model_flags(*command, options->model);
   add_sampling_flags(*command, options->generate);
   command->add_option("--memory", options->memory, "a memory of this run: it has its say in every token");

@@ -57,11 +57,11 @@ void stories(const Options& options) {
 
 }  // namespace
 
-void add_data(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("data", "built-in text");
+void add_data(Command& app) {
+  Command* command = app.add_subcommand("data", "built-in text");
   command->require_subcommand(1);
   auto options = std::make_shared<Options>();
-  CLI::App* sub = command->add_subcommand("stories", "write stories from the built-in generator");
+  Command* sub = command->add_subcommand("stories", "write stories from the built-in generator");
   sub->add_option("--count", options->count, "how many")->capture_default_str();
   sub->add_option("--first", options->first, "number of the first one")->capture_default_str();
   sub->add_option("--seed", options->story.seed, "the same seed gives the same stories")->capture_default_str();

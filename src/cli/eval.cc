@@ -98,9 +98,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_eval(CLI::App& app) {
+void add_eval(Command& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("eval", "loss of a run on its validation data or on other text");
+  Command* command = app.add_subcommand("eval", "loss of a run on its validation data or on other text");
   add_model_flags(*command, options->model);
   command->add_option("--data", options->data,
                       "file, folder or builtin:DOMAIN (default: the run's own validation data)");

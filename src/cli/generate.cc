@@ -158,9 +158,9 @@ void run(Options options) {
 
 }  // namespace
 
-void add_generate(CLI::App& app) {
+void add_generate(Command& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("generate", "write text with a trained run");
+  Command* command = app.add_subcommand("generate", "write text with a trained run");
   add_model_flags(*command, options->model);
   command
       ->add_option("--prompt", options->prompts,

@@ -182,9 +182,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_info(CLI::App& app) {
+void add_info(Command& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("info", "what a recipe or run amounts to: parameters, steps, memory");
+  Command* command = app.add_subcommand("info", "what a recipe or run amounts to: parameters, steps, memory");
   command->add_option("RECIPE", options->recipe, "recipe, by name or file, or run folder")->required();
   command->add_option("OVERRIDES", options->overrides, "key=value");
   command->add_flag("--json", options->json, "print the result as one JSON object");

@@ -91,9 +91,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_keys(CLI::App& app) {
+void add_keys(Command& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("keys", "what a recipe can say: keys, their meaning, range and default");
+  Command* command = app.add_subcommand("keys", "what a recipe can say: keys, their meaning, range and default");
   command->add_option("PATTERN", options->pattern,
                       "part of a name or meaning, or a name with * in it (default: all keys)");
   command->add_option("--recipe", options->recipe, "also show what this recipe says");

@@ -303,28 +303,28 @@ void report(const Options& options) {
 
 }  // namespace
 
-void add_lab(CLI::App& app) {
+void add_lab(Command& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* lab = app.add_subcommand("lab", "series of runs: rerun published experiments and compare");
+  Command* lab = app.add_subcommand("lab", "series of runs: rerun published experiments and compare");
   lab->require_subcommand(1);
-  const auto common = [&](CLI::App* command) {
+  const auto common = [&](Command* command) {
     command->add_option("--runs", options->runs, "folder of the run folders")->capture_default_str();
     command->add_option("--recipes", options->recipes, "folder of the recipes and their index.toml (default: recipes)");
     command->add_flag("--json", options->json, "print the result as one JSON object");
   };
 
-  CLI::App* list_command =
+  Command* list_command =
       lab->add_subcommand("list", "the series, and which of their runs are done; with names, run by run");
   list_command->add_option("NAMES", options->words, "series or recipes to list run by run, or all");
   common(list_command);
   list_command->callback([options] { list(*options); });
 
-  CLI::App* run_command = lab->add_subcommand(
+  Command* run_command = lab->add_subcommand(
       "run", "train series or runs one after another; skips what is done, goes on with what was interrupted");
   run_command->add_option("NAMES", options->words, "series, runs or all, and KEY=VALUE overrides")->required();
   common(run_command);
   run_command->add_option("--seeds", options->lab.seeds, "runs of each recipe, with its seed and the following ones")
-      ->check(CLI::Range(1, 1000))
+      ->range(1, 1000)
       ->capture_default_str();
   run_command->add_option("--scale", options->lab.scale, "shrink data and model, e.g. 0.05 for a laptop")
       ->capture_default_str();
@@ -336,10 +336,10 @@ void add_lab(CLI::App& app) {
   run_command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   run_command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   run_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
-      ->check(CLI::Range(0, most_threads));
+      ->range(0, most_threads);
   run_command->callback([options] { run(*options); });
 
-  CLI::App* report_command =
+  Command* report_command =
       lab->add_subcommand("report", "published against reproduced numbers, as one file that opens offline");
   report_command->add_option("NAMES", options->words, "series, recipes or run folders (default: every run of --runs)");
   common(report_command);
@@ -350,7 +350,7 @@ void add_lab(CLI::App& app) {
                            "do not open the models to write sample text and traces");
   report_command->add_option("--device", options->device, "where samples are computed: auto, cpu or cuda");
   report_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
-      ->check(CLI::Range(0, most_threads));
+      ->range(0, most_threads);
   report_command->callback([options] { report(*options); });
 }
 

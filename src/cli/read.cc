@@ -109,7 +109,7 @@ void run(Options options) {
 
 }  // namespace
 
-void add_memory_flags(CLI::App& command, MemoryChoices& choices) {
+void add_memory_flags(Command& command, MemoryChoices& choices) {
   command.add_option("--slots", choices.slots, "slots of a new memory (default: 4096)");
   command.add_option("--match", choices.match,
                      "how near a key of the same word must be to be the same slot (default: 0.8)");
@@ -123,9 +123,9 @@ void add_memory_flags(CLI::App& command, MemoryChoices& choices) {
   command.add_flag("--no-counts", choices.no_counts, "a control: counts are left out of what a slot says");
 }
 
-void add_read(CLI::App& app) {
+void add_read(Command& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  Command* command = app.add_subcommand(
       "read", "read text into a memory of the model: every token is predicted before it is learnt from");
   add_model_flags(*command, options->model);
   command->add_option("TEXT", options->read.texts, "files, folders or builtin:DOMAIN")->required();

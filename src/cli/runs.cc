@@ -325,17 +325,17 @@ void compare(const CompareOptions& options) {
 
 }  // namespace
 
-void add_runs(CLI::App& app) {
+void add_runs(Command& app) {
   auto options = std::make_shared<RunsOptions>();
-  CLI::App* command = app.add_subcommand("runs", "a table of runs: state, loss, size, and what differs");
+  Command* command = app.add_subcommand("runs", "a table of runs: state, loss, size, and what differs");
   command->add_option("FOLDER", options->folder, "folder of run folders")->capture_default_str();
   command->add_flag("--json", options->json, "print the runs as one JSON object");
   command->callback([options] { list_runs(*options); });
 }
 
-void add_compare(CLI::App& app) {
+void add_compare(Command& app) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* command = app.add_subcommand("compare", "runs beside each other: settings that differ, and results");
+  Command* command = app.add_subcommand("compare", "runs beside each other: settings that differ, and results");
   command->add_option("RUNS", options->runs, "two or more run folders")->required();
   command->add_flag("--json", options->json, "print the comparison as one JSON object");
   command->callback([options] { compare(*options); });

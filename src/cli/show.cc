@@ -16,7 +16,7 @@ std::string rate_words(std::size_t tokens, double seconds) {
                                                    static_cast<double>(tokens) / seconds < 10 ? 1 : 0);
 }
 
-void add_sampling_flags(CLI::App& command, GenerateOptions& options) {
+void add_sampling_flags(Command& command, GenerateOptions& options) {
   command.add_option("--temperature", options.temperature, "0: always the likeliest token")->capture_default_str();
   command.add_option("--top-k", options.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
   command.add_option("--top-p", options.top_p, "only the likeliest tokens that hold this share of the probability")

@@ -1,9 +1,9 @@
 // What several commands show in the same way.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
+#include "cli/command.h"
 #include "study/generate.h"
 #include "study/trace.h"
 #include "train/run.h"
@@ -15,7 +15,7 @@ std::string shown_token(const Tokenizer& tokenizer, TokenId token);
 // "57 tokens, 124 tokens/s"
 std::string rate_words(std::size_t tokens, double seconds);
 // --temperature, --top-k, --top-p, --seed, --max-tokens
-void add_sampling_flags(CLI::App& command, GenerateOptions& options);
+void add_sampling_flags(Command& command, GenerateOptions& options);
 // A table of the experts that each token chose.
 void print_trace(const Trace& trace, const OpenedRun& run);
 

@@ -133,9 +133,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_trace(CLI::App& app) {
+void add_trace(Command& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("trace", "which experts each token of a text chose, layer by layer");
+  Command* command = app.add_subcommand("trace", "which experts each token of a text chose, layer by layer");
   add_model_flags(*command, options->model);
   command->add_option("--text", options->text, "text to trace");
   command->add_option("--prompt", options->prompt, "text to go on from; prompt and continuation are traced");

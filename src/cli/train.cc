@@ -251,9 +251,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_train(CLI::App& app) {
+void add_train(Command& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "train a recipe, go on with a run, or start from the weights of one");
+  Command* command = app.add_subcommand("train", "train a recipe, go on with a run, or start from the weights of one");
   command->add_option("RECIPE", options->recipe, "recipe, by name or file (TOML)");
   command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
   command->add_option("--out", options->out, "run folder to make (default: runs/NAME)");
@@ -261,15 +261,14 @@ void add_train(CLI::App& app) {
   command
       ->add_option("--from-step", options->from_step,
                    "with --resume: the checkpoint to go on from (default: the last one); later ones are set aside")
-      ->check(CLI::NonNegativeNumber);
+      ->not_negative();
   command->add_option("--from", options->from,
                       "run whose weights and keys a new run starts from; RECIPE may be left out: its settings");
   command->add_option("--from-checkpoint", options->from_checkpoint, "with --from: latest (default), best, or a step");
   command->add_flag("--with-optimizer", options->with_optimizer, "with --from: AdamW's moments too");
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
-      ->check(CLI::Range(0, most_threads));
+  command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, most_threads);
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] {
     // With --resume or --from the first word may already be an override.

@@ -60,9 +60,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_verify(CLI::App& app) {
+void add_verify(Command& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("verify", "compare with golden fixtures");
+  Command* command = app.add_subcommand("verify", "compare with golden fixtures");
   command->add_option("PATHS", options->paths, "fixture files or folders of them")->required();
   command->add_option("--device", options->verify.device, "cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--precision", options->verify.precision, "fp32, f64 (CPU) or bf16 (GPU)")->capture_default_str();
