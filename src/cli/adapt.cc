@@ -13,7 +13,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct AdaptFlags {
   ModelFlags model;
   AdaptOptions adapt;
   std::string svg, html;
@@ -23,7 +23,7 @@ struct Options {
 };
 
 // Every way of learning in use, in one table.
-void compare(const Options& options, OpenedRun& run) {
+void compare(const AdaptFlags& options, OpenedRun& run) {
   if (!options.adapt.rules.empty() || options.adapt.frozen || !options.adapt.out.empty() || !options.svg.empty())
     bad_input("--compare goes through every way of learning: --rules, --frozen, --out and --svg do not go with it");
   WaysOptions ways = options.ways;
@@ -138,7 +138,7 @@ void print_report(const nlohmann::json& report) {
                report["out_step"].get<std::int64_t>());
 }
 
-void run(Options options) {
+void run(AdaptFlags options) {
   OpenedRun run = open_run(options.model);
   if (is_terminal()) {
     options.adapt.progress = [](const std::string& what, std::int64_t done, std::int64_t total) {
@@ -163,7 +163,7 @@ void run(Options options) {
 }  // namespace
 
 void add_adapt(Command& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AdaptFlags>();
   Command* command = app.add_subcommand(
       "adapt", "let a trained model's keys go on learning from a stream of text, beside a frozen twin");
   add_model_flags(*command, options->model);

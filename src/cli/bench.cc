@@ -11,7 +11,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct BenchFlags {
   std::string recipe, device, precision;
   std::vector<std::string> overrides;
   BenchOptions bench;
@@ -19,7 +19,7 @@ struct Options {
   bool json = false;
 };
 
-void run_train(const Options& options) {
+void run_train(const BenchFlags& options) {
   std::vector<std::string> changes = options.overrides;
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
   if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
@@ -61,7 +61,7 @@ void run_train(const Options& options) {
 }  // namespace
 
 void add_bench(Command& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchFlags>();
   Command* command = app.add_subcommand("bench", "measure speed");
   command->require_subcommand(1);
   Command* train =

@@ -7,22 +7,17 @@
 #include "base/files.h"
 #include "base/folders.h"
 #include "cli/commands.h"
+#include "cli/show.h"
 
 namespace some::cli {
 namespace {
 
-struct Options {
+struct GuildsFlags {
   ModelFlags model;
   GuildOptions guilds;
   std::string html;
   bool json = false;
 };
-
-std::string visible(const std::string& bytes) {
-  std::string out;
-  for (const char c : bytes) out += c == ' ' ? "·" : c == '\n' ? "↵" : std::string(1, c);
-  return out;
-}
 
 // Wider terminals show more of the commonest tokens.
 void print_unit(const std::string& name, const GuildUnit& unit) {
@@ -107,7 +102,7 @@ void print_report(const GuildReport& report) {
   }
 }
 
-void run(const Options& options) {
+void run(const GuildsFlags& options) {
   OpenedRun run = open_run(options.model);
   const GuildReport report = study_guilds(run, options.guilds);
   if (!options.html.empty()) write_output_file(options.html, guilds_page(report, run));
@@ -122,7 +117,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_guilds(Command& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GuildsFlags>();
   Command* command = app.add_subcommand(
       "guilds", "which experts fire for which tokens and word classes, and whether that is more than chance");
   add_model_flags(*command, options->model);

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct LabFlags {
   std::string recipes, runs = "lab";
   std::vector<std::string> words;  // names and KEY=VALUE
   LabOptions lab;
@@ -96,7 +96,7 @@ void list_series(const SeriesIndex& index, const std::vector<FoundRun>& runs, co
 }
 
 // The runs of the series and recipes asked for.
-void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, const Options& options) {
+void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, const LabFlags& options) {
   const std::vector<std::string> names = index.select(options.words);
   std::size_t width = 0;
   for (const std::string& name : names) width = std::max(width, name.size());
@@ -114,7 +114,7 @@ void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, c
   fmt::print("\n* has published numbers; [..] is there in {}\n", options.runs);
 }
 
-void list(const Options& options) {
+void list(const LabFlags& options) {
   const SeriesIndex index = open_index(options.recipes);
   const std::vector<FoundRun> runs = find_runs(options.runs, terminal_log());
   if (options.json) {
@@ -195,7 +195,7 @@ class QueueDisplay {
   std::chrono::steady_clock::time_point when_;
 };
 
-nlohmann::json to_json(const QueueEntry& entry) {
+nlohmann::json entry_json(const QueueEntry& entry) {
   nlohmann::json out{
       {"run", entry.name}, {"folder", entry.folder}, {"outcome", name_of(entry.outcome)}, {"seconds", entry.seconds}};
   if (!entry.message.empty()) out["message"] = entry.message;
@@ -224,7 +224,7 @@ void print_table(const std::vector<QueueEntry>& entries) {
   }
 }
 
-void run(Options options) {
+void run(LabFlags options) {
   const SeriesIndex index = open_index(options.recipes);
   std::vector<std::string> names;
   LabOptions& lab = options.lab;
@@ -260,7 +260,7 @@ void run(Options options) {
   const auto failures = count(Outcome::failed);
   if (options.json) {
     nlohmann::json out = nlohmann::json::array();
-    for (const QueueEntry& entry : entries) out.push_back(to_json(entry));
+    for (const QueueEntry& entry : entries) out.push_back(entry_json(entry));
     print_json({{"runs", out}, {"failed", failures}});
   } else {
     print_table(entries);
@@ -280,7 +280,7 @@ void run(Options options) {
 
 // --- report ---
 
-void report(const Options& options) {
+void report(const LabFlags& options) {
   ReportOptions report_options;
   report_options.runs = options.runs;
   report_options.samples = !options.no_samples;
@@ -304,7 +304,7 @@ void report(const Options& options) {
 }  // namespace
 
 void add_lab(Command& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LabFlags>();
   Command* lab = app.add_subcommand("lab", "series of runs: rerun published experiments and compare");
   lab->require_subcommand(1);
   const auto common = [&](Command* command) {

@@ -11,7 +11,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct ReadFlags {
   ModelFlags model;
   ReadOptions read;
   std::string html;
@@ -81,7 +81,7 @@ void print_report(const nlohmann::json& report, bool frozen) {
     fmt::print("stopped: what was read is kept; the same command reads on from there\n");
 }
 
-void run(Options options) {
+void run(ReadFlags options) {
   if (options.plain_cache) {
     if (options.read.choices.match) bad_input("--plain-cache merges nothing: it has no --match");
     options.read.choices.match = never_match;
@@ -124,7 +124,7 @@ void add_memory_flags(Command& command, MemoryChoices& choices) {
 }
 
 void add_read(Command& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReadFlags>();
   Command* command = app.add_subcommand(
       "read", "read text into a memory of the model: every token is predicted before it is learnt from");
   add_model_flags(*command, options->model);

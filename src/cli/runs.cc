@@ -11,6 +11,7 @@
 #include "base/folders.h"
 #include "base/reason.h"
 #include "cli/commands.h"
+#include "cli/show.h"
 #include "lab/history.h"
 #include "train/recipe_schema.h"
 #include "train/run.h"
@@ -254,11 +255,6 @@ std::vector<Row> setting_rows(const std::vector<Listed>& runs) {
       rows.push_back(std::move(row));
   }
   return rows;
-}
-
-std::string padded(const std::string& text, std::size_t width) {
-  const std::size_t has = display_width(text);
-  return has < width ? text + std::string(width - has, ' ') : text;
 }
 
 // As many runs beside each other as the terminal has room for, then the next ones below.

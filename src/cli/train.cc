@@ -16,7 +16,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct TrainFlags {
   std::string recipe, out, resume, from, from_checkpoint, device, precision;
   std::optional<std::int64_t> from_step;
   int threads = -1;
@@ -117,7 +117,7 @@ std::string without_slash(std::string folder) {
   return folder;
 }
 
-void check_options(const Options& options) {
+void check_options(const TrainFlags& options) {
   const bool resumes = !options.resume.empty(), begins_from = !options.from.empty();
   if (resumes && begins_from)
     bad_input("--resume goes on with a run, --from starts a new one from its weights: say one of them");
@@ -151,19 +151,19 @@ std::string stage_table(const TrainResult& result) {
   return out + "\n";
 }
 
-std::optional<FromOptions> source_of(const Options& options) {
+std::optional<FromOptions> source_of(const TrainFlags& options) {
   if (options.from.empty()) return std::nullopt;
   return FromOptions{without_slash(options.from), options.from_checkpoint.empty() ? "latest" : options.from_checkpoint,
                      options.with_optimizer};
 }
 
 // With --from alone, the settings of that run are taken.
-Recipe recipe_of(const Options& options, const std::vector<std::string>& changes) {
+Recipe recipe_of(const TrainFlags& options, const std::vector<std::string>& changes) {
   if (!options.recipe.empty()) return load_recipe(find_recipe(options.recipe), changes);
   return source_recipe(*source_of(options), changes);
 }
 
-std::string folder_of(const Options& options, const Recipe& recipe) {
+std::string folder_of(const TrainFlags& options, const Recipe& recipe) {
   if (!options.out.empty()) return without_slash(options.out);
   if (options.recipe.empty()) bad_input("--from {}: say where the new run goes with --out", options.from);
   if (!is_plain_name(recipe.name))
@@ -171,7 +171,7 @@ std::string folder_of(const Options& options, const Recipe& recipe) {
   return "runs/" + recipe.name;
 }
 
-void run(const Options& options) {
+void run(const TrainFlags& options) {
   check_options(options);
   std::vector<std::string> changes = options.overrides;
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
@@ -252,7 +252,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_train(Command& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainFlags>();
   Command* command = app.add_subcommand("train", "train a recipe, go on with a run, or start from the weights of one");
   command->add_option("RECIPE", options->recipe, "recipe, by name or file (TOML)");
   command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");

@@ -8,13 +8,13 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct VerifyFlags {
   std::vector<std::string> paths;
   VerifyOptions verify;
   bool json = false, all = false;
 };
 
-void run(const Options& options) {
+void run(const VerifyFlags& options) {
   nlohmann::json files = nlohmann::json::array();
   int failed_files = 0;
   double worst_overall = 0;
@@ -61,7 +61,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_verify(Command& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyFlags>();
   Command* command = app.add_subcommand("verify", "compare with golden fixtures");
   command->add_option("PATHS", options->paths, "fixture files or folders of them")->required();
   command->add_option("--device", options->verify.device, "cpu, cuda or cuda:N")->capture_default_str();

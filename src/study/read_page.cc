@@ -16,10 +16,10 @@ using nlohmann::json;
 using page::Document;
 using page::Text;
 
-constexpr std::size_t most_points = 160;  // more are no longer told apart
-constexpr std::int64_t words_around = 14;
+constexpr std::size_t most_spans = 160;  // more are no longer told apart
+constexpr std::int64_t words_beside = 14;
 
-// Windows of all texts taken together, in at most most_points spans.
+// Windows of all texts taken together, in at most most_spans.
 struct Span {
   double tokens = 0, read = 0, frozen = 0, mixed = 0, births = 0, hits = 0, lost = 0;
 };
@@ -34,7 +34,7 @@ std::vector<Span> spans_of_windows(const json& report) {
                      window["births"].get<double>(), window["hits"].get<double>(), window["lost"].get<double>()});
     }
   }
-  const std::size_t merged = std::max<std::size_t>(1, (all.size() + most_points - 1) / most_points);
+  const std::size_t merged = std::max<std::size_t>(1, (all.size() + most_spans - 1) / most_spans);
   std::vector<Span> out;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i % merged == 0) out.emplace_back();
@@ -131,7 +131,7 @@ json store_view(const ReadMemory& kept, const OpenedRun& run) {
       words.push_back({{"slot", slot}});
       continue;
     }
-    json one = to_json(passage_at(*kept.memory, run.tokenizer, place, words_around));
+    json one = to_json(passage_at(*kept.memory, run.tokenizer, place, words_beside));
     one["slot"] = slot;
     words.push_back(one);
   }
