@@ -100,16 +100,15 @@ nlohmann::json build_memory(const std::string& folder, const std::vector<std::st
     shown.show("memory: reading " + what, done, total);
   };
   how.stop = [] { return received_signal() != 0; };
-  nlohmann::json report = remember_training(run, how);
-  if (report["stopped"].get<bool>()) {
+  const TrainingRemembered report = remember_training(run, how);
+  if (report.stopped) {
     exit_code = 128 + received_signal();
     say_line("stopped while the memory was read; go on with: some train --resume {}", folder);
   } else {
-    say_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it",
-             report["file"].get<std::string>(), report["slots_in_use"].get<std::int64_t>(),
-             report["slots"].get<std::int64_t>(), report["loss_without"].get<double>(), report["loss"].get<double>());
+    say_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it", report.file,
+             report.slots_in_use, report.slots, report.loss_without, report.loss);
   }
-  return report;
+  return to_json(report);
 }
 
 std::string without_slash(std::string folder) {
