@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
@@ -10,10 +9,9 @@
 #include "study/choices.h"
 #include "study/learner.h"
 #include "train/checkpoint.h"
-#include "train/run_lock.h"
+#include "train/new_folder.h"
 
 namespace some::study {
-namespace fs = std::filesystem;
 namespace {
 
 // A part of a text that the model reads from position 0 on.
@@ -190,68 +188,23 @@ class Streamer {
   std::int64_t done_ = 0;
 };
 
-// The new run is made under the name OUT.writing and gets its own when it is whole: a kill leaves no half of a run, and
-// the same command can be given again.
-class NewRun {
- public:
-  explicit NewRun(const std::string& out) : out_(without_slash(out)), folder_(out_ + ".writing") {
-    check_free();
-    lock_ = std::make_unique<RunLock>(folder_);
-    for (const std::string& name : list_folder(folder_)) check_ours(name);
-    for (const std::string& name : list_folder(folder_)) remove_tree(folder_ + "/" + name);
-  }
-  ~NewRun() {
-    if (done_) return;
-    std::error_code ignored;  // what stays is removed by the next one
-    fs::remove_all(folder_, ignored);
-  }
-  NewRun(const NewRun&) = delete;
-  NewRun& operator=(const NewRun&) = delete;
+const std::vector<std::string> files_of_adapted_run = {"tokenizer.json", "checkpoints",   "keys",
+                                                       "adapt.html",     "metrics.jsonl", "config.toml"};
 
-  const std::string& folder() const { return folder_; }
-
-  void save(OpenedRun& run, std::int64_t step, const AdaptReport& report) {
-    const RunPaths paths{folder_};
-    write_file_atomic(paths.tokenizer(), read_file(run.paths.tokenizer()));
-    // "finished": there are no optimizer moments to go on training from.
-    save_checkpoint(folder_, step, *run.model,
-                    {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
-    save_key_positions(folder_, step, *run.model);
-    nlohmann::json line{{"kind", "adapt"}, {"step", step}};
-    line.update(to_json(report));
-    write_file_atomic((fs::path(folder_) / "adapt.html").string(), adapt_page(report, run));
-    write_file_atomic(paths.metrics(), line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-    write_file_atomic(paths.config(), write_recipe(run.recipe));
-    check_free();
-    move_path(folder_, out_);
-    done_ = true;
-    const std::string parent = fs::path(out_).parent_path().string();
-    flush_folder(parent.empty() ? "." : parent);
-  }
-
- private:
-  static std::string without_slash(std::string path) {
-    while (path.size() > 1 && path.back() == '/') path.pop_back();
-    return path;
-  }
-
-  void check_free() const {
-    if (there_is(out_) && (!there_is_folder(out_) || !list_folder(out_).empty()))
-      bad_input("--out {}: there is something already; choose a new folder", out_);
-  }
-
-  // Nothing is removed that was not written here.
-  void check_ours(const std::string& name) const {
-    for (const char* ours : {"tokenizer.json", "checkpoints", "keys", "adapt.html", "metrics.jsonl", "config.toml"}) {
-      if (name == ours || name.starts_with(std::string(ours) + ".tmp-")) return;
-    }
-    bad_input("--out {}: {}/{} is in the way, which no adaptation has written; move it elsewhere", out_, folder_, name);
-  }
-
-  std::string out_, folder_;
-  std::unique_ptr<RunLock> lock_;
-  bool done_ = false;
-};
+void save_adapted(NewFolder& out, OpenedRun& run, std::int64_t step, const AdaptReport& report) {
+  const RunPaths paths{out.folder()};
+  write_file_atomic(paths.tokenizer(), read_file(run.paths.tokenizer()));
+  // "finished": there are no optimizer moments to go on training from.
+  save_checkpoint(paths.folder, step, *run.model,
+                  {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
+  save_key_positions(paths.folder, step, *run.model);
+  nlohmann::json line{{"kind", "adapt"}, {"step", step}};
+  line.update(to_json(report));
+  write_file_atomic(paths.folder + "/adapt.html", adapt_page(report, run));
+  write_file_atomic(paths.metrics(), line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_file_atomic(paths.config(), write_recipe(run.recipe));
+  out.finish();
+}
 
 }  // namespace
 
@@ -278,8 +231,8 @@ AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
   if (options.frozen && !options.out.empty())
     bad_input("--out with --frozen would only copy the run: frozen keys do not change");
   const KeySettings settings = choose_rules(run.recipe.model.keys, options.rules);
-  std::optional<NewRun> out;
-  if (!options.out.empty()) out.emplace(options.out);
+  std::optional<NewFolder> out;
+  if (!options.out.empty()) out.emplace("--out", options.out, files_of_adapted_run);
   Model& model = *run.model;
   const NewText text = read_new_text(run, options);
   const TokenData original = study_text(run, "", 0).data, held_out = data_of(text.held_out);
@@ -345,7 +298,7 @@ AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
     one.deaths = counts[1];
   }
   if (out) {
-    out->save(run, run.step + report.updates, report);
+    save_adapted(*out, run, run.step + report.updates, report);
     report.out = options.out;
     report.out_step = run.step + report.updates;
   }
