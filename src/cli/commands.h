@@ -27,6 +27,7 @@ void add_chat(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_trace(CLI::App& app);
 void add_guilds(CLI::App& app);
+void add_board(CLI::App& app);
 void add_adapt(CLI::App& app);
 void add_read(CLI::App& app);
 void add_memory(CLI::App& app);
