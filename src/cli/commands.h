@@ -27,6 +27,7 @@ void add_chat(Command& app);
 void add_inspect(Command& app);
 void add_trace(Command& app);
 void add_guilds(Command& app);
+void add_board(Command& app);
 void add_adapt(Command& app);
 void add_read(Command& app);
 void add_memory(Command& app);

@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <memory>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
+#include "cli/board.h"
 #include "cli/commands.h"
 #include "cli/places.h"
 #include "study/read.h"
@@ -21,7 +25,27 @@ struct TrainFlags {
   std::optional<std::int64_t> from_step;
   int threads = -1;
   std::vector<std::string> overrides;
-  bool with_optimizer = false, json = false;
+  bool with_optimizer = false, json = false, board = false;
+};
+
+// The board on the run that trains and those beside it, as soon as there is a folder to look at. Nothing can be asked
+// of a model there: that would take time from the training.
+class OwnBoard {
+ public:
+  void look(const std::string& folder) {
+    if (board_) return;
+    const std::string runs = std::filesystem::absolute(folder).lexically_normal().parent_path().string();
+    if (!there_is_folder(folder)) return;
+    board::BoardSettings settings;
+    settings.watch.folders = {runs};
+    settings.server.port = usual_port;
+    settings.read_only = true;
+    board_ = open_board(settings, true);
+    say_line("the board of this run, while it trains: {}", board_->address(folder));
+  }
+
+ private:
+  std::unique_ptr<board::Board> board_;
 };
 
 struct StoppedWhilePreparing {
@@ -182,17 +206,25 @@ void run(const TrainFlags& options) {
   Preparation preparation;
   TrainHooks hooks;
   hooks.log = terminal_log();
-  hooks.step = [&](const TrainProgress& p) { display.step(p); };
+  OwnBoard own_board;
+  std::string folder = without_slash(options.resume);
+  const auto look = [&] {
+    if (options.board) own_board.look(folder);
+  };
+  hooks.step = [&](const TrainProgress& p) {
+    look();
+    display.step(p);
+  };
   hooks.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
   hooks.stage_ended = [&](const StageReport& report) { display.stage_ended(report); };
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     if (const int signal = received_signal(); signal != 0) throw StoppedWhilePreparing{signal};
+    look();
     preparation.show(what, done, total);
   };
   hooks.stop_signal = [] { return received_signal(); };
   hooks.saving = set_saving;
 
-  std::string folder = without_slash(options.resume);
   TrainResult result;
   try {
     if (!options.resume.empty()) {
@@ -268,6 +300,7 @@ void add_train(Command& app) {
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, most_threads);
+  command->add_flag("--board", options->board, "show the run in a browser while it trains (see 'some board')");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] {
     // With --resume or --from the first word may already be an override.

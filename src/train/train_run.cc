@@ -135,6 +135,7 @@ void Trainer::begin() {
   save_run_data(paths_, use_of_texts(courses_));
   save_key_positions(paths_.folder, 0, *model_);
   metrics_.emplace(ctx_->log, paths_, 0, std::nullopt);
+  load_.emplace(paths_.load(), 0);
   // The other run may be gone tomorrow.
   if (recipe().from) save();
 }
@@ -224,6 +225,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   remove_surplus();
   saved_at_ = state_.step;
   metrics_.emplace(ctx_->log, paths_, state_.metrics_bytes, kept);
+  load_.emplace(paths_.load(), state_.step);
   for (const CheckpointName& positions : list_key_positions(paths_.folder)) {
     if (positions.step > state_.step) fs::remove(positions.folder);
   }

@@ -47,6 +47,7 @@ case $1 in
   inspect) flag --stories 6 ;;
   generate | chat) flag --max-tokens 12 ;;
   bench) settings 3 $model train.batch=2; flag --warmup 1; flag --steps 2 ;;
+  board) exec timeout --preserve-status 1 PROGRAM "${words[@]}" --port 0 ;;
   lab) [[ $2 != run ]] || { settings 3 train.batch=2 data.vocab=400; flag --scale 0.01; flag --max-steps 1; } ;;
 esac
 exec PROGRAM "${words[@]}"

@@ -74,7 +74,7 @@ EXPORT = ["export", "run", "-o", "exported"]
 IMPORT = ["import", "exported", "--out", "back"]
 ADAPT = ["adapt", "run", "--data", "other.txt", "--window", "20", "--out", "adapted"]
 LAB = ["lab", "run", "recipe", "--recipes", "recipes", "--runs", "runs", "--threads", "1"]
-TIMES = ("timing.jsonl", "events.out.tfevents")
+TIMES = ("timing.jsonl", "rates.jsonl", "events.out.tfevents")
 SCENARIOS = [
     Scenario("train", TRAIN, train_again, passing=TIMES),
     # Stopped after the checkpoint of the best step was written, and before that was marked.
@@ -124,7 +124,8 @@ def contents(folder, passing):
         for name in folders:
             found[os.path.relpath(os.path.join(place, name), folder)] = "folder"
         for name in files:
-            if name == "timing.jsonl":  # of a sitting that was killed nothing is known
+            # Of a sitting that was killed nothing is known, or only how fast it went.
+            if name in ("timing.jsonl", "rates.jsonl"):
                 continue
             path = os.path.join(place, name)
             with open(path, "rb") as file:
