@@ -12,7 +12,7 @@ if(SOME_HAVE_CUDA)
   set(fault_stride 5)
 endif()
 set(fault_tests "")
-foreach(scenario train resume adapt lab lab-list lab-report inspect generate eval runs tokenizer stories)
+foreach(scenario train resume adapt export import lab lab-list lab-report inspect generate eval runs tokenizer stories)
   add_test(NAME faults.${scenario} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/run.py
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --stride ${fault_stride})
   list(APPEND fault_tests faults.${scenario})

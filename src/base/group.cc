@@ -21,11 +21,11 @@ namespace {
 constexpr std::size_t worth_its_own_message = std::size_t{256} << 10;
 // What is on its way at once; it bounds the memory that a sum needs beside its tensors.
 constexpr std::size_t most_at_once = std::size_t{64} << 20;
-constexpr std::int64_t grain = 1 << 16;
+constexpr std::int64_t numbers_a_piece = 1 << 16;
 
 template <typename T>
-void add(Threads& threads, const T* from, T* to, std::int64_t count) {
-  parallel_chunks(threads, count, grain, [&](std::int64_t begin, std::int64_t end) {
+void add_numbers(Threads& threads, const T* from, T* to, std::int64_t count) {
+  parallel_chunks(threads, count, numbers_a_piece, [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) to[i] += from[i];
   });
@@ -138,7 +138,7 @@ struct Group::State {
       const bool keeps_low = (rank & d) == 0;
       const Block &mine = keeps_low ? low : high, &other = keeps_low ? high : low;
       exchange({rank ^ d, x + other.begin, bytes(other)}, {rank ^ d, received, bytes(mine)});
-      add(threads, received, x + mine.begin, mine.count());
+      add_numbers(threads, received, x + mine.begin, mine.count());
       parts.push_back(held);
       held = mine;
     }
@@ -169,7 +169,7 @@ struct Group::State {
     exchange(sends, receives);
     // Left and right halves meet at the left one's place; what is left over joins last.
     for (int d = 1; d < size; d *= 2) {
-      for (int r = 0; r + d < size; r += 2 * d) add(threads, place(r + d), place(r), mine.count());
+      for (int r = 0; r + d < size; r += 2 * d) add_numbers(threads, place(r + d), place(r), mine.count());
     }
     if (rank != 0) std::copy_n(place(0), mine.count(), x + mine.begin);
     sends.clear();

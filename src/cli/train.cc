@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <memory>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/folders.h"
+#include "cli/board.h"
 #include "cli/commands.h"
 #include "cli/places.h"
 #include "study/read.h"
@@ -16,12 +20,32 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct TrainFlags {
   std::string recipe, out, resume, from, from_checkpoint, device, precision;
   std::optional<std::int64_t> from_step;
   int threads = -1;
   std::vector<std::string> overrides;
-  bool with_optimizer = false, json = false;
+  bool with_optimizer = false, json = false, board = false;
+};
+
+// The board on the run that trains and those beside it, as soon as there is a folder to look at. Nothing can be asked
+// of a model there: that would take time from the training.
+class OwnBoard {
+ public:
+  void look(const std::string& folder) {
+    if (board_) return;
+    const std::string runs = std::filesystem::absolute(folder).lexically_normal().parent_path().string();
+    if (!there_is_folder(folder)) return;
+    board::BoardSettings settings;
+    settings.watch.folders = {runs};
+    settings.server.port = usual_port;
+    settings.read_only = true;
+    board_ = open_board(settings, true);
+    say_line("the board of this run, while it trains: {}", board_->address(folder));
+  }
+
+ private:
+  std::unique_ptr<board::Board> board_;
 };
 
 struct StoppedWhilePreparing {
@@ -100,16 +124,15 @@ nlohmann::json build_memory(const std::string& folder, const std::vector<std::st
     shown.show("memory: reading " + what, done, total);
   };
   how.stop = [] { return received_signal() != 0; };
-  nlohmann::json report = remember_training(run, how);
-  if (report["stopped"].get<bool>()) {
+  const TrainingRemembered report = remember_training(run, how);
+  if (report.stopped) {
     exit_code = 128 + received_signal();
     say_line("stopped while the memory was read; go on with: some train --resume {}", folder);
   } else {
-    say_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it",
-             report["file"].get<std::string>(), report["slots_in_use"].get<std::int64_t>(),
-             report["slots"].get<std::int64_t>(), report["loss_without"].get<double>(), report["loss"].get<double>());
+    say_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it", report.file,
+             report.slots_in_use, report.slots, report.loss_without, report.loss);
   }
-  return report;
+  return to_json(report);
 }
 
 std::string without_slash(std::string folder) {
@@ -117,7 +140,7 @@ std::string without_slash(std::string folder) {
   return folder;
 }
 
-void check_options(const Options& options) {
+void check_options(const TrainFlags& options) {
   const bool resumes = !options.resume.empty(), begins_from = !options.from.empty();
   if (resumes && begins_from)
     bad_input("--resume goes on with a run, --from starts a new one from its weights: say one of them");
@@ -151,19 +174,19 @@ std::string stage_table(const TrainResult& result) {
   return out + "\n";
 }
 
-std::optional<FromOptions> source_of(const Options& options) {
+std::optional<FromOptions> source_of(const TrainFlags& options) {
   if (options.from.empty()) return std::nullopt;
   return FromOptions{without_slash(options.from), options.from_checkpoint.empty() ? "latest" : options.from_checkpoint,
                      options.with_optimizer};
 }
 
 // With --from alone, the settings of that run are taken.
-Recipe recipe_of(const Options& options, const std::vector<std::string>& changes) {
+Recipe recipe_of(const TrainFlags& options, const std::vector<std::string>& changes) {
   if (!options.recipe.empty()) return load_recipe(find_recipe(options.recipe), changes);
   return source_recipe(*source_of(options), changes);
 }
 
-std::string folder_of(const Options& options, const Recipe& recipe) {
+std::string folder_of(const TrainFlags& options, const Recipe& recipe) {
   if (!options.out.empty()) return without_slash(options.out);
   if (options.recipe.empty()) bad_input("--from {}: say where the new run goes with --out", options.from);
   if (!is_plain_name(recipe.name))
@@ -171,7 +194,7 @@ std::string folder_of(const Options& options, const Recipe& recipe) {
   return "runs/" + recipe.name;
 }
 
-void run(const Options& options) {
+void run(const TrainFlags& options) {
   check_options(options);
   std::vector<std::string> changes = options.overrides;
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
@@ -184,20 +207,29 @@ void run(const Options& options) {
   Preparation preparation;
   TrainHooks hooks;
   hooks.group = group;
+  OwnBoard own_board;
+  std::string folder = without_slash(options.resume);
+  const auto look = [&] {
+    if (options.board) own_board.look(folder);
+  };
   if (group.root()) {
     hooks.log = terminal_log();
-    hooks.step = [&](const TrainProgress& p) { display.step(p); };
+    hooks.step = [&](const TrainProgress& p) {
+      look();
+      display.step(p);
+    };
     hooks.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
     hooks.stage_ended = [&](const StageReport& report) { display.stage_ended(report); };
   }
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     if (const int signal = received_signal(); signal != 0) throw StoppedWhilePreparing{signal};
-    if (group.root()) preparation.show(what, done, total);
+    if (!group.root()) return;
+    look();
+    preparation.show(what, done, total);
   };
   hooks.stop_signal = [] { return received_signal(); };
   hooks.saving = set_saving;
 
-  std::string folder = without_slash(options.resume);
   TrainResult result;
   try {
     if (!options.resume.empty()) {
@@ -257,9 +289,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_train(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "train a recipe, go on with a run, or start from the weights of one");
+void add_train(Command& app) {
+  auto options = std::make_shared<TrainFlags>();
+  Command* command = app.add_subcommand("train", "train a recipe, go on with a run, or start from the weights of one");
   command->add_option("RECIPE", options->recipe, "recipe, by name or file (TOML)");
   command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
   command->add_option("--out", options->out, "run folder to make (default: runs/NAME)");
@@ -267,15 +299,15 @@ void add_train(CLI::App& app) {
   command
       ->add_option("--from-step", options->from_step,
                    "with --resume: the checkpoint to go on from (default: the last one); later ones are set aside")
-      ->check(CLI::NonNegativeNumber);
+      ->not_negative();
   command->add_option("--from", options->from,
                       "run whose weights and keys a new run starts from; RECIPE may be left out: its settings");
   command->add_option("--from-checkpoint", options->from_checkpoint, "with --from: latest (default), best, or a step");
   command->add_flag("--with-optimizer", options->with_optimizer, "with --from: AdamW's moments too");
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
-      ->check(CLI::Range(0, most_threads));
+  command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, most_threads);
+  command->add_flag("--board", options->board, "show the run in a browser while it trains (see 'some board')");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] {
     // With --resume or --from the first word may already be an override.

@@ -186,7 +186,7 @@ void clear(KeySums& sums) {
 }
 
 template <typename T>
-void merge(Context& ctx, const KeySums& earlier, KeySums& sums) {
+void merge_two(Context& ctx, const KeySums& earlier, KeySums& sums) {
   const ArenaScope scope(*ctx.arena);
   const std::int64_t room = sums.sample_priority.elements(), d = sums.sample_queries.dim(1);
   Tensor own_priority = ctx.scratch({room}, DType::i64), own_queries = ctx.scratch({room, d}, dtype_of<T>());
@@ -208,9 +208,9 @@ void merge(Context& ctx, const KeySums& earlier, KeySums& sums) {
 
 void merge_samples(Context& ctx, const KeySums& earlier, KeySums& sums) {
   if (sums.sample_queries.dtype() == DType::f64) {
-    merge<double>(ctx, earlier, sums);
+    merge_two<double>(ctx, earlier, sums);
   } else {
-    merge<float>(ctx, earlier, sums);
+    merge_two<float>(ctx, earlier, sums);
   }
 }
 

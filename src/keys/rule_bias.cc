@@ -10,6 +10,9 @@ void BiasRule::declare(SettingList<Settings>& list) {
       "balance_rate", &Settings::balance_rate, 0, unlimited,
       "Step of a number an expert that is added to its score for the choice alone, up while the expert has less "
       "than its share of the choices, down while more; 0: none.");
+  list.number("balance_slack", &Settings::balance_slack, 0, 1,
+              "How far a share may be from an even one before those numbers move, as a part of it; the Gini coefficient "
+              "then comes to at most half of this.");
   list.boolean("use_balance", &Settings::use_balance, "Whether those numbers move; if not, they stay as they are.");
 }
 

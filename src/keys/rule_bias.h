@@ -1,5 +1,6 @@
 // Balance of the load (spec 4.10): each expert has a number that is added to its score when experts are chosen, and for
-// nothing else. It rises where an expert was chosen less than its fair share of the step, and falls where more.
+// nothing else. It rises where an expert was chosen less than its fair share of the step, and falls where more. A share
+// that is off by no more than the slack is left alone: a router that wants to prefer some experts may, within bounds.
 #pragma once
 
 #include "keys/rule.h"
@@ -9,11 +10,12 @@ namespace some::keys {
 struct BiasRule : Rule<BiasRule> {
   struct Settings {
     double balance_rate = 0.0;  // 0: there are no such numbers
+    double balance_slack = 0.0;
     bool use_balance = true;
     bool operator==(const Settings&) const = default;
   };
   struct Plan {
-    double rate = 0;
+    double rate = 0, slack = 0;
     bool operator==(const Plan&) const = default;
   };
   struct State {
@@ -30,7 +32,7 @@ struct BiasRule : Rule<BiasRule> {
   static bool idle(const Settings& settings) { return !(settings.balance_rate > 0.0); }
   static void declare(SettingList<Settings>& list);
   static Plan plan(const Settings& settings, const UpdateTime&) {
-    return {settings.use_balance ? settings.balance_rate : 0.0};
+    return {settings.use_balance ? settings.balance_rate : 0.0, settings.balance_slack};
   }
   static void make_state(const Settings& settings, const Tensor& keys, State& state) {
     if (idle(settings))
@@ -58,10 +60,11 @@ struct BiasRule : Rule<BiasRule> {
     if (!surveys(plan)) return;
     const double all = lanes.sum(layer.experts * layer.top_k,
                                  [&](std::int64_t i) { return static_cast<double>(layer.slot_counts[i]); });
+    const double least = all * (1.0 - plan.slack), most = all * (1.0 + plan.slack);
     lanes.each(layer.experts, [&](std::int64_t e) {
       auto& bias = layer.choice_bias[e];
       const double own = static_cast<double>(layer.experts * layer.chosen(e));
-      const double moved = static_cast<double>(bias) + (own < all ? plan.rate : own > all ? -plan.rate : 0.0);
+      const double moved = static_cast<double>(bias) + (own < least ? plan.rate : own > most ? -plan.rate : 0.0);
       bias = static_cast<std::remove_reference_t<decltype(bias)>>(moved);
     });
   }

@@ -103,6 +103,7 @@ struct Header {
   std::string kind;                                             // "Trace"
   std::string title;                                            // "quickstart at step 600"
   std::vector<std::pair<std::string, std::string>> facts = {};  // name and value: run, model, text
+  bool live = false;  // it is served, and asks the server it came from for what is new
 };
 
 class Document {
@@ -131,6 +132,8 @@ class Document {
 };
 
 std::string write_markdown(const Document& document);
+// What a browser is to let a page do: for the page itself, and for the server that sends it.
+std::string content_policy(const Assets& assets, bool live);
 // Without a script the page says that charts need one.
 std::string write_html(const Document& document, const Assets& assets = embedded_assets());
 

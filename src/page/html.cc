@@ -166,17 +166,17 @@ std::string html_header(const Header& header) {
   return out + "</dl></header>\n";
 }
 
+}  // namespace
+
 // Nothing is ever fetched and no script but the program's own runs: the page holds all it needs, and the browser is
-// told to keep it so. Charts set styles of their own elements.
-std::string policy(const Assets& assets) {
+// told to keep it so. Charts set styles of their own elements. A live page may ask the server it came from.
+std::string content_policy(const Assets& assets, bool live) {
   const std::string scripts = assets.script.empty() ? "'none'" : fmt::format("'sha256-{}'", assets.hash);
   return fmt::format(
-      "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action "
+      "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; {}base-uri 'none'; form-action "
       "'none'",
-      scripts);
+      scripts, live ? "connect-src 'self'; " : "");
 }
-
-}  // namespace
 
 std::string write_html(const Document& document, const Assets& assets) {
   const Header& header = document.header();
@@ -196,12 +196,14 @@ std::string write_html(const Document& document, const Assets& assets) {
       "<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}: {}</title>\n<style>",
-      policy(assets), escape(header.kind), escape(header.title));
+      content_policy(assets, header.live), escape(header.kind), escape(header.title));
   out += assets.style;
+  // Browsers ask a server for a picture of every site unless they are told that there is none.
   out += fmt::format(
-      "</style>\n</head>\n<body{}>\n<a class=\"skip\" href=\"#content\">Skip to the content</a>\n{}<main "
+      "</style>{}\n</head>\n<body{}>\n<a class=\"skip\" href=\"#content\">Skip to the content</a>\n{}<main "
       "id=\"content\" tabindex=\"-1\">\n{}",
-      list.empty() ? "" : " class=\"contents\"", list, html_header(header));
+      header.live ? "\n<link rel=\"icon\" href=\"data:,\">" : "", list.empty() ? "" : " class=\"contents\"", list,
+      html_header(header));
   if (assets.script.empty() && !(charts.empty() && views.empty())) {
     out +=
         "<p class=\"note\">The program that wrote this page was built without node, so charts and what answers to a "

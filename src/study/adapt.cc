@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "base/folders.h"
 #include "study/choices.h"
 #include "study/learner.h"
 #include "train/checkpoint.h"
-#include "train/json.h"
-#include "train/run_lock.h"
+#include "train/new_folder.h"
 
 namespace some::study {
-namespace fs = std::filesystem;
 namespace {
 
 // A part of a text that the model reads from position 0 on.
@@ -86,25 +84,6 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   return text;
 }
 
-struct Window {
-  std::int64_t tokens = 0, bytes = 0;
-  double nll = 0;
-  double loss() const { return tokens > 0 ? nll / static_cast<double>(tokens) : 0; }
-  double bits_per_byte() const { return bytes > 0 ? nll / static_cast<double>(bytes) / std::log(2.0) : 0; }
-  void add(const Window& other) {
-    tokens += other.tokens;
-    bytes += other.bytes;
-    nll += other.nll;
-  }
-};
-
-nlohmann::json to_json(const Window& window) {
-  return {{"tokens", window.tokens},
-          {"bytes", window.bytes},
-          {"loss", window.loss()},
-          {"bits_per_byte", window.bits_per_byte()}};
-}
-
 class Streamer {
  public:
   // learner: null for the frozen twin.
@@ -112,7 +91,7 @@ class Streamer {
            std::function<void(std::int64_t tokens)> after_window)
       : run_(run), model_(*run.model), options_(options), learner_(learner), after_window_(std::move(after_window)) {}
 
-  std::vector<Window> read(const std::vector<Piece>& stream) {
+  std::vector<StreamWindow> read(const std::vector<Piece>& stream) {
     if (options_.window > 0 && options_.window < run_.recipe.model.seq_len)
       read_on(stream);
     else
@@ -204,98 +183,46 @@ class Streamer {
   const AdaptOptions& options_;
   KeyLearner* learner_;
   std::function<void(std::int64_t)> after_window_;
-  Window current_;
-  std::vector<Window> windows_;
+  StreamWindow current_;
+  std::vector<StreamWindow> windows_;
   std::int64_t done_ = 0;
 };
 
-nlohmann::json windows_json(const std::vector<Window>& windows) {
-  Window all;
-  nlohmann::json list = nlohmann::json::array();
-  for (const Window& window : windows) {
-    list.push_back(to_json(window));
-    all.add(window);
-  }
-  nlohmann::json out = to_json(all);
-  out["windows"] = list;
-  return out;
+const std::vector<std::string> files_of_adapted_run = {"tokenizer.json", "checkpoints",   "keys",
+                                                       "adapt.html",     "metrics.jsonl", "config.toml"};
+
+void save_adapted(NewFolder& out, OpenedRun& run, std::int64_t step, const AdaptReport& report) {
+  const RunPaths paths{out.folder()};
+  write_file_atomic(paths.tokenizer(), read_file(run.paths.tokenizer()));
+  // "finished": there are no optimizer moments to go on training from.
+  save_checkpoint(paths.folder, step, *run.model,
+                  {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
+  save_key_positions(paths.folder, step, *run.model);
+  nlohmann::json line{{"kind", "adapt"}, {"step", step}};
+  line.update(to_json(report));
+  write_file_atomic(paths.folder + "/adapt.html", adapt_page(report, run));
+  write_file_atomic(paths.metrics(), line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_file_atomic(paths.config(), write_recipe(run.recipe));
+  out.finish();
 }
-
-nlohmann::json measured(const Evaluation& evaluation) {
-  return {{"loss", evaluation.loss},
-          {"perplexity", evaluation.perplexity()},
-          {"bits_per_byte", evaluation.bits_per_byte},
-          {"tokens", evaluation.tokens},
-          {"bytes", evaluation.bytes},
-          {"stories", evaluation.stories}};
-}
-
-// The new run is made under the name OUT.writing and gets its own when it is whole: a kill leaves no half of a run, and
-// the same command can be given again.
-class NewRun {
- public:
-  explicit NewRun(const std::string& out) : out_(without_slash(out)), folder_(out_ + ".writing") {
-    check_free();
-    lock_ = std::make_unique<RunLock>(folder_);
-    for (const std::string& name : list_folder(folder_)) check_ours(name);
-    for (const std::string& name : list_folder(folder_)) remove_tree(folder_ + "/" + name);
-  }
-  ~NewRun() {
-    if (done_) return;
-    std::error_code ignored;  // what stays is removed by the next one
-    fs::remove_all(folder_, ignored);
-  }
-  NewRun(const NewRun&) = delete;
-  NewRun& operator=(const NewRun&) = delete;
-
-  const std::string& folder() const { return folder_; }
-
-  void save(OpenedRun& run, std::int64_t step, const nlohmann::json& report) {
-    const RunPaths paths{folder_};
-    write_file_atomic(paths.tokenizer(), read_file(run.paths.tokenizer()));
-    // "finished": there are no optimizer moments to go on training from.
-    save_checkpoint(folder_, step, *run.model,
-                    {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
-    save_key_positions(folder_, step, *run.model);
-    nlohmann::json line{{"kind", "adapt"}, {"step", step}};
-    line.update(report);
-    write_file_atomic((fs::path(folder_) / "adapt.html").string(), adapt_page(report, run));
-    write_file_atomic(paths.metrics(), line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-    write_file_atomic(paths.config(), write_recipe(run.recipe));
-    check_free();
-    move_path(folder_, out_);
-    done_ = true;
-    const std::string parent = fs::path(out_).parent_path().string();
-    flush_folder(parent.empty() ? "." : parent);
-  }
-
- private:
-  static std::string without_slash(std::string path) {
-    while (path.size() > 1 && path.back() == '/') path.pop_back();
-    return path;
-  }
-
-  void check_free() const {
-    if (there_is(out_) && (!there_is_folder(out_) || !list_folder(out_).empty()))
-      bad_input("--out {}: there is something already; choose a new folder", out_);
-  }
-
-  // Nothing is removed that was not written here.
-  void check_ours(const std::string& name) const {
-    for (const char* ours : {"tokenizer.json", "checkpoints", "keys", "adapt.html", "metrics.jsonl", "config.toml"}) {
-      if (name == ours || name.starts_with(std::string(ours) + ".tmp-")) return;
-    }
-    bad_input("--out {}: {}/{} is in the way, which no adaptation has written; move it elsewhere", out_, folder_, name);
-  }
-
-  std::string out_, folder_;
-  std::unique_ptr<RunLock> lock_;
-  bool done_ = false;
-};
 
 }  // namespace
 
-nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
+double StreamWindow::loss() const { return tokens > 0 ? nll / static_cast<double>(tokens) : 0; }
+
+double StreamWindow::bits_per_byte() const { return bytes > 0 ? nll / static_cast<double>(bytes) / std::log(2.0) : 0; }
+
+StreamWindow StreamReading::all() const {
+  StreamWindow sum;
+  for (const StreamWindow& window : windows) {
+    sum.tokens += window.tokens;
+    sum.bytes += window.bytes;
+    sum.nll += window.nll;
+  }
+  return sum;
+}
+
+AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
   require_experts(run, "adapt");
   if (options.window < 0)
     bad_input("--window {}: say 0 (batches as in training) or a number of tokens", options.window);
@@ -304,8 +231,8 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
   if (options.frozen && !options.out.empty())
     bad_input("--out with --frozen would only copy the run: frozen keys do not change");
   const KeySettings settings = choose_rules(run.recipe.model.keys, options.rules);
-  std::optional<NewRun> out;
-  if (!options.out.empty()) out.emplace(options.out);
+  std::optional<NewFolder> out;
+  if (!options.out.empty()) out.emplace("--out", options.out, files_of_adapted_run);
   Model& model = *run.model;
   const NewText text = read_new_text(run, options);
   const TokenData original = study_text(run, "", 0).data, held_out = data_of(text.held_out);
@@ -317,70 +244,63 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
     if (options.progress) options.progress(what, done, total);
   };
 
-  const nlohmann::json original_before = measured(evaluate(model, original, how)),
-                       new_before = measured(evaluate(model, held_out, how));
-  nlohmann::json report{{"run", run.paths.folder},
-                        {"from_step", run.step},
-                        {"data", options.data},
-                        {"rules", options.frozen ? "none" : rules_text(settings)},
-                        {"window_tokens", options.window}};
-  if (options.window == 0) report["window_pieces"] = run.recipe.train.batch;
-  // What knows nothing: every token of the vocabulary is as likely as any other.
-  report["uniform"] = {{"loss", std::log(static_cast<double>(run.recipe.model.vocab))}};
-  report["stream"] = {{"stories", text.stories},
-                      {"pieces", text.stream.size()},
-                      {"tokens", total},
-                      {"held_out_pieces", text.held_out.size()},
-                      {"longest_piece", run.recipe.model.seq_len}};
-  report["original"] = {{"before", original_before}};
-  report["new"] = {{"before", new_before}};
+  AdaptReport report;
+  report.run = run.paths.folder;
+  report.data = options.data;
+  report.rules = options.frozen ? "none" : rules_text(settings);
+  report.from_step = run.step;
+  report.window_tokens = options.window;
+  if (options.window == 0) report.window_pieces = run.recipe.train.batch;
+  report.uniform_loss = std::log(static_cast<double>(run.recipe.model.vocab));
+  report.stories = text.stories;
+  report.tokens = total;
+  report.pieces = std::ssize(text.stream);
+  report.held_out_pieces = std::ssize(text.held_out);
+  report.longest_piece = run.recipe.model.seq_len;
+  report.original.before = evaluate(model, original, how);
+  report.held_out.before = evaluate(model, held_out, how);
 
   const KeySnapshot start(model);
-  const std::vector<Window> frozen =
+  report.frozen.windows =
       Streamer(run, options, nullptr, [&](std::int64_t done) { tell("frozen twin", done); }).read(text.stream);
-  report["frozen"] = windows_json(frozen);
-  report["frozen"]["keys_identical"] = start.identical(model);
+  report.keys_identical = start.identical(model);
   if (options.frozen) return report;
 
   if (out) save_key_positions(out->folder(), run.step, model);
-  nlohmann::json layers = nlohmann::json::array();
-  for (const Layer& layer : model.layers())
-    layers.push_back(
-        {{"layer", layer.index}, {"usage_before", to_json(usage_measures(read_vector(layer.keys.usage)))}});
-  std::int64_t updates = 0, positions_saved = 0;
+  for (const Layer& layer : model.layers()) {
+    AdaptedLayer& one = report.layers.emplace_back();
+    one.layer = layer.index;
+    one.usage_before = usage_measures(read_vector(layer.keys.usage));
+  }
+  std::int64_t positions_saved = 0;
   {
     KeyLearner learner(model, settings, run.step);
-    const std::vector<Window> active = Streamer(run, options, &learner, [&](std::int64_t done) {
-                                         tell("learning keys", done);
-                                         // Ten positions on the way, for drawing how the keys moved.
-                                         if (!out || done * 10 / total <= positions_saved || done >= total) return;
-                                         positions_saved = done * 10 / total;
-                                         save_key_positions(out->folder(), run.step + learner.updates(), model);
-                                       }).read(text.stream);
-    report["active"] = windows_json(active);
-    updates = learner.updates();
+    report.active.emplace();
+    report.active->windows = Streamer(run, options, &learner, [&](std::int64_t done) {
+                               tell("learning keys", done);
+                               // Ten positions on the way, for drawing how the keys moved.
+                               if (!out || done * 10 / total <= positions_saved || done >= total) return;
+                               positions_saved = done * 10 / total;
+                               save_key_positions(out->folder(), run.step + learner.updates(), model);
+                             }).read(text.stream);
+    report.updates = learner.updates();
   }
-  report["updates"] = updates;
-  report["original"]["after"] = measured(evaluate(model, original, how));
-  report["new"]["after"] = measured(evaluate(model, held_out, how));
+  report.original.after = evaluate(model, original, how);
+  report.held_out.after = evaluate(model, held_out, how);
   for (const Layer& layer : model.layers()) {
-    nlohmann::json& one = layers[static_cast<std::size_t>(layer.index)];
+    AdaptedLayer& one = report.layers[static_cast<std::size_t>(layer.index)];
     const KeySnapshot::Distance moved = start.distance(model, layer.index);
-    one["key_moved"] = {{"mean", moved.mean}, {"max", moved.most}};
-    one["usage_after"] = to_json(usage_measures(read_vector(layer.keys.usage)));
+    one.moved_mean = moved.mean;
+    one.moved_most = moved.most;
+    one.usage_after = usage_measures(read_vector(layer.keys.usage));
     const std::vector<double> counts = read_vector(layer.keys.counts);
-    one["births"] = counts[0];
-    one["deaths"] = counts[1];
+    one.births = counts[0];
+    one.deaths = counts[1];
   }
-  report["layers"] = layers;
-  // Positive is good for a gain and bad for forgetting; both in nats a token.
-  report["gain_on_stream"] = report["frozen"]["loss"].get<double>() - report["active"]["loss"].get<double>();
-  report["gain_on_new"] = new_before["loss"].get<double>() - report["new"]["after"]["loss"].get<double>();
-  report["forgotten"] = report["original"]["after"]["loss"].get<double>() - original_before["loss"].get<double>();
   if (out) {
-    out->save(run, run.step + updates, report);
-    report["out"] = options.out;
-    report["out_step"] = run.step + updates;
+    save_adapted(*out, run, run.step + report.updates, report);
+    report.out = options.out;
+    report.out_step = run.step + report.updates;
   }
   return report;
 }

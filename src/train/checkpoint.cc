@@ -45,8 +45,6 @@ std::optional<std::int64_t> marked_step(const fs::path& path) {
 
 std::string checkpoint_folder(const std::string& run_folder) { return (fs::path(run_folder) / "checkpoints").string(); }
 
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-
 NamedTensors key_tensors(Model& model) {
   NamedTensors out;
   if (model.config().ffn != Ffn::some) return out;
@@ -118,6 +116,14 @@ CheckpointName find_checkpoint(const std::string& run_folder, const std::string&
   bad_input("{} has no checkpoint of step {}; there are: {}", run_folder, wanted, steps);
 }
 
+NamedTensors model_tensors(Model& model) {
+  const ParameterStore& store = model.parameters();
+  NamedTensors tensors;
+  for (const auto& entry : store.entries()) tensors.emplace_back(entry.name, store.view(store.value, entry));
+  for (auto& tensor : key_tensors(model)) tensors.push_back(std::move(tensor));
+  return tensors;
+}
+
 void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& model, const nlohmann::json& state,
                      const std::string& metrics) {
   const fs::path parent = checkpoint_folder(run_folder);
@@ -128,18 +134,15 @@ void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& mo
   make_folder(temporary.string());
 
   ParameterStore& store = model.parameters();
-  NamedTensors tensors, moments;
+  NamedTensors moments;
   for (const auto& entry : store.entries()) {
-    tensors.emplace_back(entry.name, store.view(store.value, entry));
-    if (store.first) {
-      moments.emplace_back("first." + entry.name, store.view(store.first, entry));
-      moments.emplace_back("second." + entry.name, store.view(store.second, entry));
-    }
+    if (!store.first) continue;
+    moments.emplace_back("first." + entry.name, store.view(store.first, entry));
+    moments.emplace_back("second." + entry.name, store.view(store.second, entry));
   }
   nlohmann::json key_steps = nlohmann::json::array();
   for (Layer& layer : model.layers()) key_steps.push_back(layer.keys.steps);
-  for (auto& tensor : key_tensors(model)) tensors.push_back(std::move(tensor));
-  write_safetensors((temporary / "model.safetensors").string(), tensors,
+  write_safetensors((temporary / "model.safetensors").string(), model_tensors(model),
                     {{"format", format_version},
                      {"step", std::to_string(step)},
                      {"library_hash", hex(model.library_hash())},
@@ -188,11 +191,7 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
         file.path(), hex(model.library_hash()), shortened(stored, 40));
   }
   ParameterStore& store = model.parameters();
-  for (const auto& entry : store.entries()) {
-    Tensor target = store.view(store.value, entry);
-    load_into(file, entry.name, target);
-  }
-  for (auto& [name, tensor] : key_tensors(model)) load_into(file, name, tensor);
+  for (auto& [name, tensor] : model_tensors(model)) load_into(file, name, tensor);
   const auto key_steps = key_steps_of(file, model.layers().size());
   for (Layer& layer : model.layers()) layer.keys.steps = key_steps[static_cast<std::size_t>(layer.index)];
   store.refresh_compute(model.context());
@@ -201,8 +200,8 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
   const SafetensorsFile optimizer = SafetensorsFile::open((folder / "optimizer.safetensors").string());
   if (!store.entries().empty() && !optimizer.has("first." + store.entries().front().name)) {
     bad_input(
-        "{} holds no optimizer state: this model was saved by 'some adapt', not by training, so training cannot go on "
-        "from it",
+        "{} holds no optimizer state: this model was saved by 'some adapt' or 'some import', not by training, so "
+        "training cannot go on from it; 'some train --from RUN' begins a new run with its weights",
         folder.string());
   }
   for (const auto& entry : store.entries()) {

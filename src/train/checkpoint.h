@@ -25,6 +25,10 @@ std::vector<CheckpointName> list_checkpoints(const std::string& run_folder);
 // "latest", "best" or a step number; bad_input says what there is when it is not found.
 CheckpointName find_checkpoint(const std::string& run_folder, const std::string& which);
 
+// What a checkpoint's model.safetensors holds, by name: parameters and key stores. They share the model's memory.
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+NamedTensors model_tensors(Model& model);
+
 // `state`: what the trainer needs to go on (JSON, kept in the optimizer file's header). `metrics`: what metrics.jsonl
 // holds at this step, kept beside it so that a file lost in a power cut can be put back.
 void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& model, const nlohmann::json& state,

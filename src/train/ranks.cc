@@ -41,9 +41,9 @@ void check_same_machines(const Context& ctx, const std::vector<Course>& courses)
   ctx.group.check_alike(facts);
 }
 
-void check_shares(const Group& group, const Recipe& recipe) {
+void check_shares(int ranks, const Recipe& recipe) {
   for (const Recipe& stage : stage_recipes(recipe)) {
-    const int batches = stage.train.accumulate, ranks = group.size();
+    const int batches = stage.train.accumulate;
     if (enough_for_all(batches, ranks)) continue;
     int fewer = std::min(ranks, batches), more = ranks;
     while (!enough_for_all(batches, fewer)) --fewer;

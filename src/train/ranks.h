@@ -19,7 +19,7 @@ void check_same_command(const Group& group, const Recipe* recipe, const std::vec
 // What computes, and the text.
 void check_same_machines(const Context& ctx, const std::vector<Course>& courses);
 // A step's micro-batches must be enough for every rank to have some.
-void check_shares(const Group& group, const Recipe& recipe);
+void check_shares(int ranks, const Recipe& recipe);
 
 // The recipe of rank 0, for all.
 Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin);

@@ -23,6 +23,8 @@ struct RunPaths {
   std::string timing() const {
     return folder + "/timing.jsonl";
   }  // what may differ between identical runs: seconds and rates
+  std::string rates() const { return folder + "/rates.jsonl"; }  // such too, line by line while it goes on
+  std::string load() const { return folder + "/load.jsonl"; }    // what every expert carries (train/load_file.h)
   std::string events() const { return folder + "/events.out.tfevents"; }  // the metrics for TensorBoard
   std::string data() const { return folder + "/data.json"; }              // what was taken of which text
   std::string cache() const;  // tokenised data, shared by the runs of one parent folder

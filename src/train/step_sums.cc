@@ -7,7 +7,7 @@
 namespace some::train {
 namespace {
 
-Tensor like(const Tensor& tensor) {
+Tensor empty_like(const Tensor& tensor) {
   return tensor ? Tensor::empty(tensor.shape(), tensor.dtype(), tensor.device()) : Tensor();
 }
 
@@ -26,7 +26,7 @@ std::vector<Tensor> tensors_of(const StepSums& sums) {
 }
 
 // Whether `kept` has room for `sums`; it may have room for keys, which a step without a key update does not use.
-bool fits(const StepSums& kept, const StepSums& sums) {
+bool has_room(const StepSums& kept, const StepSums& sums) {
   const std::vector<Tensor> room = tensors_of(kept), wanted = tensors_of(sums);
   if (room.size() < wanted.size()) return false;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -36,19 +36,20 @@ bool fits(const StepSums& kept, const StepSums& sums) {
 }
 
 StepSums make_like(const StepSums& sums) {
-  StepSums out{like(sums.gradients), like(sums.loss), like(sums.auxiliary_loss), {}};
+  StepSums out{empty_like(sums.gradients), empty_like(sums.loss), empty_like(sums.auxiliary_loss), {}};
   for (const KeySums& keys : sums.keys)
-    out.keys.push_back({like(keys.slot_counts), like(keys.gate_sums), like(keys.positions), like(keys.query_sums),
-                        like(keys.together), like(keys.sample_priority), like(keys.sample_queries)});
+    out.keys.push_back({empty_like(keys.slot_counts), empty_like(keys.gate_sums), empty_like(keys.positions),
+                        empty_like(keys.query_sums), empty_like(keys.together), empty_like(keys.sample_priority),
+                        empty_like(keys.sample_queries)});
   return out;
 }
 
-void copy(const StepSums& from, StepSums& to) {
+void copy_sums(const StepSums& from, StepSums& to) {
   std::vector<Tensor> source = tensors_of(from), target = tensors_of(to);
   for (std::size_t i = 0; i < source.size(); ++i) target[i].copy_from(source[i]);
 }
 
-void merge(Context& ctx, const StepSums& earlier, StepSums& sums) {
+void merge_sums(Context& ctx, const StepSums& earlier, StepSums& sums) {
   add_into(ctx, earlier.gradients, sums.gradients);
   add_into(ctx, earlier.loss, sums.loss);
   add_into(ctx, earlier.auxiliary_loss, sums.auxiliary_loss);
@@ -63,7 +64,7 @@ int sum_levels(std::int64_t micro_batches) {
 
 void SumTree::restart(const StepSums& sums) {
   for (Level& level : levels_) level.full = false;
-  if (!levels_.empty() && !fits(levels_[0].sums, sums)) levels_.clear();
+  if (!levels_.empty() && !has_room(levels_[0].sums, sums)) levels_.clear();
 }
 
 void SumTree::add(Context& ctx, StepSums& sums, bool more_to_come) {
@@ -73,12 +74,12 @@ void SumTree::add(Context& ctx, StepSums& sums, bool more_to_come) {
       if (more_to_come) break;
       continue;  // the last one meets all that is left, the smaller first
     }
-    merge(ctx, levels_[level].sums, sums);
+    merge_sums(ctx, levels_[level].sums, sums);
     levels_[level].full = false;
   }
   if (!more_to_come) return;
   if (level == levels_.size()) levels_.push_back({make_like(sums)});
-  copy(sums, levels_[level].sums);
+  copy_sums(sums, levels_[level].sums);
   levels_[level].full = true;
 }
 

@@ -79,7 +79,7 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
               recipe.name, recipe.from->text());
   const Group& group = hooks.group;
   check_same_command(group, &recipe, {"--out " + folder, from ? "--from " + from->run + " " + from->checkpoint : ""});
-  check_shares(group, recipe);
+  check_shares(group.size(), recipe);
   if (group.root()) {
     if (there_is(folder) && !there_is_folder(folder)) bad_input("--out {} is a file, not a folder", folder);
     refuse_a_second_run(paths);
@@ -134,7 +134,7 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
     recipe = read_run_recipe(folder, changes.all);
   }
   recipe = share_recipe(group, recipe, paths.config());
-  check_shares(group, recipe);
+  check_shares(group.size(), recipe);
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log, group));
   // The tokenizer of the run, not a new one: the ids must mean the same.
   std::vector<Course> courses = prepare_courses(*ctx, recipe, paths.tokenizer(), paths.cache(), hooks.prepare);
@@ -161,6 +161,7 @@ void Trainer::begin() {
   save_run_data(paths_, use_of_texts(courses_));
   save_key_positions(paths_.folder, 0, *model_);
   metrics_.emplace(ctx_->log, paths_, 0, std::nullopt);
+  load_.emplace(paths_.load(), 0);
   // The other run may be gone tomorrow.
   if (recipe().from) save();
 }
@@ -283,6 +284,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   remove_surplus();
   saved_at_ = state_.step;
   metrics_.emplace(ctx_->log, paths_, state_.metrics_bytes, kept);
+  load_.emplace(paths_.load(), state_.step);
   for (const CheckpointName& positions : list_key_positions(paths_.folder)) {
     if (positions.step > state_.step) fs::remove(positions.folder);
   }

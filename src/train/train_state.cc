@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
 
@@ -51,6 +52,11 @@ nlohmann::json to_json(const TrainState& s) {
 
 TrainState train_state_from(const nlohmann::json& json, const std::string& origin) {
   const JsonObject j(json, origin);
+  if (j.has("imported_from") || j.has("adapted_from"))
+    bad_input(
+        "{}: was saved by 'some {}', not by training, so training cannot go on from it; 'some train --from RUN' begins "
+        "a new run with its weights",
+        origin, j.has("imported_from") ? "import" : "adapt");
   constexpr std::int64_t most = std::int64_t{1} << 53;
   const auto count = [&](const char* key) { return j.need<std::int64_t>(key, 0, most); };
   TrainState s;

@@ -156,6 +156,7 @@ void Trainer::step() {
     loader_.emplace(course().train, course().batches, train.batch, recipe().seed, course().first_batch(own),
                     BatchShare{train.accumulate, mine.begin, mine.end});
     rate_.restart(step);
+    sitting_began_ = std::chrono::steady_clock::now();
   } else if (epoch_begins) {
     // Every epoch begins with its own order.
     for (std::int64_t i = 0; i < course().spare; ++i) loader_->next();
@@ -178,6 +179,7 @@ void Trainer::step() {
   if (pending_.empty()) {
     rate_.mark(state_.step);
     show_progress();
+    if (state_.step % train.measure_every == 0 || state_.own_step() == course().steps) write_rates();
   }
 }
 
@@ -194,7 +196,12 @@ TrainLine Trainer::train_line(std::int64_t step, double lr) {
   // Balance loss and entropy band, where there are any; of this step, as the gradient norm is.
   if (model.balance_loss > 0 || model.entropy_high >= 0) line.auxiliary_loss = read_vector(model_->auxiliary_loss())[0];
   // The cheap measures: one read of E numbers a layer.
-  for (Layer& layer : model_->layers()) line.layers.push_back(usage_measures(read_vector(layer.keys.usage)));
+  std::vector<std::vector<double>> usage;
+  for (Layer& layer : model_->layers()) {
+    usage.push_back(read_vector(layer.keys.usage));
+    line.layers.push_back(usage_measures(usage.back()));
+  }
+  if (step % load_every(total_steps(), recipe().train.measure_every) == 0) load_->write(step, usage);
   return line;
 }
 
@@ -410,6 +417,20 @@ TrainResult Trainer::run() {
   }
   if (evaluation_) result.final_evaluation = evaluation_->evaluation;
   return result;
+}
+
+// For those who watch: how fast it goes, and how long it has been at it.
+void Trainer::write_rates() {
+  if (!group().root()) return;
+  if (!rate_.known()) return;
+  const RateMeter::Rates rates = rate_.rates();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sitting_began_).count();
+  nlohmann::json line{{"step", state_.step},
+                      {"seconds", seconds},
+                      {"tokens_per_second", rates.tokens},
+                      {"operations_per_second", rates.operations}};
+  if (matrix_rate_ > 0) line["matrix_rate"] = matrix_rate_;
+  append_line(paths_.rates(), line.dump());
 }
 
 void Trainer::write_timing(std::int64_t first_step, double seconds) {

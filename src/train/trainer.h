@@ -1,6 +1,7 @@
 // Training of a run folder (spec 5), from its beginning or from its last checkpoint.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "train/checkpoint.h"
 #include "train/course.h"
 #include "train/from.h"
+#include "train/load_file.h"
 #include "train/metrics.h"
 #include "train/rate.h"
 #include "train/recipe.h"
@@ -134,6 +136,7 @@ class Trainer {
   void close_epoch();
   void remove_surplus();
   void show_progress();
+  void write_rates();
   void write_timing(std::int64_t first_step, double seconds);
 
   std::unique_ptr<RunLock> lock_;
@@ -145,6 +148,7 @@ class Trainer {
   std::unique_ptr<TrainStep> step_;
   std::optional<BatchLoader> loader_;   // from the first step on
   std::optional<MetricsFile> metrics_;  // once it is known which lines stand; on rank 0
+  std::optional<LoadFile> load_;        // likewise
   TrainState state_;
   std::vector<Tensor> start_keys_;
   Tensor losses_;  // [n, 2]: loss and gradient norm of the steps not yet read back
@@ -157,6 +161,7 @@ class Trainer {
   std::optional<EvaluationReport> evaluation_;  // the last one
   std::optional<std::int64_t> saved_at_;
   RateMeter rate_;
+  std::chrono::steady_clock::time_point sitting_began_;  // with its first step
   double matrix_rate_ = 0;
 };
 

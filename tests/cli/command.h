@@ -55,6 +55,7 @@ class Command {
     }
     return false;
   }
+  std::string output() const { return read(out_); }  // so far
   CommandResult finish() const {
     int status = 0;
     waitpid(pid_, &status, 0);

@@ -1,5 +1,6 @@
-// Every command line that the documents and the help show is run: those of README.md, docs/tutorial.md, docs/data.md
-// and docs/json.md, from top to bottom, each document in a fresh folder, and the examples of every command's help.
+// Every command line that the documents and the help show is run: those of README.md, docs/tutorial.md, docs/data.md,
+// docs/exchange.md and docs/json.md, from top to bottom, each document in a fresh folder, and the examples of every
+// command's help.
 //
 // A command line is an indented line, or one in a fenced block, that begins with a program's name. What a document does
 // not show but needs stands in comments that readers do not see:
@@ -46,6 +47,7 @@ case $1 in
   inspect) flag --stories 6 ;;
   generate | chat) flag --max-tokens 12 ;;
   bench) settings 3 $model train.batch=2; flag --warmup 1; flag --steps 2 ;;
+  board) exec timeout --preserve-status 1 PROGRAM "${words[@]}" --port 0 ;;
   lab) [[ $2 != run ]] || { settings 3 train.batch=2 data.vocab=400; flag --scale 0.01; flag --max-steps 1; } ;;
 esac
 exec PROGRAM "${words[@]}"
@@ -150,6 +152,8 @@ TEST(Documents, TutorialRuns) {
 }
 
 TEST(Documents, DataGuideRuns) { run_document(Desk(), "docs/data.md"); }
+
+TEST(Documents, ExchangeGuideRuns) { run_document(Desk(), "docs/exchange.md"); }
 
 // docs/json.md: under each command a line that runs it with --json and a table of keys. The table and the object have
 // the same keys, but for those of which the table says "where": they are there only then.

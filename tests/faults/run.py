@@ -61,16 +61,28 @@ def adapt_again(folder):
     return None if os.path.exists(os.path.join(folder, "adapted/config.toml")) else ADAPT
 
 
+def export_again(folder):
+    return None if os.path.exists(os.path.join(folder, "exported/config.json")) else EXPORT
+
+
+def import_again(folder):
+    return None if os.path.exists(os.path.join(folder, "back/config.toml")) else IMPORT
+
+
 TRAIN = ["train", "recipe.toml", "--out", "run"]
+EXPORT = ["export", "run", "-o", "exported"]
+IMPORT = ["import", "exported", "--out", "back"]
 ADAPT = ["adapt", "run", "--data", "other.txt", "--window", "20", "--out", "adapted"]
 LAB = ["lab", "run", "recipe", "--recipes", "recipes", "--runs", "runs", "--threads", "1"]
-TIMES = ("timing.jsonl", "events.out.tfevents")
+TIMES = ("timing.jsonl", "rates.jsonl", "events.out.tfevents")
 SCENARIOS = [
     Scenario("train", TRAIN, train_again, passing=TIMES),
     # Stopped after the checkpoint of the best step was written, and before that was marked.
     Scenario("resume", ["train", "--resume", "run"], train_again, stopped=(TRAIN, ("rename", "run/best", 2)),
              passing=TIMES),
     Scenario("adapt", ADAPT, adapt_again, prepare=[TRAIN], passing=TIMES),
+    Scenario("export", EXPORT, export_again, prepare=[TRAIN], passing=TIMES),
+    Scenario("import", IMPORT, import_again, prepare=[TRAIN, EXPORT], passing=TIMES),
     Scenario("lab", LAB, passing=TIMES),
     Scenario("lab-report", ["lab", "report", "recipe", "--recipes", "recipes", "--runs", "runs", "--threads", "1", "-o",
                             "report.md"], prepare=[LAB], passing=TIMES + ("report.md",)),
@@ -112,7 +124,8 @@ def contents(folder, passing):
         for name in folders:
             found[os.path.relpath(os.path.join(place, name), folder)] = "folder"
         for name in files:
-            if name == "timing.jsonl":  # of a sitting that was killed nothing is known
+            # Of a sitting that was killed nothing is known, or only how fast it went.
+            if name in ("timing.jsonl", "rates.jsonl"):
                 continue
             path = os.path.join(place, name)
             with open(path, "rb") as file:

@@ -81,6 +81,10 @@ std::vector<Case> cases() {
     s.use_alpha = s.use_beta = s.use_delta = false;
     s.balance_rate = 0.002;
   }).taking_part = 0.6;
+  add("balanced_with_slack", {900, 64, 4, 32}, [](KeySettings& s) {
+    s.balance_rate = 0.002;
+    s.balance_slack = 0.2;
+  });
   add("balanced_rebirth", {300, 40, 2, 32}, [](KeySettings& s) {
     s.theta_percentile = 0.5;
     s.delta = 0.6;

@@ -73,7 +73,7 @@ class Reference {
     if (settings.use_balance) {
       const double fair = std::accumulate(count.begin(), count.end(), 0.0) / static_cast<double>(experts);
       for (std::size_t e = 0; e < experts; ++e) {
-        if (std::fabs(count[e] - fair) > 1e-9 * fair)
+        if (std::fabs(count[e] - fair) > (settings.balance_slack + 1e-9) * fair)
           bias[e] += count[e] < fair ? settings.balance_rate : -settings.balance_rate;
       }
     }

@@ -25,6 +25,7 @@ KeySettings busy() {
   settings.key_ema = 0.5;
   settings.respawn_threshold = 0.3;
   settings.balance_rate = 0.01;
+  settings.balance_slack = 0.25;
   settings.frozen_layers = {1};
   settings.update_every = 4;
   settings.update_fraction = 0.5;

@@ -51,6 +51,7 @@ const std::vector<Variation>& variations() {
       {"key_ema", [](KeySettings& s) { s.key_ema = 0.8; }},
       {"balance_rate", [](KeySettings& s) { s.balance_rate = 0.01; }},
       {"balance alone", [](KeySettings& s) { s.use_alpha = s.use_beta = s.use_delta = false, s.balance_rate = 0.002; }},
+      {"balance with slack", [](KeySettings& s) { s.balance_rate = 0.01, s.balance_slack = 0.37; }},
       {"balance and phoenix",
        [](KeySettings& s) { s.constraint = Constraint::clamp, s.respawn_threshold = 0.3, s.balance_rate = 0.01; }},
       {"phoenix", [](KeySettings& s) { s.constraint = Constraint::clamp, s.respawn_threshold = 0.3; }},
@@ -150,6 +151,7 @@ TEST(KeyUpdateTest, Combinations) {
     s.key_ema = pick(3) == 0 ? 0.7 : 0.0;
     s.respawn_threshold = pick(3) == 0 ? 0.35 : 0.0;
     s.balance_rate = pick(2) == 0 ? 0.01 : 0.0;
+    s.balance_slack = pick(2) == 0 ? 0.29 : 0.0;
     s.use_balance = pick(4) != 0;
     CaseShape shape;
     shape.experts = 2 + static_cast<int>(pick(14));

@@ -57,7 +57,9 @@ class KeyStore:
         self.count(n.sum(axis=1), w)
 
         if self.get("use_balance", True):  # 4.10; before 9, which begins anew at 0
-            self.bias += self.get("balance_rate", 0.0) * np.sign(chosen.mean() - chosen)
+            fair, slack = chosen.mean(), self.get("balance_slack", 0.0)
+            way = 1.0 * (chosen < fair * (1 - slack)) - 1.0 * (chosen > fair * (1 + slack))
+            self.bias += self.get("balance_rate", 0.0) * way
 
         before = self.keys.copy()
         if self.get("use_alpha", True):

@@ -1,10 +1,11 @@
 // The script of every page: reads the page's data and puts charts and views where the page has places for them.
 import { showCharts } from './charts.js';
 import { showContents } from './contents.js';
+import { board } from './view/board.js';
 import { store } from './view/store.js';
 import { trace } from './view/trace.js';
 
-const views = { store, trace };
+const views = { board, store, trace };
 
 const data = JSON.parse(document.getElementById('page-data').textContent);
 const charts = showCharts(data.charts);
@@ -25,4 +26,4 @@ window.addEventListener('resize', () => {
 });
 window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => all((one) => one.draw()));
 
-window.somePage = { drawAll: charts.drawAll, charts: data.charts }; // for the tests
+window.somePage = { drawAll: charts.drawAll, charts: data.charts, views: shown }; // for the tests

@@ -6,6 +6,16 @@ export function short(value) {
 
 export const percent = (share) => `${short(Number((100 * share).toPrecision(3)))} %`;
 
+// A number of seconds as a clock shows it: 1:02:03, 4:05, 12 s.
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return '–';
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  const two = (value) => String(value).padStart(2, '0');
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+}
+
 // Random numbers from a seed (mulberry32): the same picture every time.
 export function randomFrom(seed) {
   let state = seed >>> 0;

@@ -7,15 +7,13 @@
 // }; every part may be left out. SCREENSHOTS: a folder for pictures of it, light, dark and on a telephone.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { basename, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { fits, overhear, tools } from './browser.mjs';
 
 const [file, expectedFile, modules, shots] = process.argv.slice(2);
 const expected = JSON.parse(readFileSync(expectedFile, 'utf8'));
-const require = createRequire(join(resolve(modules), 'any.js'));
-const { chromium } = require('playwright-core');
-const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+const { launch, listen } = tools(modules);
 
 const plays = {
   // A token, an expert and a set can be picked, by mouse and by keyboard, and let go of.
@@ -68,32 +66,12 @@ const plays = {
   },
 };
 
-// A browser started so has a fresh profile of its own, which it removes.
-const browser = await chromium.launch({
-  executablePath: process.env.SOME_CHROMIUM ?? '/usr/bin/chromium',
-  headless: true,
-  args: [
-    '--no-sandbox',
-    '--disable-gpu',
-    '--disable-quic',
-    '--no-first-run',
-    '--disable-background-networking',
-    '--disable-component-update',
-    '--disable-sync',
-  ],
-});
+const browser = await launch();
 try {
   const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, colorScheme: 'light' });
   const page = await context.newPage();
   page.setDefaultTimeout(60000);
-  const problems = [];
-  const requests = [];
-  page.on('console', (message) => {
-    if (['error', 'warning'].includes(message.type())) problems.push(message.text());
-  });
-  page.on('pageerror', (error) => problems.push(String(error)));
-  page.on('dialog', (dialog) => problems.push(`a dialog: ${dialog.message()}`));
-  page.on('request', (request) => requests.push(request.url()));
+  const { problems, requests } = overhear(page);
   const address = pathToFileURL(resolve(file)).href;
   await page.goto(address);
 
@@ -158,23 +136,14 @@ try {
     const path = join(shots, `${basename(file, '.html')}-${name}.png`);
     await page.screenshot({ path, fullPage: true, timeout: 90000 });
   };
-  const fits = async (width) => {
-    await page.setViewportSize({ width, height: 900 });
-    await page.waitForTimeout(300);
-    const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    assert.ok(over <= 0, `at ${width} pixels the page is ${over} too wide`);
+  const fitsIn = async (width) => {
+    await fits(page, width);
     const now = await measure();
     assert.equal(now.length, charts.length);
     for (const chart of now) assert.ok(chart.height > 60, `${chart.id} is still drawn at ${width} pixels`);
   };
-  const listen = async (what) => {
-    await page.evaluate(axe);
-    const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-    const told = violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html)}`);
-    assert.deepEqual(told, [], `axe finds nothing, ${what}`);
-  };
-  for (const width of [2200, 1024, 1400]) await fits(width);
-  await listen('light');
+  for (const width of [2200, 1024, 1400]) await fitsIn(width);
+  await listen(page, 'light');
   await shoot('light');
   const ink = () => getComputedStyle(document.querySelector('figure.chart svg text')).fill;
   const light = await page.evaluate(ink);
@@ -183,10 +152,10 @@ try {
     (before) => getComputedStyle(document.querySelector('figure.chart svg text')).fill !== before,
     light,
   );
-  await listen('dark');
+  await listen(page, 'dark');
   await shoot('dark');
-  await fits(360);
-  await listen('on a telephone');
+  await fitsIn(360);
+  await listen(page, 'on a telephone');
   await shoot('telephone');
 
   assert.deepEqual(problems, [], 'no errors or warnings on the console');

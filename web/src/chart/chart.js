@@ -7,6 +7,7 @@ import { LabelLayout } from 'echarts/features';
 import { SVGRenderer } from 'echarts/renderers';
 import { element } from '../dom.js';
 import { histogram } from './bars.js';
+import { curves } from './curves.js';
 import { dots } from './dots.js';
 import { heat } from './heat.js';
 import { keys } from './keys.js';
@@ -25,7 +26,7 @@ echarts.use([
   SVGRenderer,
 ]);
 
-const kinds = { lines, histogram, dots, heat, keys };
+const kinds = { lines, histogram, dots, heat, keys, curves };
 
 export class Chart {
   // `place`: an empty element that is in the page; `label`: what is drawn, for those who do not see it; `click` gets
@@ -56,5 +57,31 @@ export class Chart {
 
   resize() {
     this.drawing.resize();
+  }
+
+  // Other data in the same place; false where they need another frame.
+  update(spec) {
+    const same = (part) => this.kind[part]?.(spec) === this.kind[part]?.(this.spec);
+    if (spec.kind !== this.spec.kind || this.kind.controls || !same('height') || !same('leastWidth')) return false;
+    this.spec = spec;
+    this.draw();
+    return true;
+  }
+
+  dispose() {
+    this.drawing.dispose();
+  }
+
+  // As a file: the drawing as it stands, or the numbers in it as rows.
+  svg() {
+    return new XMLSerializer().serializeToString(this.sheet.querySelector('svg'));
+  }
+
+  size() {
+    return [this.drawing.getWidth(), this.drawing.getHeight()];
+  }
+
+  rows() {
+    return this.kind.rows(this.spec, this.state);
   }
 }

@@ -1,0 +1,253 @@
+"""The random numbers of SoME, to the bit: the frozen expert library, and the control of random routing.
+
+A number is a pure function of (seed, name, n): Philox 4x32-10 with a 64-bit key. Everything here uses only operations that
+IEEE 754 rounds exactly, in a fixed order, so that the program (on CPUs and GPUs) and this file draw the same library.
+NumPy alone is needed.
+"""
+
+import numpy as np
+
+MASK64 = 2**64 - 1
+U64 = np.uint64
+
+
+def mix64(x):
+    """A well-mixed 64-bit hash of a 64-bit number (a Python int)."""
+    x = (x + 0x9E3779B97F4A7C15) & MASK64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK64
+    return x ^ (x >> 31)
+
+
+def mix64_array(x):
+    """The same of an array of uint64; whole numbers wrap around."""
+    x = x + U64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> U64(30))) * U64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> U64(27))) * U64(0x94D049BB133111EB)
+    return x ^ (x >> U64(31))
+
+
+def stream_key(seed, name):
+    """The key of the stream of one purpose, such as "experts.3.down"."""
+    key = mix64(seed & MASK64)
+    for byte in name.encode():
+        key = mix64(key ^ byte)
+    return mix64(key ^ len(name.encode()))
+
+
+def philox(key, first, count):
+    """The four 32-bit words of the blocks first .. first + count - 1: uint64 [count, 4]."""
+    word = U64(0xFFFFFFFF)
+    counter = np.arange(first, first + count, dtype=U64)
+    c0, c1 = counter & word, counter >> U64(32)
+    c2, c3 = np.zeros_like(c0), np.zeros_like(c0)
+    k0, k1 = key & 0xFFFFFFFF, key >> 32
+    for _ in range(10):
+        p0, p1 = c0 * U64(0xD2511F53), c2 * U64(0xCD9E8D57)
+        c0, c1, c2, c3 = (p1 >> U64(32)) ^ c1 ^ U64(k0), p1 & word, (p0 >> U64(32)) ^ c3 ^ U64(k1), p0 & word
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return np.stack([c0, c1, c2, c3], axis=-1)
+
+
+def bits32(key, first, count):
+    """Four numbers a block."""
+    block = first // 4
+    words = philox(key, block, (first + count + 3) // 4 - block).reshape(-1)
+    return words[first - 4 * block:][:count]
+
+
+def bits64(key, first, count):
+    """Two numbers a block."""
+    block = first // 2
+    words = philox(key, block, (first + count + 1) // 2 - block)
+    pairs = np.stack([words[:, 1] << U64(32) | words[:, 0], words[:, 3] << U64(32) | words[:, 2]], axis=-1)
+    return pairs.reshape(-1)[first - 2 * block:][:count]
+
+
+def uniform(key, n):
+    """Number n of a stream, in [0, 1), with 24 random bits."""
+    return float(int(bits32(key, n, 1)[0]) >> 8) * 2.0**-24
+
+
+def below(key, n, bound):
+    """Number n of a stream, a whole one in [0, bound)."""
+    return (int(bits64(key, n, 1)[0]) >> 32) * bound >> 32
+
+
+def symmetric(key, first, count):
+    """float32 in (-1, 1), never exactly 0."""
+    whole = (bits32(key, first, count) >> U64(8)).astype(np.int64)
+    return (2 * whole + 1 - 16777216).astype(np.float32) * np.float32(2.0**-24)
+
+
+# Arithmetic that is rounded once. NumPy has no fused multiply-add, so it is made here of error-free sums and products and
+# of rounding to odd (Boldo and Melquiond, 2008); numbers as large or small as here never overflow or vanish in between.
+
+
+def two_sum(a, b):
+    """a + b as its rounded value and the rest, exactly."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def two_product(a, b):
+    """a * b likewise."""
+    p = a * b
+    split = 134217729.0  # 2^27 + 1: cuts a number into two halves of 26 bits
+    ah = a * split
+    ah = ah - (ah - a)
+    al = a - ah
+    bh = b * split
+    bh = bh - (bh - b)
+    bl = b - bh
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def add_odd(a, b):
+    """a + b, rounded to the odd one of the two neighbours where it is not exact."""
+    s, rest = two_sum(a, b)
+    even = (s.view(np.int64) & 1) == 0
+    return np.where((rest != 0) & even, np.nextafter(s, np.copysign(np.inf, rest)), s)
+
+
+def fma(a, b, c):
+    """a * b + c in double precision, rounded once."""
+    a, b, c = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64), np.asarray(c, np.float64))
+    high, low = two_product(a, b)
+    middle, rest = two_sum(c, low)
+    first, second = two_sum(high, middle)
+    return first + add_odd(rest, second)
+
+
+def exact_log(x):
+    m, e = np.frexp(x)  # m in [1/2, 1)
+    small = m < 0.70710678118654752440
+    m, e = np.where(small, m + m, m), np.where(small, e - 1, e).astype(np.float64)
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    p = np.full_like(z, 1.0 / 23.0)
+    for odd in (21.0, 19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0):
+        p = fma(p, z, 1.0 / odd)
+    return fma(e, 0.69314718055994530942, 2.0 * s * p)
+
+
+def exact_sincos_turn(t):
+    """sin and cos of 2 pi t for t in [0, 1)."""
+    scaled = t * 4.0
+    q = (scaled + 0.5).astype(np.int64)
+    r = (scaled - q) * 1.57079632679489661923
+    z = r * r
+    s = np.full_like(z, -1.0 / 1307674368000.0)
+    for over in (6227020800.0, -39916800.0, 362880.0, -5040.0, 120.0, -6.0):
+        s = fma(s, z, 1.0 / over)
+    s = fma(s * z, r, r)
+    c = np.full_like(z, 1.0 / 20922789888000.0)
+    for over in (-87178291200.0, 479001600.0, -3628800.0, 40320.0, -720.0, 24.0, -2.0, 1.0):
+        c = fma(c, z, 1.0 / over)
+    q = q & 3
+    sine = np.choose(q, [s, c, -s, -c])
+    cosine = np.choose(q, [c, -s, -c, s])
+    return sine, cosine
+
+
+def normal(key, first, count):
+    """Standard normal numbers, rounded to float32; two a block (Box and Muller)."""
+    block = first // 2
+    words = philox(key, block, (first + count + 1) // 2 - block)
+    u = (words[:, 0].astype(np.float64) + 0.5) * 2.0**-32
+    radius = np.sqrt(-2.0 * exact_log(u))
+    sine, cosine = exact_sincos_turn(words[:, 1].astype(np.float64) * 2.0**-32)
+    pairs = np.stack([radius * cosine, radius * sine], axis=-1).astype(np.float32)
+    return pairs.reshape(-1)[first - 2 * block:][:count]
+
+
+# The library.
+
+
+def draw_default(key, drop_key, first, rows, cols):
+    bound = np.float32(1.0 / np.sqrt(np.float64(cols)))
+    return (symmetric(key, first, rows * cols) * bound).reshape(rows, cols)
+
+
+def draw_sparse(key, drop_key, first, rows, cols):
+    matrix = (normal(key, first, rows * cols) * np.float32(0.01)).reshape(rows, cols)
+    priority = bits64(drop_key, first, rows * cols).reshape(rows, cols)
+    dropped = np.argsort(priority, axis=0, kind="stable")[:(rows + 1) // 2]
+    np.put_along_axis(matrix, dropped, np.float32(0), axis=0)
+    return matrix
+
+
+def draw_orthogonal(key, drop_key, first, rows, cols):
+    """Block Gram-Schmidt, done twice; every number is one chain of fused multiply-adds, upwards from 0."""
+    gauss = normal(key, first, rows * cols).reshape(rows, cols)
+    a = (gauss if rows >= cols else gauss.T).astype(np.float64)
+    tall, wide = a.shape
+    q = np.zeros((tall, 0))
+    for left in range(0, wide, 16):
+        p = a[:, left:left + 16].copy()
+        for _ in range(2):
+            if left > 0:
+                s = np.zeros((left, p.shape[1]))
+                for i in range(tall):
+                    s = fma(q[i][:, None], p[i], s)
+                for j in range(left):
+                    p = fma(-q[:, j:j + 1], s[j], p)
+            for j in range(p.shape[1]):
+                square = np.zeros(())
+                for i in range(tall):
+                    square = fma(p[i, j], p[i, j], square)
+                p[:, j] = p[:, j] * (1.0 / np.sqrt(square) if square > 0 else 0.0)
+                if j + 1 == p.shape[1]:
+                    continue
+                r = np.zeros(p.shape[1] - j - 1)
+                for i in range(tall):
+                    r = fma(p[i, j], p[i, j + 1:], r)
+                p[:, j + 1:] = fma(-p[:, j:j + 1], r, p[:, j + 1:])
+        q = np.concatenate([q, p], axis=1)
+    result = q.astype(np.float32) + np.float32(0)
+    return np.ascontiguousarray(result if rows >= cols else result.T)
+
+
+METHODS = {"default": draw_default, "orthogonal": draw_orthogonal, "sparse": draw_sparse}
+STREAMS = {"w1": "down", "w2": "up"}  # the names that the matrices had first
+
+
+def draw_matrices(seed, init, layer, name, experts, rows, cols):
+    """Matrix `name` ("w1" or "w2") of all experts of a layer: float32 [experts, rows, cols]."""
+    if init not in METHODS:
+        raise ValueError(f'some.init = "{init}" is not drawn from a seed here; known are {", ".join(METHODS)}')
+    stream = f"experts.{layer}.{STREAMS[name]}"
+    key, drop_key = stream_key(seed, stream), stream_key(seed, stream + ".drop")
+    out = np.empty((experts, rows, cols), np.float32)
+    for e in range(experts):
+        out[e] = METHODS[init](key, drop_key, e * rows * cols, rows, cols)
+    return out
+
+
+def hash_matrices(name, matrices):
+    """A layer's hash is the sum (modulo 2^64) of those of its matrices."""
+    total = 0
+    which = U64(0 if name == "w1" else 1)
+    size = matrices[0].size
+    for e, matrix in enumerate(matrices):
+        index = np.arange(e * size, (e + 1) * size, dtype=U64)
+        bits = np.ascontiguousarray(matrix, np.float32).view(np.uint32).reshape(-1).astype(U64)
+        total += int(mix64_array(bits ^ mix64_array(U64(2) * index + which)).sum(dtype=U64))
+    return total & MASK64
+
+
+def random_experts(seed, layer, token, experts, k):
+    """routing = "random": k distinct experts for a token id, by Floyd's method, then shuffled."""
+    key = mix64(mix64(seed ^ 0x726F757465) ^ (layer << 32 | token))
+    drawn = 0
+    chosen = []
+    for last in range(experts - k, experts):
+        pick = below(key, drawn, last + 1)
+        chosen.append(last if pick in chosen else pick)
+        drawn += 1
+    for i in range(k - 1, 0, -1):
+        j = below(key, drawn, i + 1)
+        chosen[i], chosen[j] = chosen[j], chosen[i]
+        drawn += 1
+    return chosen

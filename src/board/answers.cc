@@ -1,0 +1,172 @@
+#include "board/answers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "base/error.h"
+#include "page/escape.h"
+#include "train/recipe_schema.h"
+
+namespace some::board {
+namespace {
+
+constexpr std::size_t most_runs_asked = 500;
+
+double number_of(const std::string& name, const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    bad_input("{}: wants a number", name);
+  return value;
+}
+
+double number_of(const Request& request, const std::string& name, double usual, double least, double most) {
+  const std::string text = request.value(name);
+  if (text.empty()) return usual;
+  const double value = number_of(name, text);
+  if (value < least || value > most) bad_input("{}: wants a number from {} to {}", name, least, most);
+  return value;
+}
+
+Range range_of(const Request& request) {
+  Range range;
+  if (const std::string text = request.value("from"); !text.empty()) range.from = number_of("from", text);
+  if (const std::string text = request.value("to"); !text.empty()) range.to = number_of("to", text);
+  return range;
+}
+
+void append_points(std::string& out, const std::vector<XY>& points) {
+  out += '[';
+  bool first = true;
+  for (const XY& point : points) {
+    out += first ? "[" : ",[";
+    first = false;
+    append_number(out, point.x);
+    out += ',';
+    append_number(out, point.y);
+    out += ']';
+  }
+  out += ']';
+}
+
+std::string all_runs(const Watch& watch, const Request&) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& run : watch.runs()) list.push_back(run->summary());
+  return nlohmann::json{{"runs", list}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// One metric of some runs: curves with their smoothed ones, or a band for each group of seeds.
+std::string points(const Watch& watch, const Request& request) {
+  const std::string metric = request.value("metric");
+  const auto axis = x_axis(request.value("x"));
+  if (!axis) bad_input("x: wants step, tokens or time");
+  // 0: every point.
+  auto buckets = static_cast<std::size_t>(number_of(request, "buckets", 300, 0, 5000));
+  if (buckets == 0) buckets = std::numeric_limits<std::size_t>::max() / 2;
+  const double keep = number_of(request, "smooth", 0, 0, 0.999);
+  const Range range = range_of(request);
+  const bool bands = request.value("band") == "1";
+  std::string out = "{\"runs\":[";
+  bool first = true;
+  std::map<std::string, std::vector<std::vector<XY>>> groups;
+  for (const auto& run : asked_runs(watch, request)) {
+    // The rows first: a line that comes meanwhile is told once too often rather than not at all.
+    const std::size_t rows = run->rows(metric);
+    // Smoothing begins with the first value, whatever part of the curve is shown.
+    std::vector<XY> all = run->curve(metric, *axis, keep > 0 ? Range{} : range);
+    Smoother smoother(keep);
+    std::vector<XY> calm = keep > 0 ? smoothed(all, smoother) : std::vector<XY>{};
+    if (keep > 0) {
+      std::erase_if(all, [&](const XY& point) { return !range.has(point.x); });
+      std::erase_if(calm, [&](const XY& point) { return !range.has(point.x); });
+    }
+    if (bands) groups[run->summary()["group"].get<std::string>()].push_back(keep > 0 ? calm : all);
+    out += fmt::format("{}{{\"id\":\"{}\",\"rows\":{},\"points\":", first ? "" : ",", run->id(), rows);
+    first = false;
+    append_points(out, thinned(all, buckets));
+    if (keep > 0) {
+      out += ",\"smooth\":";
+      append_points(out, thinned(calm, buckets));
+      out += fmt::format(",\"state\":[{},{}]", smoother.sum(), smoother.weight());
+    }
+    out += '}';
+  }
+  out += "],\"bands\":[";
+  first = true;
+  for (const auto& [group, curves] : groups) {
+    if (curves.size() < 2) continue;
+    out += fmt::format("{}{{\"group\":\"{}\",\"points\":[", first ? "" : ",", group);
+    first = false;
+    bool first_point = true;
+    for (const BandPoint& point : band(curves, buckets)) {
+      out += first_point ? "[" : ",[";
+      first_point = false;
+      for (const double number : {point.x, point.mean, point.low, point.high}) {
+        append_number(out, number);
+        out += ',';
+      }
+      out.back() = ']';
+    }
+    out += "]}";
+  }
+  return out + "]}";
+}
+
+// Settings in which the runs differ; of one run, all of them.
+std::string settings(const Watch& watch, const Request& request) {
+  const auto runs = asked_runs(watch, request);
+  std::vector<std::map<std::string, std::string>> of;
+  for (const auto& run : runs) of.push_back(run->settings());
+  nlohmann::json ids = nlohmann::json::array(), rows = nlohmann::json::array();
+  for (const auto& run : runs) ids.push_back(run->id());
+  std::vector<std::string> names;
+  for (const RecipeKey& key : recipe_keys()) names.push_back(key.full_name());
+  std::set<std::string> more;
+  for (const auto& one : of) {
+    for (const auto& [key, value] : one) more.insert(key);
+  }
+  for (const std::string& name : names) more.erase(name);
+  names.insert(names.end(), more.begin(), more.end());
+  for (const std::string& name : names) {
+    nlohmann::json values = nlohmann::json::array();
+    std::set<std::string> different;
+    for (const auto& one : of) {
+      const auto found = one.find(name);
+      const std::string value = found == one.end() ? "" : page::valid_text(found->second);
+      different.insert(value);
+      values.push_back(value);
+    }
+    if (different.size() > 1 || (of.size() == 1 && !different.contains("")))
+      rows.push_back({{"key", name}, {"values", values}});
+  }
+  return nlohmann::json{{"runs", ids}, {"rows", rows}}.dump();
+}
+
+}  // namespace
+
+std::vector<std::shared_ptr<RunLog>> asked_runs(const Watch& watch, const Request& request) {
+  const std::string list = request.value("runs");
+  std::vector<std::shared_ptr<RunLog>> out;
+  for (std::size_t begin = 0; begin < list.size() && out.size() < most_runs_asked;) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    if (const auto run = watch.find(list.substr(begin, end - begin))) out.push_back(run);
+    begin = end + 1;
+  }
+  return out;
+}
+
+const std::vector<Question>& questions() {
+  static const std::vector<Question> all = {
+      {"/api/runs", true, all_runs},
+      {"/api/points", false, points},
+      {"/api/settings", false, settings},
+  };
+  return all;
+}
+
+}  // namespace some::board

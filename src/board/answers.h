@@ -1,0 +1,25 @@
+// What can be asked of the board by an address: each a function of the runs and the question alone.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rooms.h"
+#include "board/http.h"
+#include "board/watch.h"
+
+namespace some::board {
+
+struct Question {
+  std::string path;
+  bool of_all = false;                                              // runs, whichever are named
+  std::function<std::string(const Watch&, const Request&)> answer;  // JSON; bad_input where the question is none
+};
+const std::vector<Question>& questions();
+
+// The runs that a request names; those that are not there are left out.
+std::vector<std::shared_ptr<RunLog>> asked_runs(const Watch& watch, const Request& request);
+
+}  // namespace some::board

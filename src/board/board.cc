@@ -1,0 +1,199 @@
+#include "board/board.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+#include <set>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/reason.h"
+#include "board/answers.h"
+#include "board/page.h"
+
+namespace some::board {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t most_cached_bytes = 64 << 20;
+constexpr auto pulse = std::chrono::seconds(10);
+
+std::string random_token() {
+  std::array<unsigned char, 16> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    failed("cannot draw a token: {}", last_reason());
+  std::string out;
+  for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
+  return out;
+}
+
+std::string dump(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Response json_response(const nlohmann::json& value, int status = 200) {
+  Response response;
+  response.status = status;
+  response.body = shared_text(dump(value));
+  return response;
+}
+
+// Bodies that were made, by what they were made of: many viewers look at the same.
+class Made {
+ public:
+  SharedText find(const std::string& etag) const {
+    const auto found = bodies_.find(etag);
+    return found == bodies_.end() ? nullptr : found->second;
+  }
+  void keep(const std::string& etag, const SharedText& body) {
+    if (!bodies_.emplace(etag, body).second) return;
+    order_.push_back(etag);
+    bytes_ += body->size();
+    while (bytes_ > most_cached_bytes) {
+      const auto oldest = bodies_.find(order_.front());
+      bytes_ -= oldest->second->size();
+      bodies_.erase(oldest);
+      order_.pop_front();
+    }
+  }
+
+ private:
+  std::map<std::string, SharedText> bodies_;
+  std::deque<std::string> order_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace
+
+class Board::Rooms {
+ public:
+  Rooms(BoardSettings settings, const Log& log) : settings_(prepared(std::move(settings))), log_(log) {
+    page_ = shared_text(board_page(settings_.watch.folders, settings_.read_only));
+    page_tag_ = fmt::format("\"{}\"", hex(hash_bytes(page_->data(), page_->size())));
+    watch_.emplace(
+        settings_.watch, [this](const nlohmann::json& news) { tell(news); }, [this] { keep_alive(); });
+    server_.emplace(settings_.server, [this](const Request& request, const Answer& answer) { serve(request, answer); });
+  }
+  ~Rooms() {
+    server_.reset();
+    watch_.reset();
+  }
+
+  const Server& server() const { return *server_; }
+  const Watch& watch() const { return *watch_; }
+  const BoardSettings& settings() const { return settings_; }
+  std::size_t viewers() const {
+    const std::lock_guard lock(streams_mutex_);
+    return streams_.size();
+  }
+
+ private:
+  static BoardSettings prepared(BoardSettings settings) {
+    if (!is_loopback(settings.server.host) && settings.server.token.empty()) settings.server.token = random_token();
+    return settings;
+  }
+
+  // --- what viewers are told ---
+
+  void tell(const nlohmann::json& news) { send_all(shared_text("event: news\ndata: " + dump(news) + "\n\n")); }
+
+  void send_all(const SharedText& message) {
+    const std::lock_guard lock(streams_mutex_);
+    std::erase_if(streams_, [&](const auto& stream) { return !stream->send(message); });
+  }
+
+  // A line that says nothing keeps connections open, and shows which viewers have gone without a word.
+  void keep_alive() {
+    if (Clock::now() - pulse_ < pulse) return;
+    pulse_ = Clock::now();
+    send_all(shared_text(":\n\n"));
+  }
+
+  void follow(const Answer& answer) {
+    const auto stream = answer.stream("text/event-stream");
+    if (!stream) return;
+    stream->send(shared_text("retry: 1000\nevent: hello\ndata: {}\n\n"));
+    const std::lock_guard lock(streams_mutex_);
+    streams_.push_back(stream);
+  }
+
+  // --- what viewers ask ---
+
+  void serve(const Request& request, const Answer& answer) {
+    try {
+      if (request.method == Method::post)
+        return answer.respond(json_response({{"error", "nothing to be asked here"}}, 404));
+      if (request.path == "/") return answer.respond(page());
+      if (request.path == "/events") return follow(answer);
+      for (const Question& question : questions()) {
+        if (request.path == question.path) return answer.respond(made(question, request));
+      }
+      answer.respond(json_response({{"error", "there is no such address"}}, 404));
+    } catch (const Error& error) {
+      answer.respond(json_response({{"error", error.what()}}, error.fault() == Fault::input ? 400 : 500));
+    }
+  }
+
+  Response page() const {
+    Response response;
+    response.type = "text/html; charset=utf-8";
+    response.policy = page::content_policy(page::embedded_assets(), true) + "; frame-ancestors 'none'";
+    response.etag = page_tag_;
+    response.body = page_;
+    return response;
+  }
+
+  // What was answered before is answered again while nothing it is made of has changed.
+  Response made(const Question& question, const Request& request) {
+    std::string of = request.path;
+    for (const auto& [key, value] : request.query) {
+      if (key != "token") of += fmt::format("\n{}={}", key, value);
+    }
+    for (const auto& run : question.of_all ? watch_->runs() : asked_runs(*watch_, request))
+      of += fmt::format("\n{} {}", run->id(), run->version());
+    Response response;
+    response.etag = fmt::format("\"{}\"", hex(hash_bytes(of.data(), of.size())));
+    if (response.etag == request.if_none_match) return response;
+    response.body = made_.find(response.etag);
+    if (response.body) return response;
+    response.body = shared_text(question.answer(*watch_, request));
+    made_.keep(response.etag, response.body);
+    return response;
+  }
+
+  BoardSettings settings_;
+  Log log_;
+  SharedText page_;
+  std::string page_tag_;
+  mutable std::mutex streams_mutex_;
+  std::vector<std::shared_ptr<Stream>> streams_;
+  Clock::time_point pulse_ = Clock::now();
+  Made made_;  // of the server's thread alone
+  std::optional<Watch> watch_;
+  std::optional<Server> server_;
+};
+
+Board::Board(BoardSettings settings, const Log& log) : rooms_(std::make_unique<Rooms>(std::move(settings), log)) {}
+Board::~Board() = default;
+int Board::port() const { return rooms_->server().port(); }
+std::size_t Board::viewers() const { return rooms_->viewers(); }
+const Watch& Board::watch() const { return rooms_->watch(); }
+
+std::string Board::address(const std::string& run) const {
+  const ServerSettings& server = rooms_->settings().server;
+  std::string host = server.host;
+  if (host == "0.0.0.0" || host == "::") host = "HOST";  // whatever name this machine is reached by
+  if (host.find(':') != std::string::npos) host = "[" + host + "]";
+  std::string out = fmt::format("http://{}:{}/", host, port());
+  if (!server.token.empty()) out += "?token=" + server.token;
+  if (!run.empty()) out += "#runs=" + id_of(run);
+  return out;
+}
+
+}  // namespace some::board

@@ -1,0 +1,522 @@
+// The server of http.h on Boost.Beast. One thread carries every connection, so nothing of a connection needs a lock;
+// what other threads want of it is posted to that thread.
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <deque>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "base/reason.h"
+#include "board/http.h"
+
+namespace some::board {
+namespace net = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using tcp = net::ip::tcp;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+using Fields = std::map<std::string, std::string>;
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// Of one part of a query; false where a percent sign is not followed by two digits.
+bool decode(std::string_view text, std::string& out) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '+') {
+      out += ' ';
+    } else if (text[i] != '%') {
+      out += text[i];
+    } else {
+      const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+      const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+      if (low < 0) return false;
+      out += static_cast<char>(16 * high + low);
+      i += 2;
+    }
+  }
+  return true;
+}
+
+bool read_query(std::string_view text, std::map<std::string, std::string>& out) {
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find('&'));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    if (part.empty()) continue;
+    const std::size_t equals = std::min(part.find('='), part.size());
+    std::string key, value;
+    if (!decode(part.substr(0, equals), key) || !decode(part.substr(std::min(part.size(), equals + 1)), value))
+      return false;
+    out[key] = value;
+  }
+  return true;
+}
+
+std::string without_port(std::string_view host) {
+  const std::size_t colon = host.rfind(':');
+  const bool brackets_close_after = colon != std::string_view::npos && host.find(']', colon) != std::string_view::npos;
+  if (colon == std::string_view::npos || brackets_close_after) return std::string(host);
+  return std::string(host.substr(0, colon));
+}
+
+// However long it takes to see that two tokens differ, it says nothing of where.
+bool equal_tokens(std::string_view given, std::string_view wanted) {
+  unsigned different = given.size() == wanted.size() ? 0 : 1;
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    different |= static_cast<unsigned>(static_cast<unsigned char>(wanted[i]) ^
+                                       static_cast<unsigned char>(i < given.size() ? given[i] : '\0'));
+  return different == 0;
+}
+
+constexpr const char* nothing_loads = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+// What a page of this server, and nobody else's, may do with what is sent.
+Fields guard_fields(const std::string& policy) {
+  return {{"Content-Security-Policy", policy.empty() ? nothing_loads : policy},
+          {"X-Content-Type-Options", "nosniff"},
+          {"X-Frame-Options", "DENY"},
+          {"Referrer-Policy", "no-referrer"},
+          {"Cross-Origin-Resource-Policy", "same-origin"},
+          {"Cross-Origin-Opener-Policy", "same-origin"},
+          {"Cache-Control", "no-cache"}};
+}
+
+struct Bucket {
+  double left = 0;
+  Clock::time_point when;
+};
+
+class Session;
+
+class Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(ServerSettings settings, Handler handler)
+      : settings_(std::move(settings)), handler_(std::move(handler)), acceptor_(io_), pause_(io_) {
+    boost::system::error_code error;
+    const std::string name = settings_.host == "localhost" ? "127.0.0.1" : settings_.host;
+    const auto address = net::ip::make_address(name, error);
+    if (error) bad_input("--host {}: say an address of this machine, such as 127.0.0.1 or 0.0.0.0", settings_.host);
+    const tcp::endpoint endpoint(address, static_cast<unsigned short>(settings_.port));
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(net::socket_base::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(net::socket_base::max_listen_connections, error);
+    if (error == net::error::address_in_use) throw AddressTaken(settings_.host, settings_.port);
+    if (error)
+      bad_input("cannot listen at {}:{}: {}; say another --port", settings_.host, settings_.port,
+                reason_of(error.value()));
+    port_ = acceptor_.local_endpoint().port();
+  }
+
+  void start() {
+    accept();
+    thread_ = std::thread([this] { io_.run(); });
+  }
+  void stop();
+
+  int port() const { return port_; }
+  net::io_context& io() { return io_; }
+  const ServerSettings& settings() const { return settings_; }
+  const Handler& handler() const { return handler_; }
+  void left(const std::shared_ptr<Session>& session);
+  // Whether an address may ask now.
+  bool may_ask(const std::string& address) {
+    if (buckets_.size() > 4096) {
+      std::erase_if(buckets_, [&](const auto& entry) { return refilled(entry.second) >= settings_.requests_at_once; });
+      if (buckets_.size() > 4096) buckets_.clear();
+    }
+    const auto [found, is_new] = buckets_.try_emplace(address, Bucket{settings_.requests_at_once, Clock::now()});
+    Bucket& bucket = found->second;
+    bucket.left = refilled(bucket);
+    bucket.when = Clock::now();
+    if (bucket.left < 1) return false;
+    bucket.left -= 1;
+    return true;
+  }
+  std::size_t connections() const { return count_.load(); }
+
+ private:
+  void accept();
+  void take(tcp::socket socket);
+  double refilled(const Bucket& bucket) const {
+    const double seconds = std::chrono::duration<double>(Clock::now() - bucket.when).count();
+    return std::min(settings_.requests_at_once, bucket.left + seconds * settings_.requests_a_second);
+  }
+
+  ServerSettings settings_;
+  Handler handler_;
+  net::io_context io_{1};
+  tcp::acceptor acceptor_;
+  net::steady_timer pause_;
+  int port_ = 0;
+  bool stopping_ = false;
+  std::set<std::shared_ptr<Session>> sessions_;
+  std::map<std::string, std::size_t> of_address_;
+  std::map<std::string, Bucket> buckets_;
+  std::atomic<std::size_t> count_{0};
+  std::thread thread_;
+};
+
+// A connection: requests one after the other, or one that became a stream.
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(std::shared_ptr<Core> server, tcp::socket socket, std::string address)
+      : server_(std::move(server)),
+        stream_(std::move(socket)),
+        buffer_(server_->settings().header_bytes + server_->settings().body_bytes),
+        address_(std::move(address)) {}
+
+  const std::string& address() const { return address_; }
+  Core& server() { return *server_; }
+
+  void read() {
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(server_->settings().header_bytes));
+    parser_->body_limit(server_->settings().body_bytes);
+    stream_.expires_after(server_->settings().read_time);  // for all of a request: one that trickles in is given up
+    http::async_read(stream_, buffer_, *parser_,
+                     [self = shared_from_this()](beast::error_code error, std::size_t) { self->was_read(error); });
+  }
+
+  void close() {
+    if (!open_.exchange(false)) return;
+    boost::system::error_code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
+    stream_.close();
+    server_->left(shared_from_this());
+  }
+
+  void write(Response response) {
+    if (!open_) return;
+    response_ = std::move(response);
+    if (!response_.body) response_.body = shared_text("");
+    const bool known = response_.status == 200 && !response_.etag.empty() && response_.etag == if_none_match_;
+    if (known) response_.body = shared_text("");
+    message_ = {};
+    message_.version(11);
+    message_.result(known ? 304U : static_cast<unsigned>(response_.status));
+    for (const auto& [name, value] : guard_fields(response_.policy)) message_.set(name, value);
+    message_.set(http::field::content_type, response_.type);
+    if (!response_.etag.empty()) message_.set(http::field::etag, response_.etag);
+    if (response_.status == 405) message_.set(http::field::allow, "GET, HEAD, POST");
+    if (response_.status == 429) message_.set(http::field::retry_after, "1");
+    message_.keep_alive(keep_alive_);
+    if (!known) message_.content_length(response_.body->size());
+    if (!head_only_ && !known) message_.body() = {response_.body->data(), response_.body->size()};
+    stream_.expires_after(server_->settings().write_time);
+    serializer_.emplace(message_);
+    serializer_->split(false);
+    const auto done = [self = shared_from_this()](beast::error_code error, std::size_t) {
+      if (error) return self->close();
+      if (!self->keep_alive_) return self->part();
+      self->read();
+    };
+    if (head_only_ || known)
+      http::async_write_header(stream_, *serializer_, done);
+    else
+      http::async_write(stream_, *serializer_, done);
+  }
+
+  // What was sent is to be read, although there may be more coming in that nobody wants: it is passed over for a
+  // moment.
+  void part() {
+    boost::system::error_code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    stream_.expires_after(std::chrono::seconds(2));
+    pass_over(64);
+  }
+
+  // --- as a stream ---
+
+  void begin_stream(const std::string& type) {
+    if (!open_) return;
+    std::string head = "HTTP/1.1 200 OK\r\nContent-Type: " + type + "\r\nConnection: close\r\n";
+    for (const auto& [name, value] : guard_fields("")) head += name + ": " + value + "\r\n";
+    boost::system::error_code ignored;
+    // What the system keeps for a slow reader is bounded too.
+    stream_.socket().set_option(net::socket_base::send_buffer_size(64 << 10), ignored);
+    stream_.expires_never();
+    listen_for_the_end();
+    push(shared_text(head + "\r\n"));
+  }
+
+  void push(const SharedText& bytes) {
+    if (!open_) return;
+    queue_.push_back(bytes);
+    if (queue_.size() == 1) write_queue();
+  }
+
+  void end_stream() {
+    if (!open_) return;
+    ends_ = true;
+    if (queue_.empty()) close();
+  }
+
+  bool is_open() const { return open_; }
+  // From any thread. True: more waits for this reader than may.
+  bool add_waiting(std::size_t bytes) { return (waiting_ += bytes) > server_->settings().waiting_bytes; }
+
+ private:
+  void was_read(beast::error_code error) {
+    if (error == http::error::end_of_stream || error == beast::error::timeout || error == net::error::operation_aborted)
+      return close();
+    keep_alive_ = false;
+    head_only_ = false;
+    if_none_match_.clear();
+    if (error == http::error::header_limit || error == http::error::buffer_overflow)
+      return write(text_response(431, "the head of the request is too long"));
+    if (error == http::error::body_limit) return write(text_response(413, "the request is too long"));
+    if (error.category() == http::make_error_code(http::error::bad_method).category())
+      return write(text_response(400, "this is no request"));
+    if (error) return close();
+    const http::request<http::string_body> message = parser_->release();
+    keep_alive_ = message.keep_alive();
+    head_only_ = message.method() == http::verb::head;
+    dispatch(message);
+  }
+
+  static std::string field(const http::request<http::string_body>& message, http::field name) {
+    const auto value = message[name];
+    return {value.data(), value.size()};
+  }
+
+  void dispatch(const http::request<http::string_body>& message);
+
+  void pass_over(int times) {
+    stream_.async_read_some(net::buffer(ignored_),
+                            [self = shared_from_this(), times](beast::error_code error, std::size_t) {
+                              if (error || times == 0) return self->close();
+                              self->pass_over(times - 1);
+                            });
+  }
+
+  void listen_for_the_end() {
+    stream_.async_read_some(net::buffer(ignored_), [self = shared_from_this()](beast::error_code error, std::size_t) {
+      if (error) return self->close();
+      self->listen_for_the_end();  // whatever a reader of a stream says is passed over
+    });
+  }
+
+  void write_queue() {
+    stream_.expires_after(server_->settings().write_time);
+    net::async_write(stream_, net::buffer(*queue_.front()),
+                     [self = shared_from_this()](beast::error_code error, std::size_t) {
+                       if (error) return self->close();
+                       if (!self->open_) return;
+                       self->waiting_ -= std::min(self->waiting_.load(), self->queue_.front()->size());
+                       self->queue_.pop_front();
+                       if (!self->queue_.empty()) return self->write_queue();
+                       if (self->ends_) self->close();
+                     });
+  }
+
+  std::shared_ptr<Core> server_;
+  std::atomic<bool> open_{true};
+  std::atomic<std::size_t> waiting_{0};
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;
+  std::string address_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  bool keep_alive_ = true, head_only_ = false;
+  std::string if_none_match_;
+  Response response_;  // lives while it is written
+  http::response<http::span_body<const char>> message_;
+  std::optional<http::response_serializer<http::span_body<const char>>> serializer_;
+  std::deque<SharedText> queue_;
+  bool ends_ = false;
+  std::array<char, 4096> ignored_{};
+};
+
+// A request that waits for its answer, and the stream that it may become.
+class Pending : public Answer::Target {
+ public:
+  explicit Pending(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+  ~Pending() override {
+    if (!answered_) respond(text_response(500, "nothing answered"));
+  }
+  void respond(Response response) override {
+    if (answered_.exchange(true)) return;
+    net::post(session_->server().io(),
+              [session = session_, response = std::move(response)]() mutable { session->write(std::move(response)); });
+  }
+  std::shared_ptr<Stream> stream(const std::string& type) override {
+    if (answered_.exchange(true)) return nullptr;
+    net::post(session_->server().io(), [session = session_, type] { session->begin_stream(type); });
+    return std::make_shared<Going>(session_);
+  }
+
+ private:
+  class Going : public Stream {
+   public:
+    explicit Going(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+    ~Going() override { finish(); }
+    bool send(const SharedText& bytes) override {
+      if (!session_->is_open()) return false;
+      const bool slow = session_->add_waiting(bytes->size());
+      net::post(session_->server().io(), [session = session_, bytes, slow] {
+        if (slow)
+          session->close();
+        else
+          session->push(bytes);
+      });
+      return !slow;
+    }
+    void finish() override {
+      net::post(session_->server().io(), [session = session_] { session->end_stream(); });
+    }
+    bool is_open() const override { return session_->is_open(); }
+
+   private:
+    std::shared_ptr<Session> session_;
+  };
+  std::shared_ptr<Session> session_;
+  std::atomic<bool> answered_{false};
+};
+
+void Session::dispatch(const http::request<http::string_body>& message) {
+  if (!server_->may_ask(address_)) return write(text_response(429, "too many requests: wait a second"));
+  const ServerSettings& settings = server_->settings();
+  const std::string host = field(message, http::field::host);
+  // A name of somewhere else that leads here: another site's page would be let read everything.
+  if (settings.token.empty() && !is_loopback(without_port(host)))
+    return write(text_response(421, "this server answers only to names of this machine"));
+  Request request;
+  const std::string target(message.target().data(), message.target().size());
+  const std::size_t question = std::min(target.find('?'), target.size());
+  request.path = target.substr(0, question);
+  if (target.empty() || target[0] != '/' ||
+      !read_query(std::string_view(target).substr(std::min(target.size(), question + 1)), request.query))
+    return write(text_response(400, "this is no address"));
+  if (!settings.token.empty() && !equal_tokens(request.value("token"), settings.token))
+    return write(text_response(403, "the address needs the token that the program told when it began"));
+  request.if_none_match = if_none_match_ = field(message, http::field::if_none_match);
+  switch (message.method()) {
+    case http::verb::get:
+    case http::verb::head: break;
+    case http::verb::post: {
+      request.method = Method::post;
+      const std::string origin = field(message, http::field::origin), type = field(message, http::field::content_type);
+      const std::string from(message["Sec-Fetch-Site"].data(), message["Sec-Fetch-Site"].size());
+      if ((!origin.empty() && origin != "http://" + host) || (!from.empty() && from != "same-origin"))
+        return write(text_response(403, "only a page of this server may ask"));
+      if (type != "application/json") return write(text_response(415, "wants application/json"));
+      request.body = message.body();
+      break;
+    }
+    default: return write(text_response(405, "wants GET or POST"));
+  }
+  try {
+    server_->handler()(request, Answer(std::make_shared<Pending>(shared_from_this())));
+  } catch (const std::exception&) {
+    // Whoever has the request without having answered it answers that something went wrong.
+  }
+}
+
+void Core::accept() {
+  acceptor_.async_accept([self = shared_from_this()](boost::system::error_code error, tcp::socket socket) {
+    if (self->stopping_) return;
+    if (!error) {
+      self->take(std::move(socket));
+      return self->accept();
+    }
+    // No descriptor is left, or the like: it passes.
+    self->pause_.expires_after(std::chrono::milliseconds(100));
+    self->pause_.async_wait([self](boost::system::error_code) {
+      if (!self->stopping_) self->accept();
+    });
+  });
+}
+
+void Core::take(tcp::socket socket) {
+  boost::system::error_code error;
+  const auto peer = socket.remote_endpoint(error);
+  if (error) return;
+  const std::string address = peer.address().to_string();
+  if (sessions_.size() >= settings_.most_connections || of_address_[address] >= settings_.most_of_an_address) {
+    if (of_address_[address] == 0) of_address_.erase(address);
+    return;  // the socket closes
+  }
+  socket.set_option(tcp::no_delay(true), error);
+  const auto session = std::make_shared<Session>(shared_from_this(), std::move(socket), address);
+  sessions_.insert(session);
+  of_address_[address] += 1;
+  count_ = sessions_.size();
+  session->read();
+}
+
+void Core::left(const std::shared_ptr<Session>& session) {
+  if (sessions_.erase(session) == 0) return;
+  const auto found = of_address_.find(session->address());
+  if (--found->second == 0) of_address_.erase(found);
+  count_ = sessions_.size();
+}
+
+void Core::stop() {
+  net::post(io_, [self = shared_from_this()] {
+    self->stopping_ = true;
+    boost::system::error_code ignored;
+    self->acceptor_.close(ignored);
+    self->pause_.cancel();
+    const auto all = self->sessions_;
+    for (const auto& session : all) session->close();
+  });
+  thread_.join();
+}
+
+}  // namespace
+
+std::string Request::value(const std::string& key) const {
+  const auto found = query.find(key);
+  return found == query.end() ? "" : found->second;
+}
+
+Response text_response(int status, const std::string& words) {
+  Response response;
+  response.status = status;
+  response.type = "text/plain; charset=utf-8";
+  response.body = shared_text(words + "\n");
+  return response;
+}
+
+bool is_loopback(const std::string& host) {
+  if (host == "localhost" || host == "[::1]" || host == "::1") return true;
+  boost::system::error_code error;
+  const auto address = net::ip::make_address(host, error);
+  return !error && address.is_loopback();
+}
+
+void Answer::respond(Response response) const { target_->respond(std::move(response)); }
+std::shared_ptr<Stream> Answer::stream(const std::string& type) const { return target_->stream(type); }
+
+AddressTaken::AddressTaken(const std::string& host, int port)
+    : Error(Fault::input, fmt::format("another program listens at {}:{}: say another --port", host, port)) {}
+
+class Server::Running : public Core {
+ public:
+  using Core::Core;
+};
+
+Server::Server(ServerSettings settings, Handler handler)
+    : running_(std::make_shared<Running>(std::move(settings), std::move(handler))) {
+  running_->start();
+}
+Server::~Server() { running_->stop(); }
+int Server::port() const { return running_->port(); }
+std::size_t Server::connections() const { return running_->connections(); }
+
+}  // namespace some::board

@@ -1,0 +1,14 @@
+// The one page of the board; its script asks for everything else.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/rooms.h"
+#include "page/document.h"
+
+namespace some::board {
+
+std::string board_page(const std::vector<std::string>& folders, bool read_only);
+
+}  // namespace some::board

@@ -1,0 +1,436 @@
+#include "board/run_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "lab/runs.h"
+#include "page/escape.h"
+#include "train/recipe.h"
+#include "train/run.h"
+#include "train/run_lock.h"
+
+namespace some::board {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+constexpr std::size_t most_rows_told = 200;
+
+// Metrics that stand at the top of a line; those of layers are asked for by name.
+bool is_of_a_layer(const std::string& column) { return column.starts_with("layers."); }
+
+}  // namespace
+
+std::optional<XAxis> x_axis(const std::string& name) {
+  if (name.empty() || name == "step") return XAxis::step;
+  if (name == "tokens") return XAxis::tokens;
+  if (name == "time") return XAxis::time;
+  return std::nullopt;
+}
+
+// A number of a line, with where it stands: "loss", or "gini" of "count" of a layer. Names are those of the line.
+struct RunLog::Found {
+  std::string_view group, name;
+  std::size_t layer = 0;
+  int depth = 1;  // 1: of the line, 2: of a layer, 3: of a group of a layer
+  double value = 0;
+};
+
+class RunLog::Numbers : public JsonVisitor {
+ public:
+  void number(const JsonPath& path, double value) override {
+    if (path.size() == 1)
+      found.push_back({{}, path[0].name, 0, 1, value});
+    else if (path.size() == 3 && path[0].name == "layers" && !path[2].name.empty())
+      found.push_back({{}, path[2].name, path[1].place, 2, value});
+    else if (path.size() == 4 && path[0].name == "layers" && !path[2].name.empty() && !path[3].name.empty())
+      found.push_back({path[2].name, path[3].name, path[1].place, 3, value});
+    else if (path.size() == 3 && path[0].name == "load")
+      found.push_back({{}, "load", path[1].place, 3, value});
+  }
+  void text(const JsonPath& path, std::string_view value) override {
+    if (path.size() == 1 && path[0].name == "kind") kind = value;
+  }
+  double value_of(std::string_view name) const {
+    for (const Found& one : found) {
+      if (one.depth == 1 && one.name == name) return one.value;
+    }
+    return unknown;
+  }
+  std::vector<Found> found;
+  std::string_view kind;
+};
+
+RunLog::RunLog(std::string id, std::string folder, std::string place)
+    : id_(std::move(id)),
+      folder_(std::move(folder)),
+      place_(std::move(place)),
+      metrics_(RunPaths{folder_}.metrics()),
+      rates_(RunPaths{folder_}.rates()),
+      load_(RunPaths{folder_}.load()) {}
+
+void RunLog::clear_metrics() {
+  for (const char* name : {"train", "eval", "epoch"}) tables_[name] = {};
+  evaluations_.clear();
+  tokens_ = epoch_ = 0;
+  reset_ = true;
+}
+
+void RunLog::put(Kept& kept, const std::vector<Found>& numbers, double step, double tokens) {
+  kept.table.begin_row(step, tokens);
+  std::size_t at = 0;
+  for (const Found& one : numbers) {
+    if (one.depth == 1 && (one.name == "step" || one.name == "epoch" || one.name == "stage")) continue;
+    if (one.depth > 1 && one.name == "layer") continue;
+    // Lines of a kind are mostly alike: the number at this place of the line before stood in the same column.
+    if (at == kept.memo.size()) kept.memo.emplace_back();
+    Memo& memo = kept.memo[at++];
+    if (memo.column == nullptr || memo.depth != one.depth || memo.layer != one.layer || memo.name != one.name ||
+        memo.group != one.group) {
+      memo = {std::string(one.group), std::string(one.name), one.layer, one.depth, nullptr};
+      std::string name = memo.name;
+      if (one.depth == 2) name = fmt::format("layers.{}.{}", one.layer, name);
+      if (one.depth == 3) name = fmt::format("layers.{}.{}.{}", one.layer, memo.group, name);
+      memo.column = &kept.table.column(name);
+    }
+    kept.table.set(*memo.column, one.value);
+  }
+}
+
+// Epochs are of the text of the stage they fall into.
+double RunLog::tokens_at(double epoch, std::size_t stage) {
+  if (tokens_of_stage_.empty() || !std::isfinite(epoch)) return unknown;
+  const std::size_t of = std::min(tokens_of_stage_.size() - 1, stage == 0 ? 0 : stage - 1);
+  if (epoch > epoch_) {
+    tokens_ += (epoch - epoch_) * tokens_of_stage_[of];
+    epoch_ = epoch;
+  }
+  return tokens_;
+}
+
+void RunLog::metrics_line(std::string_view line, std::uint64_t offset) {
+  Numbers numbers;
+  if (!walk_json(line, numbers)) return;  // cut off, or no number at all: the line is left out, not the run
+  const double step = numbers.value_of("step");
+  if (!std::isfinite(step) || step < 0) return;
+  const double stage = numbers.value_of("stage");
+  const double tokens =
+      tokens_at(numbers.value_of("epoch"),
+                std::isfinite(stage) && stage > 0 && stage < 1e6 ? static_cast<std::size_t>(stage) : 0);
+  if (numbers.kind != "train" && numbers.kind != "eval" && numbers.kind != "epoch") return;
+  put(tables_[std::string(numbers.kind)], numbers.found, step, tokens);
+  if (numbers.kind == "eval") evaluations_.push_back({static_cast<std::int64_t>(step), offset, line.size()});
+}
+
+// A line of rates.jsonl tells how far a sitting was at a step. Where a run was killed and goes on from an earlier step,
+// what was done twice counts once.
+void RunLog::rates_line(std::string_view line) {
+  Numbers numbers;
+  if (!walk_json(line, numbers)) return;
+  const double step = numbers.value_of("step"), seconds = numbers.value_of("seconds");
+  if (!std::isfinite(step) || !std::isfinite(seconds)) return;
+  Kept& kept = tables_["rates"];
+  const std::size_t rows = kept.table.rows();
+  const bool another_sitting = rows > 0 && seconds + sitting_before_ < seconds_.back();
+  std::size_t stay = rows;
+  while (stay > 0 && kept.table.step(stay - 1) >= step) --stay;
+  if (stay < rows) {
+    kept.table.cut(stay);
+    seconds_.resize(stay);
+    if (kept.told > stay) reset_ = true;
+  }
+  if (rows > 0 && (another_sitting || stay < rows)) sitting_before_ = seconds_.empty() ? 0 : seconds_.back();
+  const double operations = numbers.value_of("operations_per_second"), rate = numbers.value_of("matrix_rate");
+  std::vector<Found> found = {{{}, "tokens_per_second", 0, 1, numbers.value_of("tokens_per_second")},
+                              {{}, "operations_per_second", 0, 1, operations}};
+  if (rate > 0) found.push_back({{}, "share_of_peak", 0, 1, operations / rate});
+  put(kept, found, step, unknown);
+  seconds_.push_back(sitting_before_ + seconds);
+}
+
+void RunLog::load_line(std::string_view line) {
+  Numbers numbers;
+  if (!walk_json(line, numbers)) return;
+  LoadLine one;
+  one.step = numbers.value_of("step");
+  for (const Found& number : numbers.found) {
+    if (number.depth != 3) continue;
+    if (number.layer >= 4096) return;
+    if (one.layers.size() <= number.layer) one.layers.resize(number.layer + 1);
+    one.layers[number.layer].push_back(static_cast<float>(number.value / 100));
+  }
+  if (!std::isfinite(one.step) || one.layers.empty()) return;
+  while (!loads_.empty() && loads_.back().step >= one.step) loads_.pop_back();
+  loads_.push_back(std::move(one));
+}
+
+void RunLog::read_settings() {
+  const RunPaths paths{folder_};
+  struct stat now {};
+  if (::lstat(paths.config().c_str(), &now) != 0 || !S_ISREG(now.st_mode)) return;
+  if (now.st_mtim.tv_sec == config_time_.tv_sec && now.st_mtim.tv_nsec == config_time_.tv_nsec) return;
+  config_time_ = now.st_mtim;
+  version_ += 1;
+  try {
+    const Recipe recipe = read_run_recipe(folder_);
+    settings_ = recipe_settings(recipe);
+    title_ = recipe.title;
+    layers_ = recipe.model.ffn == Ffn::some ? recipe.model.layers : 0;
+    experts_ = recipe.model.ffn == Ffn::some ? recipe.model.experts : 0;
+    total_steps_ = recipe.stages.empty() ? recipe.train.max_steps : 0;
+    // Runs that differ in the seed alone are seeds of one thing. The machine does not matter.
+    std::string all;
+    for (const auto& [key, value] : settings_) {
+      if (key != "seed" && key != "train.device" && key != "train.threads" && key != "train.keep_checkpoints")
+        all += key + "=" + value + "\n";
+    }
+    group_ = hex(hash_bytes(all.data(), all.size()));
+    trouble_.clear();
+    tokens_of_stage_.clear();
+    if (is_own_file(paths.data())) {
+      if (const auto data = read_run_data(paths)) {
+        if (data->stages.empty()) tokens_of_stage_.push_back(static_cast<double>(data->train.used));
+        for (const RunData& stage : data->stages) tokens_of_stage_.push_back(static_cast<double>(stage.train.used));
+      }
+    }
+  } catch (const Error& error) {
+    trouble_ = error.what();
+  }
+}
+
+void RunLog::look_at_state(bool changed) {
+  const auto now = Clock::now();
+  // What works at a run is asked every second; what is done is looked at again when something stirs.
+  if (!changed && now - state_when_ < std::chrono::seconds(1)) return;
+  if (!changed && final_ && !run_is_taken(folder_)) {
+    state_when_ = now;
+    return;
+  }
+  state_when_ = now;
+  std::string state = "unreadable", recipe;
+  int seed = 0;
+  try {
+    if (const auto found = lab::find_run(folder_)) {
+      state = found->state_text();
+      final_ = found->state != lab::RunState::running;
+      recipe = found->identity.recipe;
+      seed = found->identity.seed;
+    }
+  } catch (const Error& error) {
+    trouble_ = error.what();
+    final_ = true;
+  }
+  if (state == state_ && recipe == recipe_ && seed == seed_) return;
+  state_ = state;
+  recipe_ = recipe;
+  seed_ = seed;
+  version_ += 1;
+}
+
+bool RunLog::poll() {
+  const std::lock_guard lock(mutex_);
+  // Where nothing has stirred for a while, a look a second will do.
+  const auto now = Clock::now();
+  if (final_ && now - stirred_ > std::chrono::seconds(10) && now - polled_ < std::chrono::milliseconds(700))
+    return false;
+  polled_ = now;
+  read_settings();
+  bool changed = metrics_.poll(
+      {[&](std::string_view line, std::uint64_t offset) { metrics_line(line, offset); }, [&] { clear_metrics(); }});
+  changed |= rates_.poll({[&](std::string_view line, std::uint64_t) { rates_line(line); },
+                          [&] {
+                            tables_["rates"] = {};
+                            seconds_.clear();
+                            sitting_before_ = 0;
+                            reset_ = true;
+                          }});
+  changed |= load_.poll({[&](std::string_view line, std::uint64_t) { load_line(line); }, [&] { loads_.clear(); }});
+  if (changed) {
+    version_ += 1;
+    stirred_ = now;
+  }
+  look_at_state(changed);
+  return version_ != told_version_;
+}
+
+double RunLog::seconds_at(double step) const {
+  const auto found = tables_.find("rates");
+  if (seconds_.empty() || found == tables_.end()) return unknown;
+  const Table& table = found->second.table;
+  std::size_t after = 0;  // the first row at or behind the step
+  for (std::size_t end = seconds_.size(); after < end;) {
+    const std::size_t middle = (after + end) / 2;
+    if (table.step(middle) < step)
+      after = middle + 1;
+    else
+      end = middle;
+  }
+  if (after == seconds_.size()) return unknown;
+  if (table.step(after) == step) return seconds_[after];
+  const double step_before = after > 0 ? table.step(after - 1) : 0, before = after > 0 ? seconds_[after - 1] : 0;
+  return before + (seconds_[after] - before) * (step - step_before) / (table.step(after) - step_before);
+}
+
+nlohmann::json RunLog::news() {
+  nlohmann::json out{{"run", summary()}};
+  const std::lock_guard lock(mutex_);
+  nlohmann::json tables = nlohmann::json::object();
+  bool reset = reset_;
+  for (auto& [name, kept] : tables_) {
+    const std::size_t rows = kept.table.rows();
+    if (kept.told > rows || rows - kept.told > most_rows_told) reset = true;
+  }
+  for (auto& [name, kept] : tables_) {
+    const std::size_t rows = kept.table.rows();
+    nlohmann::json list = nlohmann::json::array();
+    for (std::size_t row = kept.told; row < rows && !reset; ++row) {
+      nlohmann::json values = nlohmann::json::object();
+      for (const auto& [column, numbers] : kept.table.columns()) {
+        const double value = kept.table.value(numbers, row);
+        if (!is_of_a_layer(column) && std::isfinite(value)) values[column] = value;
+      }
+      const auto number = [](double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); };
+      const double step = kept.table.step(row);
+      list.push_back({number(step), number(kept.table.tokens(row)), number(seconds_at(step)), std::move(values)});
+    }
+    if (!list.empty()) tables[name] = {{"first", kept.told}, {"rows", std::move(list)}};
+    kept.told = rows;
+  }
+  if (reset)
+    out["reset"] = true;
+  else if (!tables.empty())
+    out["tables"] = std::move(tables);
+  reset_ = false;
+  told_version_ = version_;
+  return out;
+}
+
+nlohmann::json RunLog::summary() const {
+  const std::lock_guard lock(mutex_);
+  const auto text = [](const std::string& words) { return page::valid_text(words); };
+  const std::size_t slash = place_.find_last_of('/');
+  nlohmann::json metrics = nlohmann::json::array();
+  double step = 0;
+  for (const auto& [name, kept] : tables_) {
+    for (const auto& [column, numbers] : kept.table.columns()) {
+      if (!is_of_a_layer(column)) metrics.push_back(name + "." + column);
+    }
+    if (kept.table.rows() > 0) step = std::max(step, kept.table.step(kept.table.rows() - 1));
+  }
+  nlohmann::json out{{"id", id_},
+                     {"name", text(slash == std::string::npos ? place_ : place_.substr(slash + 1))},
+                     {"place", text(place_)},
+                     {"title", text(title_)},
+                     {"state", state_},
+                     {"step", step},
+                     {"group", group_},
+                     {"recipe", text(recipe_)},
+                     {"layers", layers_},
+                     {"experts", experts_},
+                     {"metrics", metrics},
+                     {"version", version_}};
+  if (total_steps_ > 0) out["steps"] = total_steps_;
+  if (!trouble_.empty()) out["trouble"] = text(trouble_);
+  if (const auto found = settings_.find("seed"); found != settings_.end()) out["seed"] = found->second;
+  if (!seconds_.empty()) out["seconds"] = seconds_.back();
+  const auto last = [&](const char* table, const char* column, const char* name) {
+    const auto found = tables_.find(table);
+    if (found == tables_.end()) return;
+    const Table::Column* numbers = found->second.table.find(column);
+    if (numbers != nullptr && !numbers->empty() && std::isfinite(numbers->back())) out[name] = numbers->back();
+  };
+  last("eval", "loss", "loss");
+  last("eval", "bits_per_byte", "bits_per_byte");
+  last("train", "loss", "train_loss");
+  last("rates", "tokens_per_second", "tokens_per_second");
+  return out;
+}
+
+std::map<std::string, std::string> RunLog::settings() const {
+  const std::lock_guard lock(mutex_);
+  return settings_;
+}
+
+const RunLog::Kept* RunLog::table_of(const std::string& metric, std::string& column) const {
+  const std::size_t dot = metric.find('.');
+  if (dot == std::string::npos) return nullptr;
+  column = metric.substr(dot + 1);
+  const auto found = tables_.find(metric.substr(0, dot));
+  return found == tables_.end() ? nullptr : &found->second;
+}
+
+std::vector<XY> RunLog::curve(const std::string& metric, XAxis axis, const Range& range) const {
+  const std::lock_guard lock(mutex_);
+  std::string column;
+  std::vector<XY> out;
+  const Kept* kept = table_of(metric, column);
+  const Table::Column* numbers = kept == nullptr ? nullptr : kept->table.find(column);
+  if (numbers == nullptr) return out;
+  const Table& table = kept->table;
+  for (std::size_t row = 0; row < numbers->size(); ++row) {
+    const double y = static_cast<double>((*numbers)[row]);
+    if (!std::isfinite(y)) continue;
+    const double step = table.step(row);
+    const double x = axis == XAxis::step ? step : axis == XAxis::tokens ? table.tokens(row) : seconds_at(step);
+    if (std::isfinite(x) && range.has(x)) out.push_back({x, y});
+  }
+  return out;
+}
+
+std::size_t RunLog::rows(const std::string& metric) const {
+  const std::lock_guard lock(mutex_);
+  std::string column;
+  const Kept* kept = table_of(metric, column);
+  return kept == nullptr ? 0 : kept->table.rows();
+}
+
+std::int64_t RunLog::version() const {
+  const std::lock_guard lock(mutex_);
+  return version_;
+}
+
+int RunLog::layers() const {
+  const std::lock_guard lock(mutex_);
+  return layers_;
+}
+
+int RunLog::experts() const {
+  const std::lock_guard lock(mutex_);
+  return experts_;
+}
+
+std::vector<RunLog::Load> RunLog::load(int layer) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Load> out;
+  for (const LoadLine& line : loads_) {
+    if (static_cast<std::size_t>(layer) < line.layers.size())
+      out.push_back({line.step, line.layers[static_cast<std::size_t>(layer)]});
+  }
+  return out;
+}
+
+std::vector<EvalPlace> RunLog::evaluations() const {
+  const std::lock_guard lock(mutex_);
+  return evaluations_;
+}
+
+nlohmann::json RunLog::evaluation(const EvalPlace& place) const {
+  const std::string path = RunPaths{folder_}.metrics();
+  if (!is_own_file(path)) return nullptr;
+  try {
+    std::string line(place.length, '\0');
+    InputFile(path).read_at(place.offset, line.data(), line.size());
+    const auto parsed = parse_json_line(line);
+    return parsed ? *parsed : nlohmann::json();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+}  // namespace some::board

@@ -1,0 +1,110 @@
+// One run as it is seen from outside: what its files say, read as they grow.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/rooms.h"
+#include "board/curves.h"
+#include "board/file_tail.h"
+#include "board/json_walk.h"
+
+namespace some::board {
+
+enum class XAxis { step, tokens, time };
+std::optional<XAxis> x_axis(const std::string& name);
+
+// Where in a run's files an evaluation stands.
+struct EvalPlace {
+  std::int64_t step = 0;
+  std::uint64_t offset = 0;
+  std::size_t length = 0;
+};
+
+class RunLog {
+ public:
+  // `place`: the folder as its reader names it.
+  RunLog(std::string id, std::string folder, std::string place);
+
+  const std::string& id() const { return id_; }
+  const std::string& folder() const { return folder_; }
+
+  // Reads what is new. True: there is something to tell, which `news` then does.
+  bool poll();
+  // What changed since it was last asked: what `summary` says, and the rows that came, or that all is to be read anew.
+  nlohmann::json news();
+
+  nlohmann::json summary() const;
+  std::map<std::string, std::string> settings() const;
+  // Of a metric such as "eval.loss".
+  std::vector<XY> curve(const std::string& metric, XAxis axis, const Range& range) const;
+  std::size_t rows(const std::string& metric) const;  // of its table, whether they have the number or not
+  std::int64_t version() const;                       // goes up whenever anything changed
+  int layers() const;
+  int experts() const;
+  // What the experts of a layer carry at each moment, as multiples of a fair share.
+  struct Load {
+    double step = 0;
+    std::vector<float> of_expert;
+  };
+  std::vector<Load> load(int layer) const;
+  std::vector<EvalPlace> evaluations() const;
+  nlohmann::json evaluation(const EvalPlace& place) const;  // null where it is not there any more
+
+ private:
+  struct Found;
+  class Numbers;
+  struct Memo {
+    std::string group, name;
+    std::size_t layer = 0;
+    int depth = 0;
+    Table::Column* column = nullptr;
+  };
+  struct Kept {
+    Table table;
+    std::vector<Memo> memo;
+    std::size_t told = 0;  // rows that `news` told
+  };
+  void clear_metrics();
+  void metrics_line(std::string_view line, std::uint64_t offset);
+  void rates_line(std::string_view line);
+  void load_line(std::string_view line);
+  void put(Kept& kept, const std::vector<Found>& numbers, double step, double tokens);
+  double tokens_at(double epoch, std::size_t stage);
+  double seconds_at(double step) const;
+  void read_settings();
+  void look_at_state(bool changed);
+  const Kept* table_of(const std::string& metric, std::string& column) const;
+
+  const std::string id_, folder_, place_;
+  mutable std::mutex mutex_;
+  FileTail metrics_, rates_, load_;
+  std::map<std::string, Kept> tables_;  // train, eval, epoch, rates
+  std::vector<double> seconds_;         // of training, by the rows of "rates"
+  double sitting_before_ = 0;
+  std::vector<EvalPlace> evaluations_;
+  struct LoadLine {
+    double step = 0;
+    std::vector<std::vector<float>> layers;
+  };
+  std::vector<LoadLine> loads_;
+  std::vector<double> tokens_of_stage_;  // of an epoch
+  double tokens_ = 0, epoch_ = 0;
+  std::map<std::string, std::string> settings_;
+  std::string title_, group_, recipe_, state_, trouble_;
+  int seed_ = 0, layers_ = 0, experts_ = 0;
+  std::int64_t total_steps_ = 0;
+  bool final_ = false;  // nothing works at it
+  bool reset_ = true;   // what was told does not stand any more
+  std::int64_t version_ = 1, told_version_ = 0;
+  struct timespec config_time_ {};
+  std::chrono::steady_clock::time_point state_when_{}, polled_{}, stirred_{};
+};
+
+}  // namespace some::board

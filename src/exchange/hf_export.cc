@@ -1,0 +1,172 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/folders.h"
+#include "base/safetensors.h"
+#include "base/version.h"
+#include "exchange/hf.h"
+#include "exchange/python_files.h"
+#include "exchange/recipe_json.h"
+#include "lab/runs.h"
+#include "study/run_header.h"
+#include "train/checkpoint.h"
+#include "train/new_folder.h"
+
+namespace some::exchange {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::vector<std::string> files_of_export = {
+    "config.json",     "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
+    "model*",          "special_tokens_map.json", "README.md",      "configuration_some.py",
+    "library_some.py", "tensors_some.py"};
+
+void write_json(const std::string& path, const Json& value) {
+  write_file_atomic(path, value.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+Json config_json(const OpenedRun& run, const ExportOptions& options, bool experts_stored) {
+  const ModelConfig& model = run.recipe.model;
+  Json hashes = Json::array(), key_steps = Json::array();
+  for (const Layer& layer : run.model->layers()) {
+    hashes.push_back(hex(layer.library_hash));
+    key_steps.push_back(layer.keys.steps);
+  }
+  return {
+      {"architectures", {"SomeForCausalLM"}},
+      {"auto_map",
+       {{"AutoConfig", "configuration_some.SomeConfig"}, {"AutoModelForCausalLM", "modeling_some.SomeForCausalLM"}}},
+      {"model_type", "some"},
+      {"torch_dtype", run.ctx->master == DType::f64 ? "float64" : "float32"},
+      {"vocab_size", model.vocab},
+      {"hidden_size", model.d_model},
+      {"num_hidden_layers", model.layers},
+      {"num_attention_heads", model.heads},
+      {"max_position_embeddings", model.seq_len},
+      {"tie_word_embeddings", false},
+      {"eos_token_id", run.tokenizer.eos_id()},
+      {"pad_token_id", run.tokenizer.pad_id()},
+      {"bos_token_id", nullptr},
+      {"written_by", program_version()},
+      {"run", study::run_name(run)},
+      {"checkpoint", options.checkpoint},
+      {"step", run.step},
+      {"key_steps", key_steps},
+      {"library", {{"stored", experts_stored}, {"hashes", hashes}}},
+      {"recipe", recipe_to_json(run.recipe)}};
+}
+
+void write_tokenizer(const std::string& folder, const OpenedRun& run) {
+  const Tokenizer& tokenizer = run.tokenizer;
+  write_file_atomic(folder + "/tokenizer.json", tokenizer.to_json());
+  const std::string eos = tokenizer.token(tokenizer.eos_id()), pad = tokenizer.token(tokenizer.pad_id()),
+                    unk = tokenizer.token(tokenizer.unk_id());
+  write_json(folder + "/tokenizer_config.json", {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                                 {"model_max_length", run.recipe.model.seq_len},
+                                                 {"eos_token", eos},
+                                                 {"pad_token", pad},
+                                                 {"unk_token", unk},
+                                                 {"clean_up_tokenization_spaces", false},
+                                                 {"padding_side", "left"}});
+  write_json(folder + "/special_tokens_map.json", {{"eos_token", eos}, {"pad_token", pad}, {"unk_token", unk}});
+}
+
+// Everything the model is made of, by the names it has elsewhere.
+NamedTensors exported_tensors(OpenedRun& run, bool experts_stored) {
+  NamedTensors tensors;
+  for (auto& [name, tensor] : model_tensors(*run.model)) tensors.emplace_back(exported_name(name), tensor);
+  if (!experts_stored) return tensors;
+  for (const Layer& layer : run.model->layers()) {
+    const auto add = [&](const char* name, const Param& matrix) {
+      if (!matrix.value && matrix.compute)
+        tensors.emplace_back(fmt::format("layers.{}.experts.{}", layer.index, name), matrix.compute);
+    };
+    add("w1", layer.w1);
+    add("w2", layer.w2);
+  }
+  return tensors;
+}
+
+std::vector<std::string> write_weights(const std::string& folder, const NamedTensors& tensors, double shard_bytes) {
+  std::vector<NamedTensors> shards(1);
+  double size = 0, total = 0;
+  for (const auto& named : tensors) {
+    const auto bytes = static_cast<double>(named.second.bytes());
+    if (size > 0 && size + bytes > shard_bytes) {
+      shards.emplace_back();
+      size = 0;
+    }
+    shards.back().push_back(named);
+    size += bytes;
+    total += bytes;
+  }
+  std::vector<std::string> names;
+  Json places = Json::object();
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    names.push_back(shards.size() == 1 ? "model.safetensors"
+                                       : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
+    // "pt": transformers asks whose tensors these are.
+    write_safetensors(folder + "/" + names.back(), shards[i], {{"format", "pt"}});
+    for (const auto& [name, tensor] : shards[i]) places[name] = names.back();
+  }
+  if (shards.size() > 1)
+    write_json(folder + "/model.safetensors.index.json",
+               {{"metadata", {{"total_size", static_cast<std::int64_t>(total)}}}, {"weight_map", places}});
+  return names;
+}
+
+RunHistory history_of(const std::string& folder, const Log& log) {
+  read_run_recipe(folder);  // says what is wrong with a folder that is no run
+  return read_history(*find_run(folder, log), log);
+}
+
+}  // namespace
+
+std::string exported_name(const std::string& name) {
+  const std::size_t at = name.find(".lora_");
+  return at == std::string::npos ? name : std::string(name).replace(at, 1, "_");
+}
+
+ExportResult export_hf(const ExportOptions& options) {
+  if (!(options.shard_bytes >= 1)) bad_input("a file of weights needs room for at least one byte");
+  // fp32 holds every weight as it was trained; a run in double precision keeps its own.
+  const std::string precision = read_run_recipe(options.run).train.precision == "f64" ? "f64" : "fp32";
+  OpenedRun run = open_run(options.run, {options.checkpoint, "cpu", precision, options.host});
+  const ModelConfig& model = run.recipe.model;
+  const bool library = model.ffn == Ffn::some && model.use_library;
+  if (options.experts_from_seed && !library)
+    bad_input("{}: has no library that a seed could draw; leave --experts seed out", options.run);
+  if (options.experts_from_seed && model.training == ExpertTraining::full)
+    bad_input("{}: its experts have learnt (some.training = \"full\"): they are weights, and no seed draws them",
+              options.run);
+  if (options.experts_from_seed && model.init == "orthogonal")
+    options.host.log.warning(
+        "an orthogonal library is drawn by the Python files to the bit, but slowly: hours for the published sizes");
+  const RunHistory history = history_of(options.run, options.host.log);
+  std::vector<RunHistory> controls;
+  for (const std::string& control : options.controls) controls.push_back(history_of(control, options.host.log));
+
+  ExportResult result{options.out, run.step, {}, 0, library && !options.experts_from_seed};
+  NewFolder out("--out", options.out, files_of_export);
+  const NamedTensors tensors = exported_tensors(run, result.experts_stored);
+  for (const auto& named : tensors) result.bytes += static_cast<double>(named.second.bytes());
+  result.weights = write_weights(out.folder(), tensors, options.shard_bytes);
+  write_tokenizer(out.folder(), run);
+  write_json(out.folder() + "/generation_config.json", {{"eos_token_id", run.tokenizer.eos_id()},
+                                                        {"pad_token_id", run.tokenizer.pad_id()},
+                                                        {"suppress_tokens", {run.tokenizer.pad_id()}},
+                                                        {"do_sample", true},
+                                                        {"temperature", 0.8},
+                                                        {"max_new_tokens", 200}});
+  for (const PythonFile& file : python_files())
+    write_file_atomic(out.folder() + "/" + std::string(file.name), file.text);
+  write_file_atomic(out.folder() + "/README.md", model_card(run, history, controls, options));
+  write_json(out.folder() + "/config.json", config_json(run, options, library ? result.experts_stored : true));
+  out.finish();
+  return result;
+}
+
+}  // namespace some::exchange

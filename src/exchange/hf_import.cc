@@ -1,0 +1,196 @@
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/escape.h"
+#include "base/files.h"
+#include "base/folders.h"
+#include "base/json.h"
+#include "base/safetensors.h"
+#include "exchange/hf.h"
+#include "exchange/recipe_json.h"
+#include "train/checkpoint.h"
+#include "train/forecast.h"
+#include "train/new_folder.h"
+
+namespace some::exchange {
+namespace {
+
+const std::vector<std::string> files_of_import = {"tokenizer.json", "checkpoints", "keys", "config.toml", "latest"};
+
+JsonObject read_config(const std::string& folder) {
+  if (!there_is_folder(folder)) bad_input("there is no folder {}", folder);
+  const std::string path = folder + "/config.json";
+  if (!there_is(path)) bad_input("{} is not an exported model: it has no config.json", folder);
+  const JsonObject config(parse_json(read_file(path), path), path);
+  const auto kind = config.get<std::string>("model_type", "none");
+  if (kind != "some")
+    bad_input("{}: model_type is \"{}\"; only models that 'some export' wrote come back (\"some\")", path,
+              escaped(shortened(kind, 40)));
+  return config;
+}
+
+// The weights, in one file or in several.
+class Weights {
+ public:
+  explicit Weights(const std::string& folder) : folder_(folder) {
+    const std::string index = folder + "/model.safetensors.index.json";
+    if (!there_is(index)) {
+      if (!there_is(folder + "/model.safetensors")) bad_input("{} has no model.safetensors", folder);
+      add("model.safetensors");
+      return;
+    }
+    const JsonObject places = JsonObject(parse_json(read_file(index), index), index).object("weight_map");
+    std::vector<std::string> names;
+    for (const auto& [tensor, file] : places.json().items()) names.push_back(places.need<std::string>(tensor));
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    for (const std::string& name : names) {
+      if (!is_plain_name(name)) bad_input("{}: \"{}\" is no name of a file beside it", index, escaped(name));
+      add(name);
+    }
+    for (const auto& [tensor, file] : places.json().items()) {
+      if (!files_.contains(tensor)) bad_input("{}: {} is not in {}", index, escaped(tensor), describe(file));
+    }
+  }
+
+  bool has(const std::string& name) const { return files_.contains(name); }
+  const std::string& folder() const { return folder_; }
+
+  Tensor load(const std::string& name, const Shape& shape, DType type) {
+    const auto found = files_.find(name);
+    if (found == files_.end()) bad_input("{}: there is no tensor {}", folder_, name);
+    taken_.push_back(name);
+    const Tensor stored = found->second->load(name);
+    if (stored.shape() != shape)
+      bad_input("{}: {} has the shape {} where the recipe in config.json needs {}", found->second->path(), name,
+                stored.shape().text(), shape.text());
+    const auto whole = [](DType one) { return one == DType::i64 || one == DType::i32; };
+    if (whole(stored.dtype()) != whole(type))
+      bad_input("{}: {} holds {} where {} is needed", found->second->path(), name, name_of(stored.dtype()),
+                name_of(type));
+    return stored.dtype() == type ? stored : stored.to(type);
+  }
+
+  void check_nothing_left() const {
+    for (const auto& [name, file] : files_) {
+      if (std::find(taken_.begin(), taken_.end(), name) == taken_.end())
+        bad_input("{}: the tensor {} belongs to no part of this model", file->path(), escaped(shortened(name, 80)));
+    }
+  }
+
+ private:
+  void add(const std::string& name) {
+    const auto file = std::make_shared<const SafetensorsFile>(SafetensorsFile::open(folder_ + "/" + name));
+    for (const std::string& tensor : file->names()) {
+      if (!files_.emplace(tensor, file).second)
+        bad_input("{}: the tensor {} is in another file as well", file->path(), escaped(shortened(tensor, 80)));
+    }
+  }
+  std::string folder_;
+  std::map<std::string, std::shared_ptr<const SafetensorsFile>> files_;
+  std::vector<std::string> taken_;
+};
+
+Tokenizer read_tokenizer(const ImportOptions& options, int vocab) {
+  const std::string path = options.tokenizer.empty() ? options.folder + "/tokenizer.json" : options.tokenizer;
+  if (!there_is(path))
+    bad_input("{} has no tokenizer.json: say where it is with --tokenizer FILE (the exported folder had it)",
+              options.folder);
+  const Tokenizer tokenizer = Tokenizer::load(path);
+  if (tokenizer.vocab_size() != static_cast<std::size_t>(vocab))
+    bad_input("{} has {} tokens, the model knows {}: it is another model's", path, tokenizer.vocab_size(), vocab);
+  return tokenizer;
+}
+
+// What other programs read there must be what the recipe says, or somebody changed one of the two.
+void check_sizes(const JsonObject& config, const ModelConfig& model) {
+  const std::pair<const char*, int> sizes[] = {
+      {"hidden_size", model.d_model}, {"num_hidden_layers", model.layers}, {"num_attention_heads", model.heads}};
+  for (const auto& [name, wanted] : sizes) {
+    if (config.has(name) && config.need<std::int64_t>(name) != wanted)
+      bad_input("{}: {} is {} where its recipe makes {}", config.origin(), name, config.need<std::int64_t>(name),
+                wanted);
+  }
+}
+
+// Experts that stayed frozen are those that the recipe draws: they are not kept, as in every run.
+void check_experts(Weights& weights, const Model& model, const Layer& layer) {
+  const auto check = [&](const char* which, const Param& matrix) {
+    if (matrix.value || !matrix.compute) return;
+    const std::string name = fmt::format("layers.{}.experts.{}", layer.index, which);
+    if (!weights.has(name)) return;
+    const Tensor stored = weights.load(name, matrix.compute.shape(), matrix.compute.dtype());
+    if (std::memcmp(stored.raw(), matrix.compute.raw(), stored.bytes()) == 0) return;
+    if (model.config().training == ExpertTraining::lora)
+      bad_input("{}: {} is not what the recipe draws, and experts with a low-rank part have no place for their own",
+                weights.folder(), name);
+    bad_input(
+        "{}: {} is not what the recipe draws (some.init, some.library_seed): where the experts have learnt, say "
+        "--trained-experts, and the run keeps them (some.training = \"full\"); otherwise it is damaged",
+        weights.folder(), name);
+  };
+  check("w1", layer.w1);
+  check("w2", layer.w2);
+}
+
+void load_weights(Weights& weights, const JsonObject& config, Model& model) {
+  for (auto& [name, tensor] : model_tensors(model))
+    tensor.copy_from(weights.load(exported_name(name), tensor.shape(), tensor.dtype()));
+  for (const Layer& layer : model.layers()) check_experts(weights, model, layer);
+  weights.check_nothing_left();
+  model.parameters().refresh_compute(model.context());
+  const auto steps = config.need<std::vector<std::int64_t>>("key_steps");
+  if (steps.size() != model.layers().size())
+    bad_input("{}: key_steps has {} numbers for {} layers", config.origin(), steps.size(), model.layers().size());
+  for (Layer& layer : model.layers()) layer.keys.steps = steps[static_cast<std::size_t>(layer.index)];
+}
+
+void check_library(const JsonObject& config, const Model& model, const std::vector<Layer>& layers) {
+  if (model.config().ffn != Ffn::some) return;
+  const auto hashes = config.object("library").need<std::vector<std::string>>("hashes");
+  for (const Layer& layer : layers) {
+    const auto i = static_cast<std::size_t>(layer.index);
+    if (i >= hashes.size() || hashes[i] != hex(layer.library_hash))
+      bad_input("{}: the library of layer {} that its recipe draws has the hash {}, the model was trained with {}",
+                config.origin(), i, hex(layer.library_hash),
+                i < hashes.size() ? escaped(shortened(hashes[i], 40)) : "none");
+  }
+}
+
+}  // namespace
+
+ImportResult import_hf(const ImportOptions& options) {
+  const JsonObject config = read_config(options.folder);
+  std::vector<std::string> changes;
+  if (options.trained_experts) changes.push_back("some.training=full");
+  if (config.get<std::string>("torch_dtype", "") == "float64") changes.push_back("train.precision=f64");
+  Recipe recipe = recipe_from_json(config.object("recipe").json(), config.origin() + ": recipe", changes);
+  const auto step = config.get<std::int64_t>("step", 0, 0, std::int64_t{1} << 53);
+  recipe.model.vocab = config.need<int>("vocab_size", 4, 1048576);
+  check_sizes(config, recipe.model);
+  const Tokenizer tokenizer = read_tokenizer(options, recipe.model.vocab);
+  Weights weights(options.folder);
+
+  const std::shared_ptr<Context> ctx =
+      make_context("cpu", recipe.train.precision == "f64" ? "f64" : "fp32", options.host);
+  check_memory(recipe.model, *ctx);
+  Model model(ctx, recipe.model, false);
+  check_library(config, model, model.layers());
+  load_weights(weights, config, model);
+
+  NewFolder out("--out", options.out, files_of_import);
+  const RunPaths paths{out.folder()};
+  tokenizer.save(paths.tokenizer());
+  // "finished": there are no optimizer moments to go on training from.
+  save_checkpoint(out.folder(), step, model, {{"finished", true}, {"imported_from", options.folder}, {"step", step}});
+  save_key_positions(out.folder(), step, model);
+  mark_latest(out.folder(), step);
+  write_file_atomic(paths.config(), write_recipe(recipe));
+  out.finish();
+  return {options.out, step};
+}
+
+}  // namespace some::exchange

@@ -1,0 +1,329 @@
+// The board on folders of runs: what it shows, how soon, and what it must not show.
+#include "board/board.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "base/files.h"
+#include "board/client.h"
+#include "temporary_folder.h"
+#include "train/load_file.h"
+#include "train/recipe.h"
+
+namespace some::board {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+
+std::string config(const std::vector<std::string>& changes = {}) {
+  return write_recipe(load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml", changes));
+}
+
+std::string train_line(int step, double loss) {
+  return Json{{"kind", "train"},
+              {"step", step},
+              {"epoch", step / 100.0},
+              {"loss", loss},
+              {"lr", 1e-3 * step},
+              {"gradient_norm", 0.5},
+              {"layers", {{{"gini", 0.1}}, {{"gini", 0.2}}}}}
+             .dump() +
+         "\n";
+}
+
+std::string eval_line(int step, double loss) {
+  return Json{{"kind", "eval"},
+              {"step", step},
+              {"epoch", step / 100.0},
+              {"loss", loss},
+              {"bits_per_byte", loss / 2},
+              {"layers", Json::array()}}
+             .dump() +
+         "\n";
+}
+
+class BoardTest : public ::testing::Test {
+ protected:
+  // Makes a run as a trainer would: config.toml last.
+  std::string make_run(const std::string& name, int lines, const std::vector<std::string>& changes = {}) {
+    std::string metrics;
+    for (int i = 1; i <= lines; ++i) metrics += train_line(10 * i, 5.0 / i);
+    if (lines > 0) metrics += eval_line(10 * lines, 2.5);
+    folder_.write(name + "/metrics.jsonl", metrics);
+    folder_.write(name + "/data.json", R"({"train":{"documents":9,"tokens":2000,"used":1000,"cut":0,"sequences":9},)"
+                                       R"("valid":{"documents":1,"tokens":20,"used":10,"cut":0,"sequences":1}})");
+    folder_.write(name + "/config.toml", config(changes));
+    return folder_ / name;
+  }
+  void open() {
+    BoardSettings settings;
+    settings.watch.folders = {folder_.path()};
+    settings.watch.pause = milliseconds(50);
+    board_.emplace(settings);
+    board_->watch().wait_until_seen();
+  }
+  Json ask(const std::string& target) const {
+    const auto answer = get_once(board_->port(), target);
+    EXPECT_EQ(answer.status, 200) << target << answer.body;
+    return answer.status == 200 ? Json::parse(answer.body) : Json();
+  }
+  Json runs() const { return ask("/api/runs")["runs"]; }
+  std::string id(const std::string& name) const { return id_of(folder_ / name); }
+  void append(const std::string& path, const std::string& text) const { append_bytes(folder_ / path, text); }
+  template <typename Done>
+  bool soon(const Done& done) const {
+    for (int i = 0; i < 200; ++i) {
+      if (done()) return true;
+      std::this_thread::sleep_for(milliseconds(25));
+    }
+    return false;
+  }
+
+  TemporaryFolder folder_;
+  std::optional<Board> board_;
+};
+
+TEST_F(BoardTest, ShowsEveryRunUnderItsFolders) {
+  make_run("one", 3);
+  make_run("lab/series/two", 2, {"seed=7", "some.top_k=4"});
+  folder_.write("notes/readme.txt", "no run");
+  folder_.write("one/checkpoints/step-1/config.toml", "no run either");
+  open();
+  const Json all = runs();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0]["name"], "two");
+  EXPECT_EQ(all[0]["seed"], "7");
+  EXPECT_EQ(all[1]["name"], "one");
+  EXPECT_EQ(all[1]["step"], 30);
+  EXPECT_EQ(all[1]["loss"], 2.5);
+  EXPECT_EQ(all[1]["state"], "interrupted");
+  EXPECT_EQ(all[1]["layers"], 2);
+  EXPECT_EQ(all[1]["experts"], 8);
+  EXPECT_EQ(all[1]["metrics"],
+            (Json{"eval.bits_per_byte", "eval.loss", "train.gradient_norm", "train.loss", "train.lr"}));
+}
+
+TEST_F(BoardTest, CurvesOverStepsAndTokens) {
+  make_run("one", 4);
+  open();
+  const std::string of = "&runs=" + id("one");
+  EXPECT_EQ(ask("/api/points?metric=train.loss" + of)["runs"][0]["points"],
+            (Json{{10, 5}, {20, 2.5}, {30, 1.66667}, {40, 1.25}}));
+  // A hundredth of an epoch is ten of its thousand tokens.
+  EXPECT_EQ(ask("/api/points?metric=train.loss&x=tokens" + of)["runs"][0]["points"][1], (Json{200, 2.5}));
+  EXPECT_EQ(ask("/api/points?metric=train.loss&from=15&to=35" + of)["runs"][0]["points"].size(), 2U);
+  EXPECT_EQ(ask("/api/points?metric=train.layers.1.gini" + of)["runs"][0]["points"].size(), 4U);
+  EXPECT_EQ(ask("/api/points?metric=train.nothing" + of)["runs"][0]["points"].size(), 0U);
+  const Json calm = ask("/api/points?metric=train.loss&smooth=0.5&from=30" + of)["runs"][0];
+  EXPECT_EQ(calm["points"].size(), 2U);
+  // (0.125 * 5 + 0.25 * 2.5 + 0.5 * 5 / 3) / 0.875: smoothing knows what comes before.
+  EXPECT_NEAR(calm["smooth"][0][1].get<double>(), (0.125 * 5 + 0.25 * 2.5 + 0.5 * 5 / 3) / 0.875, 1e-4);
+  for (const char* wrong : {"x=parsec", "smooth=2", "smooth=x", "buckets=-1", "buckets=1e9", "from=zero"})
+    EXPECT_EQ(get_once(board_->port(), "/api/points?metric=train.loss&" + std::string(wrong) + of).status, 400)
+        << wrong;
+}
+
+// What was done twice because a run was killed counts once; a second sitting goes on where the first stopped.
+TEST_F(BoardTest, TimeIsThatOfTraining) {
+  make_run("one", 4);
+  const auto rate = [](int step, double seconds) {
+    return Json{{"step", step},
+                {"seconds", seconds},
+                {"tokens_per_second", 100},
+                {"operations_per_second", 2e9},
+                {"matrix_rate", 1e10}}
+               .dump() +
+           "\n";
+  };
+  folder_.write("one/rates.jsonl", rate(10, 1) + rate(20, 2) + rate(30, 3) + rate(30, 1.5) + rate(40, 2.5));
+  open();
+  const std::string of = "&runs=" + id("one");
+  EXPECT_EQ(ask("/api/points?metric=train.loss&x=time" + of)["runs"][0]["points"],
+            (Json{{1, 5}, {2, 2.5}, {3.5, 1.66667}, {4.5, 1.25}}));
+  EXPECT_EQ(ask("/api/points?metric=rates.share_of_peak" + of)["runs"][0]["points"].size(), 4U);
+  EXPECT_NEAR(ask("/api/points?metric=rates.share_of_peak" + of)["runs"][0]["points"][0][1].get<double>(), 0.2, 1e-6);
+}
+
+TEST_F(BoardTest, SeedsOfOneThingAreABand) {
+  make_run("a", 5, {"seed=1"});
+  make_run("b", 5, {"seed=2"});
+  make_run("c", 5, {"seed=2", "some.top_k=4"});
+  open();
+  const std::string of = "&runs=" + id("a") + "," + id("b") + "," + id("c");
+  const Json bands = ask("/api/points?metric=train.loss&band=1" + of)["bands"];
+  ASSERT_EQ(bands.size(), 1U);
+  EXPECT_EQ(bands[0]["points"].size(), 5U);
+  const Json rows = ask("/api/settings?runs=" + id("a") + "," + id("c"))["rows"];
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0]["key"], "seed");
+  EXPECT_EQ(rows[1], (Json{{"key", "some.top_k"}, {"values", {"2", "4"}}}));
+}
+
+TEST_F(BoardTest, ANewLineIsToldWithinASecond) {
+  make_run("one", 2);
+  open();
+  Client viewer(board_->port());
+  viewer.send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  ASSERT_TRUE(viewer.read_until("event: hello"));
+  const auto begin = std::chrono::steady_clock::now();
+  append("one/metrics.jsonl", train_line(30, 0.75));
+  ASSERT_TRUE(viewer.read_until("0.75")) << viewer.all();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1500));
+  EXPECT_NE(viewer.all().find("\"first\":2"), std::string::npos) << viewer.all();
+  // A line is told when it is whole.
+  const std::string line = train_line(40, 0.625);
+  append("one/metrics.jsonl", line.substr(0, 20));
+  EXPECT_FALSE(viewer.read_until("0.625", milliseconds(300)));
+  append("one/metrics.jsonl", line.substr(20));
+  EXPECT_TRUE(viewer.read_until("0.625"));
+  // A run that begins, and one that goes.
+  make_run("two", 1);
+  EXPECT_TRUE(viewer.read_until(id("two")));
+  fs::remove_all(folder_ / "two");
+  EXPECT_TRUE(viewer.read_until("{\"gone\":\"" + id("two") + "\"}"));
+}
+
+TEST_F(BoardTest, AFileThatWasCutIsReadAnew) {
+  make_run("one", 5);
+  open();
+  const std::string target = "/api/points?metric=train.loss&runs=" + id("one");
+  ASSERT_EQ(ask(target)["runs"][0]["points"].size(), 5U);
+  // As a resumed run does it: lines behind the checkpoint go, and come again, perhaps others.
+  folder_.write("one/metrics.jsonl", train_line(10, 5) + train_line(20, 4) + train_line(30, 3));
+  EXPECT_TRUE(soon([&] { return ask(target)["runs"][0]["points"] == (Json{{10, 5}, {20, 4}, {30, 3}}); }));
+  // Cut and grown again between two looks.
+  folder_.write("one/metrics.jsonl",
+                train_line(10, 5) + train_line(20, 8) + train_line(30, 7) + train_line(40, 6) + train_line(50, 5));
+  EXPECT_TRUE(soon([&] { return ask(target)["runs"][0]["points"].size() == 5; }));
+  EXPECT_EQ(ask(target)["runs"][0]["points"][1], (Json{20, 8}));
+  fs::remove(folder_ / "one/metrics.jsonl");
+  EXPECT_TRUE(soon([&] { return ask(target)["runs"][0]["points"].empty(); }));
+}
+
+TEST_F(BoardTest, WhatDidNotChangeIsNotSentAgain) {
+  make_run("one", 3);
+  open();
+  for (const std::string& target :
+       {std::string("/"), std::string("/api/runs"), "/api/points?metric=train.loss&runs=" + id("one")}) {
+    const auto first = get_once(board_->port(), target);
+    const std::size_t at = first.head.find("ETag: ");
+    ASSERT_NE(at, std::string::npos) << target;
+    const std::string tag = first.head.substr(at + 6, first.head.find("\r\n", at) - at - 6);
+    const std::string known = "If-None-Match: " + tag + "\r\n";
+    EXPECT_EQ(get_once(board_->port(), target, known).status, 304) << target;
+    append("one/metrics.jsonl", train_line(100, 0.5));
+    if (target == "/") continue;
+    EXPECT_TRUE(soon([&] { return get_once(board_->port(), target, known).status == 200; })) << target;
+  }
+}
+
+TEST_F(BoardTest, DamagedFilesLeaveTheRest) {
+  make_run("one", 2);
+  append("one/metrics.jsonl", "{\"kind\":\"train\",\"step\":\n\x01\x02garbage\n[]\n{\"kind\":\"train\"}\n" +
+                                  std::string("{\"kind\":\"train\",\"step\":1e999}\n") + train_line(30, 0.5));
+  folder_.write("bad/config.toml", "this is = no recipe [");
+  folder_.write("bad/metrics.jsonl", train_line(10, 1));
+  folder_.write("empty/config.toml", "");
+  open();
+  EXPECT_EQ(ask("/api/points?metric=train.loss&runs=" + id("one"))["runs"][0]["points"].size(), 3U);
+  EXPECT_EQ(ask("/api/points?metric=train.loss&runs=" + id("bad"))["runs"][0]["points"].size(), 1U);
+  EXPECT_EQ(runs().size(), 3U);
+  EXPECT_TRUE(runs()[0].contains("trouble"));
+}
+
+TEST_F(BoardTest, NothingOutsideOfTheFoldersIsRead) {
+  TemporaryFolder outside;
+  outside.write("run/config.toml", config());
+  outside.write("run/metrics.jsonl", train_line(10, 0.123));
+  outside.write("secret.jsonl", train_line(10, 0.456));
+  make_run("one", 2);
+  fs::create_symlink(outside / "run", folder_ / "linked");
+  fs::remove(folder_ / "one/metrics.jsonl");
+  fs::create_symlink(outside / "secret.jsonl", folder_ / "one/metrics.jsonl");
+  make_run("piped", 0);
+  fs::remove(folder_ / "piped/metrics.jsonl");
+  ASSERT_EQ(::mkfifo((folder_ / "piped/metrics.jsonl").c_str(), 0600), 0);
+  open();
+  EXPECT_EQ(runs().size(), 2U);
+  EXPECT_EQ(ask("/api/points?metric=train.loss&runs=" + id("one"))["runs"][0]["points"].size(), 0U);
+  const int port = board_->port();
+  EXPECT_EQ(ask("/api/points?metric=train.loss&runs=" + id_of(outside / "run"))["runs"].size(), 0U);
+  for (const char* target :
+       {"/../../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/api/../../etc/passwd", "/one",
+        "/one/config.toml", "/api/runs/../../one/config.toml", "/\\..\\..", "/api/nothing", "/favicon.ico"})
+    EXPECT_EQ(get_once(port, target).status, 404) << target;
+  for (const char* name : {"../../etc/passwd", "/etc/passwd", "one", "%2e%2e", "..%2f..%2fetc"})
+    EXPECT_EQ(ask("/api/points?metric=train.loss&runs=" + std::string(name))["runs"].size(), 0U) << name;
+}
+
+TEST_F(BoardTest, NamesOfStrangersAreData) {
+  const std::string name = "<img src=x onerror=alert(1)>";
+  make_run(name, 1, {});
+  make_run("half\xffname", 1);
+  open();
+  const auto list = get_once(board_->port(), "/api/runs");
+  EXPECT_NE(list.head.find("application/json"), std::string::npos);
+  EXPECT_NE(list.head.find("nosniff"), std::string::npos);
+  const Json all = runs();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0]["name"], name);
+  EXPECT_EQ(all[1]["name"], "half\xEF\xBF\xBDname");
+  EXPECT_EQ(get_once(board_->port(), "/").body.find("<img"), std::string::npos);
+}
+
+int threads_now() {
+  return static_cast<int>(std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator()));
+}
+
+TEST_F(BoardTest, ManyViewersOnFewThreads) {
+  make_run("one", 2);
+  const int before = threads_now();
+  open();
+  std::vector<std::unique_ptr<Client>> viewers;
+  for (int i = 0; i < 200; ++i) {
+    viewers.push_back(std::make_unique<Client>(board_->port()));
+    viewers.back()->send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  }
+  for (auto& viewer : viewers) ASSERT_TRUE(viewer->read_until("event: hello"));
+  EXPECT_LE(threads_now() - before, 3);
+  EXPECT_EQ(board_->viewers(), 200U);
+  append("one/metrics.jsonl", train_line(30, 0.8125));
+  const auto begin = std::chrono::steady_clock::now();
+  for (auto& viewer : viewers) EXPECT_TRUE(viewer->read_until("0.8125"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(2000));
+  viewers.clear();
+  append("one/metrics.jsonl", train_line(40, 0.5));
+  EXPECT_TRUE(soon([&] {
+    append("one/metrics.jsonl", "\n");
+    return board_->viewers() == 0;
+  }));
+}
+
+TEST_F(BoardTest, OthersNeedTheToken) {
+  make_run("one", 1);
+  BoardSettings settings;
+  settings.watch.folders = {folder_.path()};
+  settings.server.host = "0.0.0.0";
+  const Board board(settings);
+  const std::string address = board.address();
+  const std::size_t at = address.find("?token=");
+  ASSERT_NE(at, std::string::npos) << address;
+  EXPECT_EQ(address.substr(at + 7).size(), 32U);
+  EXPECT_EQ(get_once(board.port(), "/").status, 403);
+  EXPECT_EQ(get_once(board.port(), "/api/runs").status, 403);
+  EXPECT_EQ(get_once(board.port(), "/" + address.substr(at)).status, 200);
+}
+
+TEST(BoardFolders, OneThatIsNotThereIsAnError) {
+  BoardSettings settings;
+  settings.watch.folders = {"/nowhere/at/all"};
+  EXPECT_THROW(Board{settings}, Error);
+}
+
+}  // namespace
+}  // namespace some::board

@@ -1,0 +1,241 @@
+// The server alone: whom it answers, what it refuses, and that nobody can hold it up.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "board/client.h"
+#include "board/http.h"
+
+namespace some::board {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Served {
+  explicit Served(ServerSettings settings = {})
+      : server(std::move(settings), [this](const Request& request, Answer answer) { handle(request, answer); }) {}
+
+  void handle(const Request& request, const Answer& answer) {
+    if (request.path == "/stream") {
+      const std::lock_guard lock(mutex);
+      streams.push_back(answer.stream("text/event-stream"));
+      return;
+    }
+    if (request.path == "/forgotten") return;
+    if (request.path == "/throws") throw std::runtime_error("no");
+    if (request.path == "/later") {
+      std::thread([answer] { answer.respond(text_response(200, "later")); }).detach();
+      return;
+    }
+    Response response = text_response(200, request.path + " " + request.value("q") + request.body);
+    response.etag = "\"one\"";
+    answer.respond(std::move(response));
+  }
+  std::size_t stream_count() {
+    const std::lock_guard lock(mutex);
+    return streams.size();
+  }
+
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Stream>> streams;
+  Server server;
+};
+
+int status_of(int port, const std::string& bytes) {
+  Client client(port);
+  client.send(bytes);
+  return client.answer().status;
+}
+
+std::string line(const std::string& first, const std::string& more = "Host: 127.0.0.1\r\n") {
+  return first + " HTTP/1.1\r\n" + more + "\r\n";
+}
+
+TEST(Server, AnswersRequestsOneAfterTheOther) {
+  Served served;
+  Client client(served.server.port());
+  EXPECT_EQ(client.get("/a?q=x%20y%2F&r=1").body, "/a x y/\n");
+  EXPECT_EQ(client.get("/later").body, "later\n");
+  const auto again = client.get("/a", "If-None-Match: \"one\"\r\n");
+  EXPECT_EQ(again.status, 304);
+  EXPECT_EQ(again.body, "");
+  EXPECT_EQ(client.get("/a", "If-None-Match: \"two\"\r\n").status, 200);
+  client.send(line("HEAD /a"));
+  const auto head = client.answer(true);
+  EXPECT_EQ(head.status, 200);
+  EXPECT_NE(head.head.find("Content-Length: 4"), std::string::npos);
+  EXPECT_EQ(client.get("/b").body, "/b \n");
+}
+
+TEST(Server, TellsBrowsersToLoadAndShareNothing) {
+  Served served;
+  const std::string head = get_once(served.server.port(), "/a").head;
+  for (const char* field :
+       {"Content-Security-Policy: default-src 'none'", "X-Content-Type-Options: nosniff",
+        "Referrer-Policy: no-referrer", "X-Frame-Options: DENY", "Cross-Origin-Resource-Policy: same-origin"})
+    EXPECT_NE(head.find(field), std::string::npos) << head;
+}
+
+TEST(Server, WhatIsNoRequestIsRefused) {
+  Served served;
+  const int port = served.server.port();
+  EXPECT_EQ(status_of(port, "nonsense\r\n\r\n"), 400);
+  EXPECT_EQ(status_of(port, std::string("\0\1\2\3\r\n\r\n", 8)), 400);
+  EXPECT_EQ(status_of(port, line("GET /a?q=%zz")), 400);
+  EXPECT_EQ(status_of(port, line("GET http://127.0.0.1/a")), 400);
+  EXPECT_EQ(status_of(port, line("DELETE /a")), 405);
+  EXPECT_EQ(status_of(port, line("GET /a", "Host: 127.0.0.1\r\nX: " + std::string(20000, 'x') + "\r\n")), 431);
+  EXPECT_EQ(status_of(port, line("POST /a",
+                                 "Host: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
+                                 "10000000\r\n") +
+                                std::string(100000, 'x')),
+            413);
+  EXPECT_EQ(status_of(port, line("GET /forgotten")), 500);
+  EXPECT_EQ(status_of(port, line("GET /throws")), 500);
+  EXPECT_EQ(get_once(port, "/still").body, "/still \n");
+}
+
+// A page of another site whose name was made to lead here (DNS rebinding) sends its own name.
+TEST(Server, AnswersOnlyToNamesOfThisMachine) {
+  Served served;
+  const int port = served.server.port();
+  for (const char* name : {"localhost", "localhost:6060", "127.0.0.1:1", "[::1]:80", "[::1]"})
+    EXPECT_EQ(status_of(port, line("GET /a", fmt::format("Host: {}\r\n", name))), 200) << name;
+  for (const char* name : {"evil.example", "127.0.0.1.evil.example", "localhost.evil.example:6060", "8.8.8.8", ""})
+    EXPECT_EQ(status_of(port, line("GET /a", fmt::format("Host: {}\r\n", name))), 421) << name;
+  EXPECT_EQ(status_of(port, line("GET /a", "")), 421);
+}
+
+TEST(Server, ATokenIsAskedForWhereThereIsOne) {
+  ServerSettings settings;
+  settings.token = "0123456789abcdef";
+  Served served(settings);
+  const int port = served.server.port();
+  for (const char* target :
+       {"/a", "/a?token=", "/a?token=0123456789abcdee", "/a?token=0123456789abcdef0", "/a?token=0"})
+    EXPECT_EQ(get_once(port, target).status, 403) << target;
+  EXPECT_EQ(get_once(port, "/a?token=0123456789abcdef").status, 200);
+  EXPECT_EQ(status_of(port, line("GET /a?token=0123456789abcdef", "Host: machine.example\r\n")), 200);
+}
+
+TEST(Server, OnlyItsOwnPagesMayAsk) {
+  Served served;
+  const int port = served.server.port();
+  const auto post = [&](const std::string& more) {
+    return status_of(port, line("POST /a", "Host: localhost:6060\r\nContent-Length: 2\r\n" + more) + "{}");
+  };
+  const std::string json = "Content-Type: application/json\r\n";
+  EXPECT_EQ(post(json), 200);
+  EXPECT_EQ(post(json + "Origin: http://localhost:6060\r\nSec-Fetch-Site: same-origin\r\n"), 200);
+  EXPECT_EQ(post(json + "Origin: http://evil.example\r\n"), 403);
+  EXPECT_EQ(post(json + "Origin: null\r\n"), 403);
+  EXPECT_EQ(post(json + "Sec-Fetch-Site: cross-site\r\n"), 403);
+  EXPECT_EQ(post("Content-Type: text/plain\r\n"), 415);
+  EXPECT_EQ(post(""), 415);
+}
+
+TEST(Server, ARequestThatTricklesInIsGivenUp) {
+  ServerSettings settings;
+  settings.read_time = milliseconds(300);
+  Served served(settings);
+  Client client(served.server.port());
+  const auto begin = std::chrono::steady_clock::now();
+  client.send("GET /a HTTP/1.1\r\nHo");
+  EXPECT_TRUE(client.read_enough([](const std::string&) { return false; }));
+  EXPECT_TRUE(client.ended());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_EQ(served.server.connections(), 0U);
+}
+
+TEST(Server, ASlowReaderIsGivenUpAndHoldsNobodyUp) {
+  ServerSettings settings;
+  settings.waiting_bytes = 256 << 10;
+  Served served(settings);
+  Client slow(served.server.port(), 4096), quick(served.server.port());
+  slow.send(line("GET /stream"));
+  quick.send(line("GET /stream"));
+  while (served.stream_count() < 2) std::this_thread::sleep_for(milliseconds(1));
+  ASSERT_TRUE(quick.read_until("text/event-stream"));
+  const SharedText piece = shared_text(std::string(16 << 10, 'x'));
+  std::size_t sent = 0;
+  bool slow_goes_on = true;
+  std::atomic<bool> stop{false};
+  std::thread reading([&] { quick.read_enough([&](const std::string&) { return stop.load(); }, milliseconds(20000)); });
+  // Whose stream is whose is not known: the one that ends is the one that is not read.
+  std::vector<std::shared_ptr<Stream>> streams = served.streams;
+  int open = 2;
+  for (; sent < 2000 && slow_goes_on; ++sent) {
+    open = 0;
+    for (auto& stream : streams) {
+      if (stream && !stream->send(piece)) stream = nullptr;
+      if (stream) ++open;
+    }
+    slow_goes_on = open == 2;
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  EXPECT_FALSE(slow_goes_on) << "nothing that is not read may pile up";
+  EXPECT_EQ(open, 1) << "the quick reader stays";
+  EXPECT_EQ(get_once(served.server.port(), "/a").status, 200);
+  stop = true;
+  for (auto& stream : streams) {
+    if (stream) stream->send(shared_text("end"));
+  }
+  reading.join();
+}
+
+TEST(Server, AReaderThatGoesIsNoticed) {
+  Served served;
+  {
+    Client client(served.server.port());
+    client.send(line("GET /stream"));
+    ASSERT_TRUE(client.read_until("text/event-stream"));
+    EXPECT_TRUE(served.streams.at(0)->is_open());
+  }
+  for (int i = 0; i < 500 && served.streams[0]->is_open(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_FALSE(served.streams[0]->is_open());
+  EXPECT_FALSE(served.streams[0]->send(shared_text("x")));
+}
+
+TEST(Server, ConnectionsAndRequestsAreLimited) {
+  ServerSettings settings;
+  settings.most_connections = 10;
+  Served served(settings);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 10; ++i) {
+    clients.push_back(std::make_unique<Client>(served.server.port()));
+    EXPECT_EQ(clients.back()->get("/a").status, 200);
+  }
+  EXPECT_EQ(get_once(served.server.port(), "/a").status, 0) << "one too many is closed";
+  EXPECT_EQ(clients[3]->get("/a").status, 200);
+  clients.clear();
+  int status = 0;
+  for (int i = 0; i < 500 && status != 200; ++i) {
+    status = get_once(served.server.port(), "/a").status;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(status, 200) << "those that went make room";
+
+  ServerSettings few;
+  few.requests_at_once = 5;
+  few.requests_a_second = 0.001;
+  Served rationed(few);
+  Client client(rationed.server.port());
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(client.get("/a").status, 200);
+  EXPECT_EQ(client.get("/a").status, 429);
+}
+
+TEST(Server, APortThatIsTakenIsTold) {
+  Served served;
+  ServerSettings same;
+  same.port = served.server.port();
+  EXPECT_THROW(Served{same}, AddressTaken);
+  ServerSettings nowhere;
+  nowhere.host = "no address";
+  EXPECT_THROW(Served{nowhere}, Error);
+}
+
+}  // namespace
+}  // namespace some::board

@@ -1,0 +1,340 @@
+// A model that leaves home: what the program writes is loaded in Debian's PyTorch (tests/python/exported_models.py) and
+// compared number by number, and comes back to the bit. Without that PyTorch the comparison skips and says so.
+#include "exchange/hf.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "base/safetensors.h"
+#include "exchange/python_files.h"
+#include "exchange/recipe_json.h"
+#include "study/generate.h"
+#include "study/tiny_run.h"
+#include "train/evaluate.h"
+
+namespace some::exchange {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using study::input_error;
+
+struct Case {
+  std::string name;
+  std::vector<std::string> settings;
+};
+
+// Every setting that changes what a model computes.
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {"published", {"model.norm=post", "some.router=mlp"}},
+      {"pre-norm", {"model.norm=pre", "some.router=linear"}},
+      {"rope", {"model.position=rope"}},
+      {"grounded", {"some.ground=0.5", "some.query_dim=12"}},
+      {"learned-temperature", {"some.temperature=learned", "some.key_ema=0.5"}},
+      {"balance", {"some.balance_rate=0.01", "model.norm=post"}},
+      {"random-routing", {"some.routing=random", "some.top_k=3"}},
+      {"readin", {"some.readin=true", "model.look_back=2"}},
+      {"readout", {"some.readout=linear", "some.init=sparse"}},
+      {"features", {"some.readout=features", "some.init=orthogonal"}},
+      {"lora", {"some.training=lora", "some.lora_rank=3"}},
+      {"lora-features", {"some.training=lora", "some.readout=features"}},
+      {"full", {"some.training=full", "model.norm=post"}},
+      {"modulated", {"some.readout=modulated", "some.readin=true"}},
+      {"modulated-listen", {"some.readout=modulated", "some.listen=3", "model.look_back=2", "model.norm=post"}},
+      {"modulated-inside", {"some.readout=modulated", "some.modulation=inside", "some.modulation_scale=0.5"}},
+      {"modulated-full", {"some.readout=modulated", "some.training=full", "some.listen=2"}},
+      {"gains-alone", {"some.readout=modulated", "some.use_library=false"}},
+      {"dense", {"model.ffn=dense", "model.dense_mult=1.3"}},
+      {"dense-look-back", {"model.ffn=dense", "model.look_back=3", "model.norm=post", "model.position=rope"}},
+      {"no-ffn-pre", {"model.ffn=none"}},
+      {"no-ffn-post", {"model.ffn=none", "model.norm=post"}},
+      {"not-causal", {"model.causal=false"}},
+      {"double", {"train.precision=f64", "some.init=orthogonal"}},
+  };
+  return all;
+}
+
+bool draws_a_library(const ModelConfig& model) {
+  return model.ffn == Ffn::some && model.use_library && model.training != ExpertTraining::full;
+}
+
+std::string make_run(const TemporaryFolder& folder, const Case& one) {
+  std::vector<std::string> settings{"train.max_steps=4",    "data.train_stories=40", "data.valid_stories=6",
+                                    "data.vocab=320",       "train.device=cpu",      "some.decay_warmup=1",
+                                    "train.warmup_steps=1", "some.use_alpha=true",   "some.use_beta=true",
+                                    "some.use_delta=true",  "model.d_model=24",      "some.d_ffn=20",
+                                    "some.experts=6"};
+  settings.insert(settings.end(), one.settings.begin(), one.settings.end());
+  const std::string run = folder / "runs/" + one.name;
+  start_run(load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml", settings), run, {});
+  return run;
+}
+
+Batch batch_of(const std::vector<std::vector<std::int32_t>>& rows) {
+  Batch batch;
+  batch.offsets = {0};
+  for (const auto& row : rows) {
+    for (std::size_t t = 0; t < row.size(); ++t) {
+      batch.tokens.push_back(row[t]);
+      batch.targets.push_back(t + 1 < row.size() ? row[t + 1] : -1);
+      batch.positions.push_back(static_cast<std::int32_t>(t));
+    }
+    batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+    batch.longest = std::max<std::int64_t>(batch.longest, static_cast<std::int64_t>(row.size()));
+  }
+  batch.predicted = batch.size() - batch.rows();
+  return batch;
+}
+
+Tensor logits_of(OpenedRun& run, const std::vector<std::vector<std::int32_t>>& rows) {
+  run.ctx->arena->reset();
+  return run.model->logits(upload(*run.ctx, batch_of(rows)), {}).clone();
+}
+
+OpenedRun open_here(const std::string& folder) { return open_run(folder, {"latest", "cpu", "", {}}); }
+
+std::string only_checkpoint(const std::string& run) {
+  return find_checkpoint(run, "latest").folder + "/model.safetensors";
+}
+
+const std::vector<std::vector<std::int32_t>> rows = {{5, 90, 17, 231, 12, 80, 80, 44, 9, 300, 33, 61, 7, 18, 254, 99},
+                                                     {40, 41, 42, 43, 200, 201, 14}};
+
+// The ones of Debian, not whichever comes first on the path.
+std::string python() { return SOME_PYTHON; }
+bool has_torch() { return std::system((python() + " -c 'import torch, numpy' 2>/dev/null").c_str()) == 0; }
+
+int run_python(const TemporaryFolder& folder, const std::string& words, std::string& said) {
+  const int status = std::system((python() + " " + words + " >" + (folder / "said") + " 2>&1").c_str());
+  said = read_file(folder / "said");
+  return status;
+}
+
+void write_case(const TemporaryFolder& folder, const Case& one) {
+  const std::string run_folder = make_run(folder, one), place = folder / "cases/" + one.name;
+  fs::create_directories(place);
+  export_hf({.run = run_folder, .out = place + "/export"});
+  OpenedRun run = open_here(run_folder);
+  if (draws_a_library(run.recipe.model))
+    export_hf({.run = run_folder, .out = place + "/seed", .experts_from_seed = true, .shard_bytes = 20000});
+  Json expected{{"rows", rows}, {"prompt", rows[1]}, {"tokens", 200}};
+  if (run.recipe.model.causal) {
+    const std::string prompt = run.tokenizer.decode(rows[1]);
+    expected["prompt"] = run.tokenizer.encode(prompt);
+    study::GenerateOptions how;
+    how.temperature = 0;
+    expected["greedy"] = study::generate(*run.model, run.tokenizer, {prompt}, how)[0].tokens;
+    how.temperature = 0.9;
+    how.top_p = 0.95;
+    how.seed = 7;
+    how.max_tokens = 40;
+    expected["sampled"] = study::generate(*run.model, run.tokenizer, {prompt}, how)[0].tokens;
+  }
+  write_file_atomic(place + "/expected.json", expected.dump());
+  write_safetensors(place + "/expected.safetensors", {{"logits", logits_of(run, rows)}}, {});
+}
+
+TEST(HuggingFace, EverySettingComputesTheSameInPyTorchAndComesBack) {
+  if (!has_torch()) GTEST_SKIP() << python() << " has no torch and numpy (Debian's python3-torch)";
+  const TemporaryFolder folder;
+  for (const Case& one : cases()) write_case(folder, one);
+  std::string said;
+  const int status =
+      run_python(folder, SOME_SOURCE_DIR "/tests/python/exported_models.py '" + (folder / "cases") + "'", said);
+  ASSERT_EQ(status, 0) << said;
+  for (const Case& one : cases()) {
+    EXPECT_NE(said.find(one.name + ": logits within"), std::string::npos) << one.name << "\n" << said;
+    const std::string place = folder / "cases/" + one.name, original = only_checkpoint(folder / "runs/" + one.name);
+    // Straight back, from a library that was drawn there, and saved again by PyTorch: every time the same bytes.
+    for (const char* way : {"export", "seed", "again"}) {
+      if (!fs::exists(place + "/" + way)) continue;
+      const std::string run = place + "/run-" + way;
+      import_hf({.folder = place + "/" + way, .out = run});
+      EXPECT_EQ(read_file(only_checkpoint(run)), read_file(original)) << one.name << " " << way;
+    }
+    // Trained further there: what comes back computes what it computed there.
+    import_hf({.folder = place + "/trained", .out = place + "/run-trained"});
+    OpenedRun run = open_here(place + "/run-trained");
+    const std::vector<double> here = read_vector(logits_of(run, rows));
+    const std::vector<double> there = read_vector(SafetensorsFile::open(place + "/trained.safetensors").load("logits"));
+    double apart = 0;
+    for (std::size_t i = 0; i < here.size(); ++i) apart = std::max(apart, std::abs(here[i] - there[i]));
+    EXPECT_LT(apart, 1e-5) << one.name;
+    EXPECT_NE(read_file(only_checkpoint(place + "/run-trained")), read_file(original)) << one.name;
+  }
+}
+
+TEST(HuggingFace, TheLayerThatTransformersSeesWorksOnAStandIn) {
+  if (!has_torch()) GTEST_SKIP() << python() << " has no torch and numpy (Debian's python3-torch)";
+  const TemporaryFolder folder;
+  const Case one{"modulated", {"some.readout=modulated", "some.listen=2", "model.look_back=1"}};
+  export_hf({.run = make_run(folder, one), .out = folder / "export"});
+  setenv("PYTHONPATH", SOME_SOURCE_DIR "/tests/python/stand_in", 1);
+  std::string said;
+  const int status =
+      run_python(folder, SOME_SOURCE_DIR "/tests/python/transformers_layer.py '" + (folder / "export") + "'", said);
+  unsetenv("PYTHONPATH");
+  EXPECT_EQ(status, 0) << said;
+  EXPECT_NE(said.find("transformers:"), std::string::npos) << said;
+}
+
+class Damaged : public testing::Test {
+ protected:
+  Damaged() {
+    run_ = make_run(folder_, {"small", {}});
+    export_hf({.run = run_, .out = good_, .controls = {run_}});
+  }
+  // A copy of the export, for breaking.
+  std::string copy() {
+    const std::string place = folder_ / fmt::format("copy-{}", ++count_);
+    fs::copy(good_, place, fs::copy_options::recursive);
+    return place;
+  }
+  std::string fault(const std::string& place, ImportOptions options = {}) {
+    options.folder = place;
+    options.out = folder_ / "back";
+    const std::string message = input_error([&] { import_hf(options); });
+    EXPECT_FALSE(fs::exists(options.out)) << message;
+    EXPECT_FALSE(fs::exists(options.out + ".writing")) << message;
+    return message;
+  }
+  std::string with_config(const std::function<void(Json&)>& change) {
+    const std::string place = copy();
+    Json config = Json::parse(read_file(place + "/config.json"));
+    change(config);
+    write_file_atomic(place + "/config.json", config.dump());
+    return fault(place);
+  }
+  std::string with_tensors(const std::function<void(std::vector<std::pair<std::string, Tensor>>&)>& change,
+                           ImportOptions options = {}) {
+    const std::string place = copy(), path = place + "/model.safetensors";
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    {
+      const SafetensorsFile file = SafetensorsFile::open(path);
+      for (const std::string& name : file.names()) tensors.emplace_back(name, file.load(name));
+    }
+    change(tensors);
+    write_safetensors(path, tensors, {});
+    return fault(place, options);
+  }
+  TemporaryFolder folder_;
+  std::string run_, good_ = folder_ / "export";
+  int count_ = 0;
+};
+
+TEST_F(Damaged, FilesAreRefusedByNamingWhatIsWrong) {
+  const auto has = [](const std::string& message, const std::string& words) {
+    EXPECT_NE(message.find(words), std::string::npos) << "wanted: " << words << "\nsaid: " << message;
+  };
+  has(fault(folder_ / "nowhere"), "there is no folder");
+  has(fault(run_), "has no config.json");
+  has(with_config([](Json& config) { config["model_type"] = "gpt2"; }), "model_type is \"gpt2\"");
+  has(with_config([](Json& config) { config.erase("recipe"); }), "recipe");
+  has(with_config([](Json& config) { config["recipe"]["model"]["d_model"] = 25; }), "model.d_model");
+  has(with_config([](Json& config) { config["recipe"]["some"]["colour"] = "red"; }), "some.colour");
+  has(with_config([](Json& config) { config["recipe"]["some"]["top_k"] = "two"; }), "some.top_k");
+  has(with_config([](Json& config) { config["hidden_size"] = 32; }), "hidden_size is 32 where its recipe makes 24");
+  has(with_config([](Json& config) { config["vocab_size"] = 321; }), "has 320 tokens, the model knows 321");
+  has(with_config([](Json& config) { config["key_steps"] = {1}; }), "key_steps has 1 numbers for 2 layers");
+  has(with_config([](Json& config) { config["recipe"]["some"]["library_seed"] = 9; }), "library of layer 0");
+  has(with_config([](Json& config) { config["recipe"]["some"]["query_dim"] = 5; }), "router.1.weight has the shape");
+
+  const auto find = [](auto& tensors, const std::string& name) -> Tensor& {
+    return std::find_if(tensors.begin(), tensors.end(), [&](auto& one) { return one.first == name; })->second;
+  };
+  has(with_tensors([](auto& tensors) { std::erase_if(tensors, [](auto& one) { return one.first == "head.bias"; }); }),
+      "there is no tensor head.bias");
+  has(with_tensors([](auto& tensors) { tensors.emplace_back("wte.weight", tensors[0].second); }),
+      "wte.weight belongs to no part of this model");
+  has(with_tensors([&](auto& tensors) { find(tensors, "head.bias") = Tensor::zeros({3}, DType::f32); }),
+      "head.bias has the shape [3]");
+  has(with_tensors([&](auto& tensors) { find(tensors, "layers.0.key_counts") = Tensor::zeros({4}, DType::f32); }),
+      "layers.0.key_counts holds f32 where i64 is needed");
+  const auto learnt = [&](auto& tensors) {
+    find(tensors, "layers.1.experts.w2") = find(tensors, "layers.1.experts.w2").clone();
+    find(tensors, "layers.1.experts.w2").template data<float>()[7] += 0.25f;
+  };
+  has(with_tensors(learnt), "layers.1.experts.w2 is not what the recipe draws");
+
+  std::string place = copy(), bytes = read_file(place + "/model.safetensors");
+  write_file_atomic(place + "/model.safetensors", bytes.substr(0, bytes.size() - 5));
+  has(fault(place), "is not a sound safetensors file");
+  bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
+  write_file_atomic(place + "/model.safetensors", bytes);
+  has(fault(place), "is damaged");
+  fs::remove(place + "/model.safetensors");
+  has(fault(place), "has no model.safetensors");
+  write_file_atomic(place + "/model.safetensors.index.json", R"({"weight_map": {"head.bias": "../elsewhere"}})");
+  has(fault(place), "is no name of a file beside it");
+  place = copy();
+  fs::remove(place + "/tokenizer.json");
+  has(fault(place), "--tokenizer FILE");
+}
+
+TEST_F(Damaged, ExpertsThatLearntElsewhereAreKeptWhereThatIsSaid) {
+  const std::string place = copy(), path = place + "/model.safetensors";
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  {
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    for (const std::string& name : file.names()) tensors.emplace_back(name, file.load(name));
+  }
+  for (auto& [name, tensor] : tensors) {
+    if (name == "layers.1.experts.w2") tensor.data<float>()[7] += 0.25f;
+  }
+  write_safetensors(path, tensors, {});
+  import_hf({.folder = place, .out = folder_ / "back", .trained_experts = true});
+  OpenedRun before = open_here(run_), after = open_here(folder_ / "back");
+  EXPECT_EQ(after.recipe.model.training, ExpertTraining::full);
+  const std::vector<double> frozen = read_vector(before.model->layers()[1].w2.compute),
+                            learnt = read_vector(after.model->layers()[1].w2.compute);
+  EXPECT_DOUBLE_EQ(learnt[7], static_cast<double>(static_cast<float>(frozen[7]) + 0.25f));
+  EXPECT_EQ(read_vector(before.model->layers()[0].w1.compute), read_vector(after.model->layers()[0].w1.compute));
+}
+
+TEST_F(Damaged, TheFolderIsWholeAndTheCardTellsTheNumbers) {
+  for (const PythonFile& file : python_files()) {
+    EXPECT_EQ(read_file(good_ + "/" + std::string(file.name)),
+              read_file(SOME_SOURCE_DIR "/python/hf/" + std::string(file.name)));
+  }
+  const std::string card = read_file(good_ + "/README.md");
+  const RunHistory history = read_history(*find_run(run_));
+  ASSERT_NE(history.last(), nullptr);
+  EXPECT_NE(card.find(fmt::format("{:.4f}", history.last()->loss)), std::string::npos) << card;
+  EXPECT_NE(card.find("what differs"), std::string::npos);
+  const Json generation = Json::parse(read_file(good_ + "/generation_config.json"));
+  EXPECT_EQ(generation["eos_token_id"], open_here(run_).tokenizer.eos_id());
+  // Nothing is written over, and a setting comes back as it was.
+  EXPECT_NE(input_error([&] { export_hf({.run = run_, .out = good_}); }).find("there is something already"),
+            std::string::npos);
+  const Recipe recipe = read_run_recipe(run_);
+  EXPECT_EQ(recipe_settings(recipe_from_json(recipe_to_json(recipe), "here")), recipe_settings([&] {
+              Recipe without_machine = recipe;
+              without_machine.train.device = TrainConfig{}.device;
+              without_machine.train.threads = TrainConfig{}.threads;
+              without_machine.train.precision = TrainConfig{}.precision;
+              return without_machine;
+            }()));
+}
+
+TEST(HuggingFace, WhatHasNoSeedIsRefused) {
+  const TemporaryFolder folder;
+  const std::string dense = make_run(folder, {"dense", {"model.ffn=dense"}}),
+                    full = make_run(folder, {"full", {"some.training=full"}});
+  EXPECT_NE(input_error([&] {
+              export_hf({.run = dense, .out = folder / "a", .experts_from_seed = true});
+            }).find("has no library"),
+            std::string::npos);
+  EXPECT_NE(input_error([&] {
+              export_hf({.run = full, .out = folder / "a", .experts_from_seed = true});
+            }).find("have learnt"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace some::exchange

@@ -1,0 +1,303 @@
+// Runs together: curves over one another as they come, and the settings in which they differ.
+import { button, choice, element } from '../dom.js';
+import { Figure } from './figure.js';
+import { ask } from './server.js';
+
+const metrics = [
+  ['eval.loss', 'Validation loss over real tokens', 'nats a token'],
+  ['eval.padded_loss', 'Validation loss, padding counted', 'nats a position'],
+  ['eval.bits_per_byte', 'Bits a byte', 'bits'],
+  ['train.loss', 'Training loss', 'nats'],
+  ['epoch.train_loss', 'Mean training loss of an epoch', 'nats'],
+  ['train.auxiliary_loss', 'Auxiliary loss', 'nats'],
+  ['train.gradient_norm', 'Gradient norm', 'norm'],
+  ['train.lr', 'Learning rate', 'rate'],
+  ['rates.tokens_per_second', 'Tokens a second', 'tokens'],
+  ['rates.share_of_peak', "Share of the GPU's peak", 'share'],
+];
+const axes = {
+  step: { name: 'step', unit: 'step', place: 0 },
+  tokens: { name: 'tokens read', unit: 'tokens', place: 1 },
+  time: { name: 'time of training', unit: 'seconds', place: 2 },
+};
+const buckets = 300;
+
+// One metric: what is known of it for each run that is shown, and its chart.
+class Curve {
+  constructor(board, [metric, title, unit]) {
+    Object.assign(this, { board, metric, unit });
+    [this.table] = metric.split('.');
+    this.column = metric.slice(this.table.length + 1);
+    this.figure = new Figure(title, { rows: () => this.all() });
+    this.data = new Map(); // id: {rows, points, smooth, state}
+    this.bands = [];
+    this.asked = 0;
+    this.near = false;
+  }
+
+  question(more = {}) {
+    const { place } = this.board;
+    return {
+      metric: this.metric,
+      runs: this.runs().join(','),
+      x: place.get('x'),
+      smooth: place.get('smooth') === '0' ? '' : place.get('smooth'),
+      from: place.get('from'),
+      to: place.get('to'),
+      band: place.get('band'),
+      buckets,
+      ...more,
+    };
+  }
+
+  runs() {
+    return this.board.chosen().filter((id) => this.board.runs.get(id).metrics.includes(this.metric));
+  }
+
+  // Every point, for a file.
+  async all() {
+    const { runs } = await ask('/api/points', this.question({ buckets: 0, smooth: '', band: '' }));
+    const name = (id) => this.board.runs.get(id)?.place ?? id;
+    return [
+      [axes[this.board.place.get('x')].name, 'run', this.unit],
+      ...runs.flatMap(({ id, points }) => points.map(([x, y]) => [x, name(id), y])),
+    ];
+  }
+
+  async fetch() {
+    this.stale = false;
+    this.asked += 1;
+    const mine = this.asked;
+    const answer = await ask('/api/points', this.question());
+    if (mine !== this.asked) return; // something else was asked for meanwhile
+    this.data = new Map(answer.runs.map((one) => [one.id, one]));
+    this.bands = answer.bands;
+    this.draw();
+  }
+
+  // Rows that have just come; what does not fit on to what is here is asked for anew.
+  add(id, { first, rows }) {
+    const has = this.data.get(id);
+    const { place } = this.board;
+    if (!has || first > has.rows || place.get('band')) return false;
+    const axis = axes[place.get('x')].place;
+    const to = place.get('to') === '' ? Infinity : Number(place.get('to'));
+    const keep = Number(place.get('smooth'));
+    for (const row of rows.slice(has.rows - first)) {
+      has.rows += 1;
+      const [x, y] = [row[axis], row[3][this.column]];
+      if (x === null || y === undefined || x > to) continue;
+      has.points.push([x, y]);
+      if (!has.smooth) continue;
+      has.state = [keep * has.state[0] + (1 - keep) * y, keep * has.state[1] + (1 - keep)];
+      has.smooth.push([x, has.state[0] / has.state[1]]);
+    }
+    return has.points.length <= 6 * buckets;
+  }
+
+  spec() {
+    const { place } = this.board;
+    const { name, unit } = axes[place.get('x')];
+    const number = (text) => (text === '' ? undefined : Number(text));
+    const ids = this.runs().filter((id) => this.data.has(id));
+    const banded = new Set(this.bands.map(({ group }) => group));
+    const inBand = (id) => banded.has(this.board.runs.get(id).group);
+    return {
+      kind: 'curves',
+      x: { name, unit, log: place.get('logx') === '1', from: number(place.get('from')), to: number(place.get('to')) },
+      y: { name: this.unit, log: place.get('logy') === '1' },
+      series: ids
+        .filter((id) => !inBand(id))
+        .map((id) => ({ name: this.board.runs.get(id).name, colour: this.board.colour(id), ...this.data.get(id) })),
+      bands: this.bands.map(({ group, points }) => {
+        const of = ids.filter((id) => this.board.runs.get(id).group === group);
+        const { name: first } = this.board.runs.get(of[0]) ?? { name: group };
+        return {
+          name: `${first} and ${of.length - 1} more seeds`,
+          colour: of.length ? this.board.colour(of[0]) : 0,
+          points,
+        };
+      }),
+    };
+  }
+
+  draw() {
+    if (!this.figure.node.hidden) this.figure.show(this.spec());
+  }
+}
+
+export class Compare {
+  constructor(board, place) {
+    this.board = board;
+    this.curves = metrics.map((one) => new Curve(board, one));
+    this.settings = element('div');
+    this.empty = element('p', { class: 'note', hidden: true });
+    place.append(
+      this.controls(),
+      this.empty,
+      element(
+        'div',
+        { class: 'side-by-side' },
+        this.curves.map(({ figure }) => figure.node),
+      ),
+      element('h2', { id: 'settings' }, 'Settings that differ'),
+      this.settings,
+    );
+    const near = new IntersectionObserver(
+      (entries) => {
+        for (const { target, isIntersecting } of entries) {
+          const curve = this.curves.find(({ figure }) => figure.node === target);
+          curve.near = isIntersecting;
+          if (isIntersecting && curve.stale) this.board.guard(curve.fetch());
+          else if (isIntersecting) curve.draw();
+        }
+      },
+      { rootMargin: '300px' },
+    );
+    for (const { figure } of this.curves) near.observe(figure.node);
+  }
+
+  controls() {
+    const { place } = this.board;
+    const change = (changes) => {
+      place.set(changes);
+      this.show();
+    };
+    this.axis = choice(
+      'x axis',
+      [
+        ['step', 'steps'],
+        ['tokens', 'tokens'],
+        ['time', 'time'],
+      ],
+      place.get('x'),
+      (x) => change({ x, from: '', to: '' }),
+    );
+    this.smooth = element('input', {
+      type: 'range',
+      min: 0,
+      max: 0.99,
+      step: 0.01,
+      input: () => {
+        clearTimeout(this.waiting);
+        this.waiting = setTimeout(() => change({ smooth: this.smooth.value }), 120);
+      },
+    });
+    const box = (words, key) => {
+      const input = element('input', { type: 'checkbox', change: () => change({ [key]: input.checked ? '1' : '' }) });
+      return [input, element('label', {}, input, ` ${words}`)];
+    };
+    const end = (words, key) => {
+      const input = element('input', {
+        type: 'number',
+        step: 'any',
+        change: () => change({ [key]: input.value }),
+      });
+      return [input, element('label', {}, `${words} `, input)];
+    };
+    const parts = { logx: box('log x', 'logx'), logy: box('log y', 'logy'), band: box('seeds as a band', 'band') };
+    const ends = { from: end('from', 'from'), to: end('to', 'to') };
+    this.boxes = Object.fromEntries(Object.entries(parts).map(([key, [input]]) => [key, input]));
+    this.ends = Object.fromEntries(Object.entries(ends).map(([key, [input]]) => [key, input]));
+    return element(
+      'div',
+      { class: 'controls' },
+      this.axis.row,
+      element('label', { class: 'slide' }, 'smoothing ', this.smooth),
+      Object.values(parts).map(([, label]) => label),
+      Object.values(ends).map(([, label]) => label),
+      button('all of it', () => change({ from: '', to: '' })),
+    );
+  }
+
+  show() {
+    const { place } = this.board;
+    this.axis.press(place.get('x'));
+    this.smooth.value = place.get('smooth');
+    for (const [key, input] of Object.entries(this.boxes)) input.checked = place.get(key) === '1';
+    for (const [key, input] of Object.entries(this.ends)) input.value = place.get(key);
+    for (const curve of this.curves) {
+      curve.figure.node.hidden = curve.runs().length === 0;
+      curve.stale = true;
+      if (curve.near && !curve.figure.node.hidden) this.board.guard(curve.fetch());
+    }
+    const none = this.curves.every(({ figure }) => figure.node.hidden);
+    this.empty.hidden = !none;
+    this.empty.textContent = this.board.chosen().length
+      ? 'Nothing was measured in these runs yet.'
+      : 'No run is chosen: tick one in the list.';
+    this.board.guard(this.showSettings());
+  }
+
+  async showSettings() {
+    const ids = this.board.chosen();
+    const asked = ids.join(',');
+    if (asked === this.settingsOf) return;
+    this.settingsOf = asked;
+    if (!ids.length) {
+      this.settings.replaceChildren();
+      return;
+    }
+    const { runs, rows } = await ask('/api/settings', { runs: asked });
+    if (asked !== this.settingsOf) return;
+    const head = element(
+      'tr',
+      {},
+      element('th', { scope: 'col' }, 'setting'),
+      runs.map((id) => element('th', { scope: 'col' }, this.board.swatch(id), this.board.runs.get(id)?.name ?? id)),
+    );
+    const lines = rows.map(({ key, values }) =>
+      element(
+        'tr',
+        {},
+        element('td', {}, element('code', {}, key)),
+        values.map((value) => element('td', {}, value)),
+      ),
+    );
+    this.settings.replaceChildren(
+      lines.length
+        ? element(
+            'div',
+            { class: 'table', tabindex: 0, role: 'group', 'aria-label': 'settings that differ' },
+            element('table', { id: 'settings-table' }, element('thead', {}, head), element('tbody', {}, lines)),
+          )
+        : element('p', {}, runs.length > 1 ? 'All settings are the same.' : 'Its settings cannot be read.'),
+    );
+  }
+
+  // One run has changed. What is in sight is drawn at once, the rest when it comes near.
+  news({ run, tables, reset }) {
+    if (!this.board.chosen().includes(run.id)) return;
+    let appeared = false;
+    for (const curve of this.curves) {
+      const has = run.metrics.includes(curve.metric);
+      if (has && curve.figure.node.hidden) appeared = true;
+      const more = tables?.[curve.table];
+      if (!has || (!reset && !more)) continue;
+      if (!reset && curve.add(run.id, more)) {
+        if (curve.near) curve.draw();
+        continue;
+      }
+      curve.stale = true;
+      if (curve.near) this.later(curve);
+    }
+    if (appeared) this.show();
+  }
+
+  // Several changes within a moment are asked for together.
+  later(curve) {
+    if (curve.waiting) return;
+    curve.waiting = setTimeout(() => {
+      curve.waiting = 0;
+      this.board.guard(curve.fetch());
+    }, 200);
+  }
+
+  draw() {
+    for (const curve of this.curves) curve.draw();
+  }
+
+  resize() {
+    for (const { figure } of this.curves) figure.resize();
+  }
+}

@@ -1,0 +1,94 @@
+// A chart in its frame, with a way to take it along: as SVG, PNG or CSV.
+import { Chart } from '../chart/chart.js';
+import { button, element } from '../dom.js';
+
+function save(name, blob) {
+  const link = element('a', { href: URL.createObjectURL(blob), download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// A text with a comma, a quote or a line end stands in quotes; one that a spreadsheet would take for a formula does not
+// begin with its sign.
+function cell(value) {
+  if (value === null || value === undefined) return '';
+  if (typeof value === 'number') return String(value);
+  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
+  return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+}
+export const csv = (rows) => `${rows.map((row) => row.map(cell).join(',')).join('\n')}\n`;
+
+const fileName = (title) => title.replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '') || 'chart';
+
+// The drawing with the page's background behind it.
+function svgFile(chart) {
+  const [width, height] = chart.size();
+  const back = getComputedStyle(document.documentElement).getPropertyValue('--panel').trim();
+  return chart.svg().replace(/^(<svg[^>]*>)/, `$1<rect width="${width}" height="${height}" fill="${back}"></rect>`);
+}
+
+function pngFile(chart) {
+  const [width, height] = chart.size();
+  return new Promise((done, fail) => {
+    const image = new Image();
+    image.onload = () => {
+      const canvas = element('canvas', { width: 2 * width, height: 2 * height });
+      canvas.getContext('2d').drawImage(image, 0, 0, 2 * width, 2 * height);
+      canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error('the picture could not be made'))), 'image/png');
+    };
+    image.onerror = () => fail(new Error('the picture could not be made'));
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svgFile(chart))}`;
+  });
+}
+
+export class Figure {
+  // `rows`: where not only what is drawn is to be had, a way to all of it.
+  constructor(title, { note = '', rows } = {}) {
+    this.title = title;
+    this.rows = rows;
+    this.plot = element('div', { class: 'plot' });
+    this.note = element('p', { class: 'under' }, note);
+    const kinds = [
+      ['SVG', async () => new Blob([svgFile(this.chart)], { type: 'image/svg+xml' })],
+      ['PNG', () => pngFile(this.chart)],
+      ['CSV', async () => new Blob([csv(await (this.rows?.() ?? this.chart.rows()))], { type: 'text/csv' })],
+    ];
+    this.tools = element(
+      'span',
+      { class: 'tools' },
+      kinds.map(([name, make]) =>
+        button(
+          name,
+          async () => {
+            if (!this.chart) return;
+            save(`${fileName(this.title)}.${name.toLowerCase()}`, await make());
+          },
+          { 'aria-label': `${title} as ${name}`, title: `take it along as ${name}` },
+        ),
+      ),
+    );
+    this.node = element(
+      'figure',
+      { class: 'chart', 'aria-label': title },
+      element('figcaption', {}, title, this.tools),
+      this.plot,
+      this.note,
+    );
+  }
+
+  show(spec, options) {
+    if (this.chart?.update(spec)) return;
+    this.chart?.dispose();
+    this.chart = new Chart(this.plot, spec, this.title, options);
+  }
+
+  draw() {
+    this.chart?.draw();
+  }
+
+  resize() {
+    this.chart?.resize();
+  }
+}

@@ -1,0 +1,45 @@
+// What is shown, kept in the address behind the #, so that a link shows the same again.
+const usual = {
+  view: 'compare',
+  runs: '',
+  x: 'step',
+  smooth: '0',
+  logx: '',
+  logy: '',
+  band: '',
+  from: '',
+  to: '',
+  run: '',
+  layer: '0',
+  step: '',
+  other: '',
+};
+
+export class Place {
+  constructor(changed) {
+    this.read();
+    window.addEventListener('hashchange', () => {
+      if (!window.location.hash.includes('=') && window.location.hash.length > 1) return; // a place in the page
+      this.read();
+      changed();
+    });
+  }
+
+  read() {
+    const words = new URLSearchParams(window.location.hash.slice(1));
+    this.now = {};
+    for (const [key, value] of Object.entries(usual)) this.now[key] = words.get(key) ?? value;
+  }
+
+  get(key) {
+    return this.now[key];
+  }
+
+  set(changes) {
+    Object.assign(this.now, changes);
+    const words = new URLSearchParams();
+    for (const [key, value] of Object.entries(this.now)) if (value !== usual[key]) words.set(key, value);
+    const text = words.toString();
+    window.history.replaceState(null, '', text ? `#${text}` : window.location.pathname + window.location.search);
+  }
+}

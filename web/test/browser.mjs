@@ -1,0 +1,55 @@
+// Chromium as the tests of pages start it, and what every page is held to in it.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join, resolve } from 'node:path';
+
+export function tools(modules) {
+  const require = createRequire(join(resolve(modules), 'any.js'));
+  const { chromium } = require('playwright-core');
+  const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+  return {
+    // A browser started so has a fresh profile of its own, which it removes.
+    launch: () =>
+      chromium.launch({
+        executablePath: process.env.SOME_CHROMIUM ?? '/usr/bin/chromium',
+        headless: true,
+        args: [
+          '--no-sandbox',
+          '--disable-gpu',
+          '--disable-quic',
+          '--no-first-run',
+          '--disable-background-networking',
+          '--disable-component-update',
+          '--disable-sync',
+        ],
+      }),
+    // Nothing is missed by those who read by keyboard or by ear.
+    listen: async (page, what) => {
+      await page.evaluate(axe);
+      const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+      const told = violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html)}`);
+      assert.deepEqual(told, [], `axe finds nothing, ${what}`);
+    },
+  };
+}
+
+// Collects what a page complains of and whom it asks.
+export function overhear(page) {
+  const problems = [];
+  const requests = [];
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type())) problems.push(message.text());
+  });
+  page.on('pageerror', (error) => problems.push(String(error)));
+  page.on('dialog', (dialog) => problems.push(`a dialog: ${dialog.message()}`));
+  page.on('request', (request) => requests.push(request.url()));
+  return { problems, requests };
+}
+
+export async function fits(page, width) {
+  await page.setViewportSize({ width, height: 900 });
+  await page.waitForTimeout(300);
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  assert.ok(over <= 0, `at ${width} pixels the page is ${over} too wide`);
+}
