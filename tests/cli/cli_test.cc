@@ -442,5 +442,12 @@ TEST(Cli, VerifyTellsPassFromFail) {
   EXPECT_FALSE(Json::parse(strict.out)["passed"].get<bool>());
 }
 
+TEST(Help, IsTheSameByEitherWay) {
+  TemporaryFolder folder;
+  EXPECT_EQ(run_command(folder.path(), {"help"}).out, run_command(folder.path(), {"--help"}).out);
+  EXPECT_EQ(run_command(folder.path(), {"help", "lab", "run"}).out,
+            run_command(folder.path(), {"lab", "run", "--help"}).out);
+}
+
 }  // namespace
 }  // namespace some::cli
