@@ -32,6 +32,7 @@ void add_read(CLI::App& app);
 void add_memory(CLI::App& app);
 void add_export(CLI::App& app);
 void add_import(CLI::App& app);
+void add_library(CLI::App& app);
 void add_info(CLI::App& app);
 void add_verify(CLI::App& app);
 void add_bench(CLI::App& app);
