@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/staging.h"
+#include "experts/library_file.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/head_loss.h"
@@ -93,7 +94,8 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
     layer.keys = make_key_state(*ctx_, config_.experts, config_.query_size(), config_.seed, layer.index, config_.keys);
     epoch_counts_.push_back(Tensor::zeros({config_.experts}, DType::i64, ctx_->device));
     if (!make_library || !config_.use_library) continue;
-    LayerLibrary library = make_layer_library(*ctx_, spec, layer.index);
+    LayerLibrary library = is_library_file(spec.method) ? load_layer_library(*ctx_, spec, layer.index)
+                                                        : make_layer_library(*ctx_, spec, layer.index);
     layer.library_hash = library.hash;
     give(library.weights.w1, layer.w1);
     give(library.weights.w2, layer.w2);
