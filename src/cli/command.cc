@@ -22,11 +22,6 @@ Option* Option::range(std::int64_t least, std::int64_t most) {
   return this;
 }
 
-Option* Option::one_of(const std::vector<std::string>& words) {
-  option_->check(CLI::IsMember(words));
-  return this;
-}
-
 Option* Option::not_negative() {
   option_->check(CLI::NonNegativeNumber);
   return this;

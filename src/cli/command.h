@@ -24,7 +24,6 @@ class Option {
   Option* required();
   Option* range(std::int64_t least, std::int64_t most);
   Option* not_negative();
-  Option* one_of(const std::vector<std::string>& words);
   Option* capture_default_str();           // help shows the value it has now
   Option* allow_extra_args(bool several);  // false: one value each time it is given
   Option* delimiter(char between);         // of several values in one word

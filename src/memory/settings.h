@@ -36,7 +36,7 @@ struct MemorySettings {
   bool counts = true;       // a slot's say grows with its count; false is a control
   std::int64_t window = 0;  // tokens from one lesson to the next; 0: half of seq_len, at most 256
   // The token that ends a document: each is then read by itself, as in training. Without it a text is one stream.
-  std::optional<std::int32_t> border;
+  std::optional<std::int32_t> border = std::nullopt;
 
   std::int64_t mixed() const { return static_cast<std::int64_t>(sharpness.size()) * shares_each; }
   bool operator==(const MemorySettings&) const = default;
