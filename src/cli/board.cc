@@ -19,14 +19,14 @@ extern char** environ;
 namespace some::cli {
 namespace {
 
-struct Options {
+struct BoardFlags {
   std::vector<std::string> folders;
   std::string host = "127.0.0.1", device = "auto";
   int port = usual_port, threads = 0;
   bool read_only = false, open = false, json = false;
 };
 
-void run(const Options& options, bool any_port) {
+void serve_board(const BoardFlags& options, bool any_port) {
   board::BoardSettings settings;
   settings.watch.folders = options.folders.empty() ? std::vector<std::string>{"runs"} : options.folders;
   if (options.folders.empty() && !there_is_folder("runs"))
@@ -75,7 +75,7 @@ void show_in_browser(const std::string& address) {
 }
 
 void add_board(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BoardFlags>();
   CLI::App* command =
       app.add_subcommand("board", "watch runs in a browser: curves as they come, inside the models, and ask them");
   command->add_option("FOLDERS", options->folders, "run folders or folders of them (default: runs)");
@@ -91,7 +91,7 @@ void add_board(CLI::App& app) {
       ->check(CLI::Range(0, most_threads))
       ->capture_default_str();
   command->add_flag("--json", options->json, "print where it is as one JSON object");
-  command->callback([options, port] { run(*options, port->count() == 0); });
+  command->callback([options, port] { serve_board(*options, port->count() == 0); });
 }
 
 }  // namespace some::cli
