@@ -177,9 +177,9 @@ TEST(Reading, NoContextReachesBackOverABorder) {
     return true;
   });
   EXPECT_NEAR(sum, std::accumulate(together.begin(), together.end(), 0.0), 1e-3);
-  TemporaryFolder folder;
-  save_memory(memory, folder / "m");
-  EXPECT_TRUE(same(load_memory(*fixture.ctx, folder / "m"), memory));
+  Folder folder;
+  save_memory(memory, folder.file("m"));
+  EXPECT_TRUE(same(load_memory(*fixture.ctx, folder.file("m")), memory));
 }
 
 TEST(Reading, DoesNotDependOnThreads) {
