@@ -386,7 +386,7 @@ TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
   };
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
     const std::string name = "stopped" + std::to_string(number);
-    const Command command(folder_->path(),
+    const RunningCommand command(folder_->path(),
                           {"train", tiny, "--out", name, "--device", "cpu", "train.checkpoint_every=5"});
     ASSERT_TRUE(command.wait_for("step 1/"));
     usleep(50000);
