@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/places.h"
+#include "train/ranks.h"
 
 namespace some::cli {
 namespace {
@@ -25,10 +26,14 @@ void run_train(const BenchFlags& options) {
   if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
   if (options.threads >= 0) changes.push_back(fmt::format("train.threads={}", options.threads));
   const Recipe recipe = load_recipe(find_recipe(options.recipe), changes);
-  const BenchResult r = bench_train(recipe, options.bench, [&](int done, int all) {
-    if (!is_terminal()) return;
+  BenchOptions bench = options.bench;
+  bench.group = join_ranks();
+  check_shares(bench.group.size(), recipe);
+  const BenchResult r = bench_train(recipe, bench, [&](int done, int all) {
+    if (!is_terminal() || !bench.group.root()) return;
     redraw(done < all ? fmt::format("step {}/{}", done, all) : std::string());
   });
+  if (!bench.group.root()) return;
   if (options.json) {
     print_json({{"recipe", options.recipe},
                 {"device", r.device},
@@ -43,7 +48,10 @@ void run_train(const BenchFlags& options) {
                 {"matrix_tflops", r.matrix_rate / 1e12},
                 {"share_of_matrix_rate", r.share_of_matrix_rate},
                 {"memory_bytes", r.memory_bytes},
-                {"predicted_bytes", r.predicted_bytes}});
+                {"predicted_bytes", r.predicted_bytes},
+                {"ranks", r.ranks},
+                {"communication_share", r.communication_share},
+                {"sent_bytes_per_step", r.sent_bytes_per_step}});
     return;
   }
   fmt::print("{} on {} ({})\n", options.recipe, r.device, r.matrix_library);
@@ -53,8 +61,11 @@ void run_train(const BenchFlags& options) {
   fmt::print("padded slots/s  {}\n", human_count(r.slots_per_second));
   fmt::print("operations      {:.3f} TFLOP a step, {:.3f} TFLOP/s\n", r.operations_per_step / 1e12,
              r.operations_per_second / 1e12);
-  fmt::print("share           {:.1f}% of this machine's own matrix rate of {:.3f} TFLOP/s, measured in this run\n",
-             r.share_of_matrix_rate * 100, r.matrix_rate / 1e12);
+  fmt::print("share           {:.1f}% of this machine's own matrix rate of {:.3f} TFLOP/s{}, measured in this run\n",
+             r.share_of_matrix_rate * 100, r.matrix_rate / 1e12, r.ranks > 1 ? " (of each rank)" : "");
+  if (r.ranks > 1)
+    fmt::print("ranks           {}; this one waited for messages {:.1f}% of the time and sent {} a step\n", r.ranks,
+               r.communication_share * 100, human_bytes(r.sent_bytes_per_step));
   fmt::print("memory          {} (predicted {})\n", human_bytes(r.memory_bytes), human_bytes(r.predicted_bytes));
 }
 

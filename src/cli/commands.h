@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/group.h"
 #include "base/log.h"
 #include "base/rooms.h"
 #include "cli/command.h"
@@ -48,6 +49,14 @@ void add_completion(Command& app);  // and the manual page
 
 // The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
 extern int exit_code;
+
+// The ranks that mpirun or srun started (base/group.h), from the first call on; a group of one otherwise. Only rank 0
+// prints results. A command that knows nothing of ranks is refused where there are several (main.cc).
+const Group& join_ranks();
+void leave_ranks();  // at the end of the program; waits for the others
+bool works_on_ranks(const std::string& command);
+// The last line of a program that failed; where there are several ranks it ends them all. Returns the exit code.
+int fail(int code, const std::string& line);
 
 // SIGINT, SIGTERM and SIGHUP (a lost terminal; not under nohup) are taken by a thread of their own, from this call on
 // (before other threads begin). No handler ever interrupts a computing thread: generated matrix kernels do not keep to

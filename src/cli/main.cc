@@ -48,22 +48,26 @@ std::string command_of(const Command& app) {
 
 int wrong_use(const Program& program, const WrongUse& wrong) {
   const std::string words = wrong.unexpected ? unexpected_words(program) : "";
-  if (wrong.unexpected)
-    say_line("some: {}", words.empty() ? wrong.what : words);
-  else
-    say_line("some: {}; '{} --help' says what there is", wrong.what, command_of(program));
-  return 2;
+  if (wrong.unexpected) return fail(2, words.empty() ? wrong.what : words);
+  return fail(2, fmt::format("{}; '{} --help' says what there is", wrong.what, command_of(program)));
 }
 
 // What a file system refused: mostly something about the path that the user can set right.
 int file_fault(const std::filesystem::filesystem_error& error) {
-  say_line("some: {}: {}", error.path1().string(), reason_of(error.code().value()));
+  int code = 1;
   for (const std::errc reason :
        {std::errc::permission_denied, std::errc::filename_too_long, std::errc::too_many_symbolic_link_levels,
         std::errc::not_a_directory, std::errc::no_such_file_or_directory, std::errc::file_exists}) {
-    if (error.code() == reason) return 2;
+    if (error.code() == reason) code = 2;
   }
-  return 1;
+  return fail(code, fmt::format("{}: {}", error.path1().string(), reason_of(error.code().value())));
+}
+
+// Two processes of a command that knows nothing of each other would write the same files.
+void refuse_ranks(const std::vector<std::string>& words) {
+  const RankEnvironment started = rank_environment();
+  if (started.size == 1 || words.empty() || words[0].starts_with("-") || works_on_ranks(words[0])) return;
+  bad_input("'some {}' works in one process, and {} were started: leave mpirun or srun out", words[0], started.size);
 }
 
 // An exception where none can be handed on (a thread's end, a destructor): told like any other, not by a signal.
@@ -95,27 +99,24 @@ int main(int argc, char** argv) {
   program.check_numbers();
   try {
     cli::named_command(program, {argv + 1, argv + argc});  // a word that names no command is told, with the nearest one
+    cli::refuse_ranks({argv + 1, argv + argc});
     program.run(argc, argv);
   } catch (const cli::WrongUse& wrong) {
     return cli::wrong_use(program, wrong);
   } catch (const Error& error) {
-    cli::say_line("some: {}", error.what());
-    return error.fault() == Fault::input ? 2 : 1;
+    return cli::fail(error.fault() == Fault::input ? 2 : 1, error.what());
   } catch (const std::bad_alloc&) {
-    cli::say_line("some: out of memory; 'some info RECIPE' says how much a run needs");
-    return 1;
+    return cli::fail(1, "out of memory; 'some info RECIPE' says how much a run needs");
   } catch (const std::length_error&) {
-    cli::say_line("some: out of memory: more was asked for than any machine has");
-    return 1;
+    return cli::fail(1, "out of memory: more was asked for than any machine has");
   } catch (const std::filesystem::filesystem_error& error) {
     return cli::file_fault(error);
   } catch (const std::system_error& error) {  // a thread that could not be started
-    cli::say_line("some: {}", reason_of(error.code().value()));
-    return 1;
+    return cli::fail(1, reason_of(error.code().value()));
   } catch (const std::exception& error) {
-    cli::say_line("some: a fault of this program, not of what it was given: {}", error.what());
-    return 1;
+    return cli::fail(1, fmt::format("a fault of this program, not of what it was given: {}", error.what()));
   }
   if (!cli::output_written()) return 1;
+  cli::leave_ranks();
   return cli::exit_code;
 }

@@ -202,23 +202,28 @@ void run(const TrainFlags& options) {
   if (options.threads >= 0) changes.push_back(fmt::format("train.threads={}", options.threads));
 
   watch_signals();
+  const Group& group = join_ranks();
   Display display;
   Preparation preparation;
   TrainHooks hooks;
-  hooks.log = terminal_log();
+  hooks.group = group;
   OwnBoard own_board;
   std::string folder = without_slash(options.resume);
   const auto look = [&] {
     if (options.board) own_board.look(folder);
   };
-  hooks.step = [&](const TrainProgress& p) {
-    look();
-    display.step(p);
-  };
-  hooks.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
-  hooks.stage_ended = [&](const StageReport& report) { display.stage_ended(report); };
+  if (group.root()) {
+    hooks.log = terminal_log();
+    hooks.step = [&](const TrainProgress& p) {
+      look();
+      display.step(p);
+    };
+    hooks.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
+    hooks.stage_ended = [&](const StageReport& report) { display.stage_ended(report); };
+  }
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     if (const int signal = received_signal(); signal != 0) throw StoppedWhilePreparing{signal};
+    if (!group.root()) return;
     look();
     preparation.show(what, done, total);
   };
@@ -229,7 +234,7 @@ void run(const TrainFlags& options) {
   try {
     if (!options.resume.empty()) {
       result = resume_run(folder, {changes, options.from_step}, hooks);
-      if (result.was_finished)
+      if (result.was_finished && group.root())
         say_line(
             "{0} was finished already, at step {1}; more epochs make it longer: some train --resume {0} "
             "train.epochs=N; other text or settings are a new run: some train --from {0} --out NEW",
@@ -239,13 +244,15 @@ void run(const TrainFlags& options) {
       folder = folder_of(options, recipe);
       result = start_run(recipe, folder, hooks, source_of(options));
     }
-    if (result.stopped_by != 0)
+    if (result.stopped_by != 0 && group.root())
       say_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
   } catch (const StoppedWhilePreparing& stopped) {
     result.stopped_by = stopped.signal;
     say_line("stopped while the text was read, before a step was made; the same command begins again");
+    if (!group.alone()) group.end_all(128 + stopped.signal);
   }
   if (result.stopped_by != 0) exit_code = 128 + result.stopped_by;
+  if (!group.root()) return;
   nlohmann::json out{{"run", folder},
                      {"steps", result.steps},
                      {"finished", result.stopped_by == 0},

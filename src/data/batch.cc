@@ -36,9 +36,12 @@ Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, con
     size += padded ? width : one.end - one.begin;
     batch.stories.push_back(one.story);
   }
-  batch.tokens.reserve(static_cast<std::size_t>(size));
-  batch.targets.reserve(static_cast<std::size_t>(size));
-  batch.positions.reserve(static_cast<std::size_t>(size));
+  const bool laid_out = !options.only_counted;
+  if (laid_out) {
+    batch.tokens.reserve(static_cast<std::size_t>(size));
+    batch.targets.reserve(static_cast<std::size_t>(size));
+    batch.positions.reserve(static_cast<std::size_t>(size));
+  }
 
   for (const Sequence& one : sequences) {
     const auto begin = static_cast<std::size_t>(one.begin);
@@ -48,8 +51,6 @@ Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, con
     const std::int64_t length = padded ? width : real;
     for (std::int64_t i = 0; i < length; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      batch.tokens.push_back(i < real ? ids[at] : options.pad_id);
-      batch.positions.push_back(static_cast<std::int32_t>(i));
       // Spec 5: the last position of a row has no target; padding is predicted only where it is counted, and nothing is
       // predicted from EOS where it is not. What another sequence predicts is context here.
       std::int32_t target = -1;
@@ -62,12 +63,15 @@ Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, con
       } else if (i + 1 >= real && i + 1 < length && options.count_pads) {
         target = options.pad_id;
       }
-      batch.targets.push_back(target);
       if (target >= 0) batch.predicted += 1;
+      if (!laid_out) continue;
+      batch.tokens.push_back(i < real ? ids[at] : options.pad_id);
+      batch.positions.push_back(static_cast<std::int32_t>(i));
+      batch.targets.push_back(target);
     }
     batch.real_tokens += real;
     batch.longest = std::max(batch.longest, length);
-    batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+    batch.offsets.push_back(batch.offsets.back() + static_cast<std::int32_t>(length));
   }
   return batch;
 }

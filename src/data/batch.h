@@ -10,7 +10,7 @@
 namespace some::data {
 
 struct Batch {
-  std::vector<std::int32_t> tokens;     // [T]
+  std::vector<std::int32_t> tokens;     // [T]; it, targets and positions are empty where a batch is only counted
   std::vector<std::int32_t> targets;    // [T]: the next id, or -1 where nothing is predicted
   std::vector<std::int32_t> positions;  // [T]: place in the sequence, from 0
   std::vector<std::int32_t> offsets;    // [B+1]
@@ -23,7 +23,9 @@ struct Batch {
   std::vector<std::int64_t> stories;  // which document each row is of
 
   std::int64_t rows() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
-  std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }
+  std::int64_t size() const {  // T
+    return tokens.empty() && !offsets.empty() ? offsets.back() : static_cast<std::int64_t>(tokens.size());
+  }
 };
 
 }  // namespace some::data

@@ -243,7 +243,8 @@ Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t s
 }
 
 std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig>& configs, std::uint64_t seed,
-                                  const std::string& cache_folder, const DataProgress& progress) {
+                                  const std::string& cache_folder, const DataProgress& progress,
+                                  const std::optional<Tokenizer>& given) {
   std::vector<StorySplit> texts;
   for (const DataConfig& config : configs) texts.push_back(checked_texts(host, config, seed, progress));
   // A text that comes twice counts once.
@@ -253,7 +254,7 @@ std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig
                                   [&](const StorySet* set) { return set->text_hash() == one.train.text_hash(); });
     if (!seen) distinct.push_back(&one.train);
   }
-  const Tokenizer tokenizer = get_tokenizer(host, configs.at(0), distinct, progress);
+  const Tokenizer tokenizer = given ? *given : get_tokenizer(host, configs.at(0), distinct, progress);
   tokenizer.pad_id();  // a vocabulary without [PAD] or [EOS] is refused here, where the file is known
   tokenizer.eos_id();
   std::vector<Corpora> out;

@@ -18,12 +18,14 @@ constexpr std::size_t ready_batches = 4;
 }  // namespace
 
 struct BatchLoader::Impl {
-  Impl(TokenData given, BatchOptions wanted, int row_count, std::uint64_t run_seed, std::int64_t first)
+  Impl(TokenData given, BatchOptions wanted, int row_count, std::uint64_t run_seed, std::int64_t first,
+       const BatchShare& wanted_share)
       : data(std::move(given)),
         options(wanted),
         sequences(data, std::max(1, wanted.seq_len), wanted.long_documents, Reading::training),
         rows(row_count),
         seed(run_seed),
+        share(wanted_share),
         number(first) {
     if (rows < 1) bad_input("train.batch is {}; it must be at least 1", rows);
     if (number < 0) failed("there is no batch number {}", number);
@@ -58,7 +60,10 @@ struct BatchLoader::Impl {
         chosen.clear();
         for (const std::int64_t one : std::span(order).subspan(begin, static_cast<std::size_t>(rows)))
           chosen.push_back(sequences[one]);
-        Batch batch = make_batch(data, chosen, options);
+        const std::int64_t in_step = number % per_epoch % share.of;
+        BatchOptions how = options;
+        how.only_counted = in_step < share.begin || in_step >= share.end;
+        Batch batch = make_batch(data, chosen, how);
         std::unique_lock lock(mutex);
         changed.wait(lock, [this] { return stopping || ready.size() < ready_batches; });
         if (stopping) return;
@@ -89,6 +94,7 @@ struct BatchLoader::Impl {
   const SequenceList sequences;
   const int rows;
   const std::uint64_t seed;
+  const BatchShare share;
   std::int64_t per_epoch = 0;
   std::int64_t number;  // of the batch being made; the thread's own
 
@@ -100,8 +106,9 @@ struct BatchLoader::Impl {
   std::thread thread;
 };
 
-BatchLoader::BatchLoader(TokenData data, BatchOptions options, int rows, std::uint64_t seed, std::int64_t first_batch)
-    : impl_(std::make_unique<Impl>(std::move(data), options, rows, seed, first_batch)) {}
+BatchLoader::BatchLoader(TokenData data, BatchOptions options, int rows, std::uint64_t seed, std::int64_t first_batch,
+                         const BatchShare& share)
+    : impl_(std::make_unique<Impl>(std::move(data), options, rows, seed, first_batch, share)) {}
 BatchLoader::~BatchLoader() = default;
 BatchLoader::BatchLoader(BatchLoader&&) noexcept = default;
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -66,8 +67,10 @@ using DataProgress = std::function<void(const std::string&, std::int64_t, std::i
 Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
                      const DataProgress& progress);
 // Several at once, with one tokenizer: as the first says and, where it is trained, on the training texts of all.
+// `given`: a tokenizer that is at hand, whatever they say.
 std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig>& configs, std::uint64_t seed,
-                                  const std::string& cache_folder, const DataProgress& progress);
+                                  const std::string& cache_folder, const DataProgress& progress,
+                                  const std::optional<Tokenizer>& given = std::nullopt);
 // Only tokenises one source with a given tokenizer (evaluation and adaptation on other text).
 TokenData load_tokens(const Host& host, const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
                       std::int64_t limit, const std::string& cache_folder);
@@ -119,6 +122,7 @@ struct BatchOptions {
   LongDocuments long_documents = LongDocuments::cut;  // for the loader
   bool count_pads = false;
   bool padded_rows = false;  // lay out padded rows even though padding is not counted (for tests: same loss either way)
+  bool only_counted = false;  // its numbers and borders, without the tokens: another rank computes it
   int pad_id = 1, eos_id = 2;
 };
 Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, const BatchOptions& options);
@@ -128,12 +132,19 @@ Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, c
 // Order of the sequences of an epoch: a permutation from the seed and the epoch alone.
 std::vector<std::int64_t> epoch_order(std::int64_t sequences, std::uint64_t seed, std::int64_t epoch);
 
+// Which of `of` batches in a row (those of a step, counted from the beginning of an epoch) are wanted with their
+// tokens.
+struct BatchShare {
+  std::int64_t of = 1, begin = 0, end = 1;
+};
+
 // Hands out the training batches in order, prepared by a background thread. Batch number n (from 0 over all epochs) is
 // a pure function of (data, seed, n), so a resumed run only says where to start. The rest of an epoch that does not
 // fill a batch is dropped.
 class BatchLoader {
  public:
-  BatchLoader(TokenData data, BatchOptions options, int rows, std::uint64_t seed, std::int64_t first_batch);
+  BatchLoader(TokenData data, BatchOptions options, int rows, std::uint64_t seed, std::int64_t first_batch,
+              const BatchShare& share = {});
   ~BatchLoader();
   BatchLoader(BatchLoader&&) noexcept;
   std::int64_t batches_per_epoch() const;

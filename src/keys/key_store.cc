@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/elementwise.h"
 
 namespace some::keys {
 namespace {
@@ -79,6 +80,23 @@ KeySums make_key_sums(Context& ctx, int experts, int top_k, int query_size, cons
   }
   clear_key_sums(ctx, sums);
   return sums;
+}
+
+std::vector<Tensor> additive_sums(const KeySums& sums) {
+  std::vector<Tensor> out;
+  for (const Tensor& one : {sums.slot_counts, sums.gate_sums, sums.positions, sums.query_sums, sums.together}) {
+    if (one) out.push_back(one);
+  }
+  return out;
+}
+
+void merge_key_sums(Context& ctx, std::span<const KeySums> earlier, std::span<KeySums> sums) {
+  for (std::size_t l = 0; l < sums.size(); ++l) {
+    const std::vector<Tensor> from = additive_sums(earlier[l]);
+    std::vector<Tensor> into = additive_sums(sums[l]);
+    for (std::size_t i = 0; i < into.size(); ++i) add_into(ctx, from.at(i), into[i]);
+    if (sums[l].sample_priority) merge_samples(ctx, earlier[l], sums[l]);
+  }
 }
 
 double key_store_bytes(int experts, int top_k, int query_size, const KeySettings& settings) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/rooms.h"
 #include "keys/settings.h"
@@ -70,6 +71,12 @@ SOME_OP(void, add_key_sums, (Context & ctx, std::span<const LayerChoices> layers
 inline void add_key_sums(Context& ctx, const LayerChoices& layer, const Tensor* targets) {
   add_key_sums(ctx, std::span(&layer, 1), targets);
 }
+// Adds what earlier micro-batches of the step, or ranks before this one, have added up. The sums have equal shapes.
+void merge_key_sums(Context& ctx, std::span<const KeySums> earlier, std::span<KeySums> sums);
+// The part of it that is no addition: of two samples, each smallest first, the smallest; of equal ones the earlier's.
+SOME_OP(void, merge_samples, (Context & ctx, const KeySums& earlier, KeySums& sums), (ctx, earlier, sums))
+// The sums of one layer that simply add; those that are not kept are left out.
+std::vector<Tensor> additive_sums(const KeySums& sums);
 // Throws where the layers do not fit together or lack a sum their plans need.
 void check_key_choices(std::span<const LayerChoices> layers, const Tensor* targets);
 

@@ -185,7 +185,34 @@ void clear(KeySums& sums) {
     std::fill_n(sums.sample_priority.data<std::int64_t>(), sums.sample_priority.elements(), kNoSample);
 }
 
+template <typename T>
+void merge_two(Context& ctx, const KeySums& earlier, KeySums& sums) {
+  const ArenaScope scope(*ctx.arena);
+  const std::int64_t room = sums.sample_priority.elements(), d = sums.sample_queries.dim(1);
+  Tensor own_priority = ctx.scratch({room}, DType::i64), own_queries = ctx.scratch({room, d}, dtype_of<T>());
+  own_priority.copy_from(sums.sample_priority);
+  own_queries.copy_from(sums.sample_queries);
+  const std::int64_t *first = earlier.sample_priority.data<std::int64_t>(), *second = own_priority.data<std::int64_t>();
+  const T *first_row = earlier.sample_queries.data<T>(), *second_row = own_queries.data<T>();
+  for (std::int64_t place = 0; place < room; ++place) {
+    // Neither list runs out before the other place is filled: each has room for all.
+    const bool from_first = *first <= *second;
+    sums.sample_priority.data<std::int64_t>()[place] = from_first ? *first : *second;
+    std::copy_n(from_first ? first_row : second_row, d, sums.sample_queries.data<T>() + place * d);
+    (from_first ? first : second) += 1;
+    (from_first ? first_row : second_row) += d;
+  }
+}
+
 }  // namespace
+
+void merge_samples(Context& ctx, const KeySums& earlier, KeySums& sums) {
+  if (sums.sample_queries.dtype() == DType::f64) {
+    merge_two<double>(ctx, earlier, sums);
+  } else {
+    merge_two<float>(ctx, earlier, sums);
+  }
+}
 
 void clear_key_sums(Context&, std::span<KeySums> layers) {
   for (KeySums& sums : layers) clear(sums);

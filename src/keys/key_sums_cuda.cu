@@ -238,6 +238,29 @@ __global__ void __launch_bounds__(128) take_sample_kernel(SortedLongs sorted, in
   for (int j = threadIdx.x; j < d; j += blockDim.x) sample[static_cast<std::int64_t>(place) * d + j] = source[j];
 }
 
+// Block n: the n-th smallest of two lists that are sorted each; of equal ones the earlier's. An entry's place is its own
+// number and the number of entries of the other list before it.
+__global__ void __launch_bounds__(128)
+    merge_samples_kernel(const long long* earlier, const float* earlier_rows, const long long* later,
+                         const float* later_rows, int room, int d, long long* priorities, float* rows) {
+  const int place = blockIdx.x;
+  // How many of the `place` entries before it come from the earlier list: the smallest i whose next entry must stand
+  // behind the other list's first place - i.
+  int low = 0, high = place;
+  while (low < high) {
+    const int i = (low + high) / 2;
+    if (earlier[i] <= later[place - 1 - i])
+      low = i + 1;
+    else
+      high = i;
+  }
+  const bool from_earlier = earlier[low] <= later[place - low];
+  const int at = from_earlier ? low : place - low;
+  const float* source = (from_earlier ? earlier_rows : later_rows) + static_cast<std::int64_t>(at) * d;
+  if (threadIdx.x == 0) priorities[place] = from_earlier ? earlier[at] : later[at];
+  for (int j = threadIdx.x; j < d; j += blockDim.x) rows[static_cast<std::int64_t>(place) * d + j] = source[j];
+}
+
 // All sums of several layers to zero in one launch: they are small, and a launch costs more than a megabyte. Every
 // tensor is 32-bit words to it.
 struct Cleared {
@@ -361,6 +384,18 @@ void add_layers(Context& ctx, std::span<const LayerChoices> layers, const Tensor
 }
 
 }  // namespace
+
+void merge_samples(Context& ctx, const KeySums& earlier, KeySums& sums) {
+  const ArenaScope scope(*ctx.arena);
+  const int room = static_cast<int>(sums.sample_priority.elements()), d = static_cast<int>(sums.sample_queries.dim(1));
+  Tensor own_priority = ctx.scratch({room}, DType::i64), own_queries = ctx.scratch({room, d}, DType::f32);
+  own_priority.copy_from(sums.sample_priority);
+  own_queries.copy_from(sums.sample_queries);
+  merge_samples_kernel<<<room, 128, 0, ctx.cuda->stream>>>(
+      longs(earlier.sample_priority), floats(earlier.sample_queries), longs(own_priority), floats(own_queries), room, d,
+      longs(sums.sample_priority), floats(sums.sample_queries));
+  SOME_CUDA_LAUNCHED();
+}
 
 void clear_key_sums(Context& ctx, std::span<KeySums> layers) {
   for (std::size_t begin = 0; begin < layers.size(); begin += most_layers) {

@@ -10,6 +10,7 @@ namespace {
 
 void clear_key_sums(Context&, std::span<KeySums>) { refuse(); }
 void add_key_sums(Context&, std::span<const LayerChoices>, const Tensor*) { refuse(); }
+void merge_samples(Context&, const KeySums&, KeySums&) { refuse(); }
 void update_keys(Context&, std::span<const LayerUpdate>) { refuse(); }
 
 }  // namespace some::keys::cuda

@@ -9,7 +9,7 @@
 namespace some::ops {
 
 SOME_OP(void, add_into, (Context & ctx, const Tensor& x, Tensor& y),
-        (ctx, x, y))  // y += x; same shape; types may differ (compute/master)
+        (ctx, x, y))  // y += x; same shape; types of real numbers may differ (compute/master), i32 and i64 are alike
 SOME_OP(void, convert, (Context & ctx, const Tensor& x, Tensor& y), (ctx, x, y))  // y = x in y's type
 SOME_OP(void, fill, (Context & ctx, double value, Tensor& x), (ctx, value, x))
 // out[0] = sum of x, in a fixed order; x, out: master

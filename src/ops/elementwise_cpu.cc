@@ -56,6 +56,13 @@ void for_each_element(Context& ctx, const Tensor& y, Body&& body) {
 
 void add_into(Context& ctx, const Tensor& x, Tensor& y) {
   same_shape(x, y);
+  const auto add_whole = [&](auto zero) {
+    using T = decltype(zero);
+    const T* source = x.data<T>();
+    for_each_element<T>(ctx, y, [=](std::int64_t i, T value) { return static_cast<T>(value + source[i]); });
+  };
+  if (x.dtype() == DType::i32) return add_whole(std::int32_t{});
+  if (x.dtype() == DType::i64) return add_whole(std::int64_t{});
   with_type(x, [&](auto from) {
     with_type(y, [&](auto to) {
       using From = decltype(from);

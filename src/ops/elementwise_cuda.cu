@@ -61,6 +61,13 @@ void transfer(Context& ctx, const Tensor& x, Tensor& y, const char* what) {
 }
 
 template <typename T>
+struct AddWhole {
+  const T* source;
+  T* target;
+  __device__ void operator()(std::int64_t i) const { target[i] += source[i]; }
+};
+
+template <typename T>
 struct Fill {
   T value;
   T* target;
@@ -122,7 +129,12 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-void add_into(Context& ctx, const Tensor& x, Tensor& y) { transfer<true>(ctx, x, y, "add_into"); }
+void add_into(Context& ctx, const Tensor& x, Tensor& y) {
+  if (x.dtype() != DType::i32 && x.dtype() != DType::i64) return transfer<true>(ctx, x, y, "add_into");
+  if (y.elements() != x.elements()) failed("add_into: {} elements into {}", x.elements(), y.elements());
+  if (x.dtype() == DType::i32) return for_each(ctx, x.elements(), AddWhole<std::int32_t>{ints(x), ints(y)});
+  for_each(ctx, x.elements(), AddWhole<long long>{longs(x), longs(y)});
+}
 void convert(Context& ctx, const Tensor& x, Tensor& y) { transfer<false>(ctx, x, y, "convert"); }
 
 void fill(Context& ctx, double value, Tensor& x) {

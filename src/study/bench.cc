@@ -71,7 +71,7 @@ Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::
 BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
                         const std::function<void(int, int)>& progress) {
   if (options.steps < 1) bad_input("--steps {}: say at least 1", options.steps);
-  std::shared_ptr<Context> shared = recipe_context(recipe.train, make_host(recipe.train.threads));
+  std::shared_ptr<Context> shared = recipe_context(recipe.train, make_host(recipe.train.threads, {}, options.group));
   Context& ctx = *shared;
   BenchResult out;
   out.device = ctx.device.is_cuda() ? some::cuda::device_name(ctx.device) : "cpu";
@@ -81,13 +81,16 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   Model model(shared, recipe.model, true);
   const TrainConfig& train = recipe.train;
   constexpr int distinct = 4;
+  // A step takes train.accumulate of them in a row.
+  const int made = distinct + train.accumulate - 1;
   std::vector<Batch> batches;
   double operations = 0, real = 0, slots = 0, tokens = 0;
-  for (int i = 0; i < distinct; ++i) {
+  for (int i = 0; i < made; ++i) {
     batches.push_back(synthetic_batch(recipe.model, recipe.data.count_pads, train.batch, recipe.seed, i));
-    operations += count_operations(recipe.model, batches.back()).total() / distinct;
-    real += static_cast<double>(batches.back().real_tokens) / distinct;
-    slots += static_cast<double>(batches.back().slots) / distinct;
+    const double share = static_cast<double>(train.accumulate) / made;
+    operations += count_operations(recipe.model, batches.back()).total() * share;
+    real += static_cast<double>(batches.back().real_tokens) * share;
+    slots += static_cast<double>(batches.back().slots) * share;
     tokens = std::max(tokens, static_cast<double>(batches.back().size()));
   }
   TrainStep trained(model, train, recipe.data.count_pads);
@@ -96,21 +99,34 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
     plan.step = i;
     plan.lr = train.lr;
     plan.progress = 0.5;
-    trained.run(std::span(&batches[static_cast<std::size_t>(i % distinct)], 1), plan);
+    trained.run(
+        std::span(batches).subspan(static_cast<std::size_t>(i % distinct), static_cast<std::size_t>(train.accumulate)),
+        plan);
   };
   const int all = options.warmup + options.steps;
   std::vector<double> seconds;
+  Group::Traffic before;
+  double measured = 0;
   // On a GPU steps overlap with the host's preparation of the next, as in training: groups of steps are timed.
   const int group = ctx.device.is_cuda() ? 4 : 1;
   for (int i = 0; i < all; i += group) {
+    if (seconds.empty()) before = ctx.group.traffic();
     const double one = timed(ctx,
                              [&] {
                                for (int j = 0; j < group; ++j) step(i + j);
                              }) /
                        group;
-    if (i >= options.warmup) seconds.push_back(one);
+    if (i >= options.warmup) {
+      seconds.push_back(one);
+      measured += one * group;
+    }
     if (progress) progress(std::min(all, i + group), all);
   }
+  const Group::Traffic after = ctx.group.traffic();
+  out.ranks = ctx.group.size();
+  out.communication_share = (after.seconds - before.seconds) / measured;
+  out.sent_bytes_per_step = static_cast<double>(after.bytes - before.bytes) /
+                            static_cast<double>(seconds.size() * static_cast<std::size_t>(group));
   const double rate_after = measure_matrix_rate(ctx);
   out.matrix_rate = std::max(rate_before, rate_after);
   std::sort(seconds.begin(), seconds.end());
@@ -121,8 +137,10 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   out.real_share = real / slots;
   out.operations_per_step = operations;
   out.operations_per_second = operations / out.step_seconds;
-  out.share_of_matrix_rate = out.operations_per_second / out.matrix_rate;
-  out.predicted_bytes = estimate_memory(recipe.model, tokens, ctx.compute == DType::bf16, true).total();
+  out.share_of_matrix_rate = out.operations_per_second / out.matrix_rate / out.ranks;
+  out.predicted_bytes =
+      estimate_memory(recipe.model, tokens, ctx.compute == DType::bf16, true).total() +
+      sum_levels(trained.own_batches(train.accumulate).count()) * static_cast<double>(model.parameters().grad.bytes());
   if (ctx.device.is_cuda()) {
     out.memory_bytes = static_cast<double>(some::cuda::memory_peak(ctx.device));
   } else {

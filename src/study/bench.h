@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "base/group.h"
 #include "base/rooms.h"
 #include "data/batch.h"
 #include "train/recipe.h"
@@ -24,11 +25,16 @@ struct BenchResult {
   double share_of_matrix_rate = 0;
   double memory_bytes = 0;     // held by the program at most
   double predicted_bytes = 0;  // what `some info` says for these batches
+  // Of several ranks all of the above is the same, but for the memory, which is this rank's.
+  int ranks = 1;
+  double communication_share = 0;  // of the time, that this rank waited for messages
+  double sent_bytes_per_step = 0;  // by this rank
 };
 
 struct BenchOptions {
   int steps = 10;
   int warmup = 3;
+  Group group;  // ranks that share each step's micro-batches
 };
 
 // One training step after another on made-up stories with the lengths of real ones (mean 215 tokens, deviation 85, at

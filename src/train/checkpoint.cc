@@ -76,6 +76,13 @@ std::vector<std::int64_t> key_steps_of(const SafetensorsFile& file, std::size_t 
 
 }  // namespace
 
+std::vector<Tensor> learned_tensors(Model& model) {
+  const ParameterStore& store = model.parameters();
+  std::vector<Tensor> out{store.value, store.first, store.second};
+  for (const auto& [name, tensor] : key_tensors(model)) out.push_back(tensor);
+  return out;
+}
+
 JsonObject read_state(const SafetensorsFile& optimizer) {
   const std::string origin = optimizer.path() + ": `state` of its metadata";
   return {parse_json(optimizer.need_metadata("state"), origin), origin};

@@ -98,7 +98,19 @@ std::vector<Course> prepare_courses(const Host& host, const Recipe& recipe, cons
     texts.push_back(stage.data);
     if (!tokenizer.empty()) texts.back().tokenizer = tokenizer;
   }
-  const std::vector<Corpora> corpora = load_corpora(host, texts, recipe.seed, cache, progress);
+  std::vector<Corpora> corpora;
+  std::optional<Tokenizer> given;
+  const auto load = [&] { corpora = load_corpora(host, texts, recipe.seed, cache, progress, given); };
+  std::string vocabulary;
+  if (host.group.root()) {
+    load();
+    if (!host.group.alone()) vocabulary = corpora.at(0).tokenizer.to_json();
+  }
+  host.group.broadcast(vocabulary);
+  if (!host.group.root()) {
+    given = Tokenizer::from_json(vocabulary, "the tokenizer of rank 0");
+    load();
+  }
   std::vector<Course> courses;
   for (std::size_t i = 0; i < stages.size(); ++i) {
     in_stage(recipe, i, [&] {

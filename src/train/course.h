@@ -40,7 +40,8 @@ RunData use_of_texts(const std::vector<Course>& courses);
 // A look at the recipe and its text that writes nothing: bad_input when training could not begin.
 void check_recipe(const Host& host, const Recipe& recipe);
 // Reads and tokenises the text. `tokenizer`: that of the run, where it has one already; empty: as the recipe says.
-// One course a stage; one where the recipe has no stages.
+// One course a stage; one where the recipe has no stages. Of several ranks the first makes caches and tokenizer; the
+// others wait, and read what is there for them.
 std::vector<Course> prepare_courses(const Host& host, const Recipe& recipe, const std::string& tokenizer,
                                     const std::string& cache, const DataProgress& progress);
 

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "data/outlook.h"
 #include "train/run.h"
+#include "train/step_sums.h"
 
 namespace some::train {
 namespace {
@@ -53,7 +54,34 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   out.precision = resolved_precision(out.device, train.precision);
   out.memory_known = out.precision != "f64";  // the estimate counts numbers of two and of four bytes
   out.memory = estimate_memory(model, row * train.batch, out.precision == "bf16", true);
+  // Sums of several micro-batches (train/step_sums.h); on several ranks there are fewer of them.
+  out.memory.parameters += sum_levels(train.accumulate) * 4.0 * static_cast<double>(out.parameters.trainable);
   out.memory_limit = limit_of(gpu);
+  return out;
+}
+
+RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int ranks) {
+  const ModelConfig& model = recipe.model;
+  const std::int64_t all = recipe.train.accumulate;
+  const double gradients = 4.0 * static_cast<double>(forecast.parameters.trainable);
+  RankForecast out;
+  out.micro_batches = block_of(all, 0, ranks).count();
+  out.busy = static_cast<double>(all) / static_cast<double>(out.micro_batches * ranks);
+  // Fewer micro-batches of its own need fewer sums kept; half of what is exchanged at once is received beside it.
+  out.memory_bytes = forecast.memory.total() - (sum_levels(all) - sum_levels(out.micro_batches)) * gradients;
+  if (ranks > 1) out.memory_bytes += std::min(gradients, double{64 << 20}) / 2;
+  double added = gradients + 8;
+  if (model.ffn == Ffn::some) {
+    const double e = model.experts, k = model.top_k, row = 4.0 * model.query_size();
+    const Needs needs = needs_of(model.keys);
+    double layer = e * k * 4 + e * 4 + 8;
+    if (needs.query_sums) layer += e * k * row;
+    if (needs.together) layer += e * e * 4;
+    // Samples go up a tree and down again: a list a rank, about.
+    added += layer * model.layers;
+    if (needs.sample && ranks > 1) out.sent_bytes_per_step += e * (8 + row) * model.layers;
+  }
+  out.sent_bytes_per_step += 2.0 * (ranks - 1) / ranks * added;
   return out;
 }
 

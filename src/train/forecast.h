@@ -36,6 +36,14 @@ struct Forecast {
 
 // Looks at the training text, unless it is known how much a run takes of it; a text that cannot be read is told.
 Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optional<DataUse>& counted = std::nullopt);
+// What it amounts to on each of several ranks (docs/scale.md).
+struct RankForecast {
+  std::int64_t micro_batches = 0;  // of a step, at most
+  double busy = 0;                 // of all ranks' time, where the last one has fewer
+  double memory_bytes = 0;
+  double sent_bytes_per_step = 0;
+};
+RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int ranks);
 // bad_input with the prediction where a run needs more memory than there is.
 void check_memory(const Forecast& forecast);
 // The same for a trained model that is only opened.

@@ -65,7 +65,7 @@ void add_train(SettingList<Recipe>& list) {
       .in_steps = true;
   list.role = SettingRole::course;
   list.integer("batch", FIELD(train.batch), 1, 1048576, "Sequences in one pass.");
-  list.integer("accumulate", FIELD(train.accumulate), 1, 1048576, "Passes whose gradients make one step.");
+  list.integer("accumulate", FIELD(train.accumulate), 1, 1048576, "Passes whose gradients make one step; ranks share them (docs/scale.md).");
   list.number("lr", FIELD(train.lr), 0, unlimited, "Highest learning rate.").above_low = true;
   list.integer("warmup_steps", FIELD(train.warmup_steps), 0, unlimited,
                "Steps over which the learning rate rises to lr.")

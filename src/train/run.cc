@@ -75,7 +75,16 @@ std::string resolved_precision(DeviceKind device, const std::string& precision) 
 }
 
 std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host) {
-  const DeviceName device = choose_device(train.device);
+  DeviceName device = choose_device(train.device);
+  // Ranks of one machine take its GPUs in turn, unless one was named.
+  if (!host.group.alone() && device.kind == DeviceKind::cuda && (train.device == "auto" || train.device == "cuda")) {
+    constexpr int most_gpus = 64;
+    std::vector<int> usable;
+    for (int i = 0; i < most_gpus; ++i) {
+      if (some::cuda::why_unusable(i).empty()) usable.push_back(i);
+    }
+    device.index = usable.at(static_cast<std::size_t>(host.group.local_rank()) % usable.size());
+  }
   return make_context(device, resolved_precision(device.kind, train.precision), host);
 }
 

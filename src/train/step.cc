@@ -39,7 +39,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
     Tensor rate = rates_.view(i, {1});
     fill(ctx, rates[static_cast<std::size_t>(i)], rate);
   }
-  if (batches.size() == 1) {
+  if (batches.size() == 1 && group().alone()) {
     ctx.arena->reset();
     const Batch& one = batches[0];
     const DeviceBatch batch = upload(ctx, one);
@@ -52,14 +52,28 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
       compute(batch, pass);
     return outcome_;
   }
-  begin(pass);
-  for (const Batch& batch : batches) {
-    ctx.arena->reset();
-    add_batch(upload(ctx, batch), pass);
+  const Block own = own_batches(static_cast<std::int64_t>(batches.size()));
+  StepSums added = sums(pass);
+  tree_.restart(added);
+  for (std::int64_t i = 0; i < own.end; ++i) {
+    const Batch& batch = batches[static_cast<std::size_t>(i)];
+    if (i >= own.begin) {
+      begin(pass);
+      ctx.arena->reset();
+      add_batch(upload(ctx, batch), pass);
+      tree_.add(ctx, added, i + 1 < own.end);
+    }
     pass.first_position += batch.size();
   }
+  add_over_ranks(ctx, added);
   finish(pass);
   return outcome_;
+}
+
+StepSums TrainStep::sums(const TrainPass& pass) {
+  StepSums out{model_.parameters().grad, outcome_.view(0, {1}), model_.auxiliary_loss(), {}};
+  if (!pass.keys.empty()) out.keys = model_.key_sums();
+  return out;
 }
 
 void TrainStep::compute(const DeviceBatch& batch, const TrainPass& pass) {

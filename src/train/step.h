@@ -1,4 +1,5 @@
-// One step of training (spec 5): gradients of one or several micro-batches, AdamW, key update (spec 4).
+// One step of training (spec 5): gradients of one or several micro-batches, on one or several ranks, AdamW, key update
+// (spec 4).
 #pragma once
 
 #include <functional>
@@ -10,6 +11,7 @@
 #include "model/model.h"
 #include "ops/optimizer.h"
 #include "train/recipe.h"
+#include "train/step_sums.h"
 
 namespace some::train {
 
@@ -34,9 +36,13 @@ class TrainStep {
  public:
   TrainStep(Model& model, const TrainConfig& train, bool count_pads, bool graphs = true);
 
-  // Returns loss and gradient norm: master [2], on the device, until the next step.
+  // All micro-batches of the step, in order; those that other ranks compute are only counted (own_batches). Every rank
+  // ends with the same parameters, moments and keys. Returns loss and gradient norm: master [2], on the device, until
+  // the next step.
   const Tensor& run(std::span<const Batch> batches, const StepPlan& plan);
   std::int64_t replayed() const { return replayed_; }  // steps that were launched as one piece
+  // Of a step's micro-batches, those that this rank computes.
+  Block own_batches(std::int64_t of) const { return block_of(of, group().rank(), group().size()); }
 
  private:
   struct Kind {
@@ -52,6 +58,8 @@ class TrainStep {
     some::cuda::Graph graph;
   };
 
+  const Group& group() const { return model_.context().group; }
+  StepSums sums(const TrainPass& pass);  // where the model adds up
   void begin(const TrainPass& pass);
   void add_batch(const DeviceBatch& batch, const TrainPass& pass);
   void finish(const TrainPass& pass);
@@ -65,6 +73,7 @@ class TrainStep {
   AdamSettings adam_;                  // what is the same in every step; the rest is in rates_
   std::vector<Recording> recordings_;  // the latest played last
   std::int64_t replayed_ = 0;
+  SumTree tree_;
 };
 
 }  // namespace some::train

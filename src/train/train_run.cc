@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/folders.h"
 #include "train/prolong.h"
+#include "train/ranks.h"
 #include "train/trainer.h"
 
 namespace some::train {
@@ -76,9 +77,14 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
   if (recipe.from && !from)
     bad_input("{} tells of a run that began from {}: begin likewise with --from, or take [from] out of the file",
               recipe.name, recipe.from->text());
-  if (there_is(folder) && !there_is_folder(folder)) bad_input("--out {} is a file, not a folder", folder);
-  refuse_a_second_run(paths);
-  if (from) {
+  const Group& group = hooks.group;
+  check_same_command(group, &recipe, {"--out " + folder, from ? "--from " + from->run + " " + from->checkpoint : ""});
+  check_shares(group.size(), recipe);
+  if (group.root()) {
+    if (there_is(folder) && !there_is_folder(folder)) bad_input("--out {} is a file, not a folder", folder);
+    refuse_a_second_run(paths);
+  }
+  if (from && group.root()) {
     const Source source = find_source(*from);
     std::string different;
     for (const std::string& one : check_source(recipe, source)) different += (different.empty() ? "" : ", ") + one;
@@ -86,43 +92,63 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
     hooks.log.info("begins with the weights and keys of {}; {}{}", source.named.text(),
                    different.empty() ? "every setting is the same" : "settings that differ (there): ", different);
   }
+  if (from) recipe.from = share_recipe(group, recipe, paths.config()).from;
   // A device or precision that is not there is told before anything is read or written.
-  std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log));
+  std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log, group));
   check_recipe(*ctx, recipe);
-  auto lock = std::make_unique<RunLock>(folder);
-  refuse_a_second_run(paths);  // one that ended while this one looked at its data
-  tidy(paths);
+  std::unique_ptr<RunLock> lock;
+  if (group.root()) {
+    lock = std::make_unique<RunLock>(folder);
+    refuse_a_second_run(paths);  // one that ended while this one looked at its data
+    tidy(paths);
+  }
   std::vector<Course> courses =
       prepare_courses(*ctx, recipe, from ? RunPaths{recipe.from->run}.tokenizer() : "", paths.cache(), hooks.prepare);
+  check_same_machines(*ctx, courses);
   std::unique_ptr<Trainer> trainer(new Trainer(ctx, folder, std::move(lock), std::move(courses), std::move(hooks)));
   trainer->state_.recipe = recipe_settings(recipe);
-  trainer->tokenizer().save(paths.tokenizer());
-  // Written last: a folder with a config.toml is a run.
-  write_file_atomic(paths.config(), write_recipe(recipe));
-  trainer->begin();
+  if (trainer->group().root()) {
+    trainer->tokenizer().save(paths.tokenizer());
+    // Written last: a folder with a config.toml is a run.
+    write_file_atomic(paths.config(), write_recipe(recipe));
+    trainer->begin();
+  }
+  trainer->share_beginning();
   return trainer;
 }
 
 std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const ResumeOptions& options, TrainHooks hooks) {
   const RunPaths paths{folder};
-  const ResumeChanges changes = sort_changes(folder, read_run_recipe(folder), options.changes);
-  auto lock = std::make_unique<RunLock>(folder);
-  tidy(paths);
-  const auto checkpoint = choose_checkpoint(folder, options.from_step);
-  const Recipe written = read_run_recipe(folder), lasting = read_run_recipe(folder, changes.lasting),
-               recipe = read_run_recipe(folder, changes.all);
-  std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log));
+  const Group group = hooks.group;
+  check_same_command(group, nullptr, options.changes);
+  Recipe written, lasting, recipe;
+  std::unique_ptr<RunLock> lock;
+  std::optional<CheckpointName> checkpoint;
+  if (group.root()) {
+    const ResumeChanges changes = sort_changes(folder, read_run_recipe(folder), options.changes);
+    lock = std::make_unique<RunLock>(folder);
+    tidy(paths);
+    checkpoint = choose_checkpoint(folder, options.from_step);
+    written = read_run_recipe(folder);
+    lasting = read_run_recipe(folder, changes.lasting);
+    recipe = read_run_recipe(folder, changes.all);
+  }
+  recipe = share_recipe(group, recipe, paths.config());
+  check_shares(group.size(), recipe);
+  std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log, group));
   // The tokenizer of the run, not a new one: the ids must mean the same.
   std::vector<Course> courses = prepare_courses(*ctx, recipe, paths.tokenizer(), paths.cache(), hooks.prepare);
-  const TrainConfig before = stage_recipes(written).back().train;
-  check_longer(courses.back(), before);
+  check_same_machines(*ctx, courses);
+  const TrainConfig before = group.root() ? stage_recipes(written).back().train : TrainConfig();
+  if (group.root()) check_longer(courses.back(), before);
   std::unique_ptr<Trainer> trainer(new Trainer(ctx, folder, std::move(lock), std::move(courses), std::move(hooks)));
   trainer->state_.recipe = recipe_settings(lasting);
-  if (checkpoint)
+  if (group.root() && checkpoint)
     trainer->load(*checkpoint, recipe_settings(written));
-  else
+  else if (group.root())
     trainer->begin();
-  if (recipe_settings(lasting) != recipe_settings(written)) trainer->change_recipe(lasting, before);
+  trainer->share_beginning();
+  if (group.root() && recipe_settings(lasting) != recipe_settings(written)) trainer->change_recipe(lasting, before);
   return trainer;
 }
 
@@ -138,6 +164,39 @@ void Trainer::begin() {
   load_.emplace(paths_.load(), 0);
   // The other run may be gone tomorrow.
   if (recipe().from) save();
+}
+
+// Only rank 0 has looked into the folder. Where nothing was read there all of it is the same on every rank anyway, but
+// for what only the first one does.
+void Trainer::share_beginning() {
+  if (group().alone()) return;
+  nlohmann::json all;
+  if (group().root()) {
+    nlohmann::json steps = nlohmann::json::array();
+    for (const Layer& layer : model_->layers()) steps.push_back(layer.keys.steps);
+    all = {{"state", to_json(state_)},
+           {"key_steps", steps},
+           {"saved", saved_at_.has_value()},
+           {"start_keys", start_keys_.size()}};
+  }
+  std::string text = all.dump();
+  group().broadcast(text);
+  if (!group().root()) {
+    all = nlohmann::json::parse(text);
+    state_ = train_state_from(all.at("state"), "the state that rank 0 sent");
+    take_course();
+    for (Layer& layer : model_->layers())
+      layer.keys.steps = all.at("key_steps").at(static_cast<std::size_t>(layer.index)).get<std::int64_t>();
+    if (all.at("saved").get<bool>()) saved_at_ = state_.step;
+    start_keys_.clear();
+    for (std::size_t i = 0; i < all.at("start_keys").get<std::size_t>(); ++i) {
+      const Tensor& keys = model_->layers().at(i).keys.keys;
+      start_keys_.push_back(Tensor::empty(keys.shape(), keys.dtype()));
+    }
+  }
+  group().broadcast(learned_tensors(*model_));
+  group().broadcast(start_keys_);
+  model_->parameters().refresh_compute(*ctx_);
 }
 
 // Other settings for good, asked for when the run was resumed: config.toml first, then a checkpoint that knows them. A

@@ -128,7 +128,7 @@ void Trainer::end_stage() {
     report.texts.push_back(std::move(text));
   }
   state_.ends.push_back(std::move(end));
-  metrics_->write(report);
+  if (metrics_) metrics_->write(report);
   if (hooks_.stage_ended) hooks_.stage_ended(report);
 }
 
@@ -152,7 +152,9 @@ void Trainer::step() {
   const bool epoch_begins = own % course().steps_per_epoch == 0;
   if (epoch_begins && own > 0 && state_.epoch_closed_at != step) close_epoch();
   if (!loader_) {
-    loader_.emplace(course().train, course().batches, train.batch, recipe().seed, course().first_batch(own));
+    const Block mine = step_->own_batches(train.accumulate);
+    loader_.emplace(course().train, course().batches, train.batch, recipe().seed, course().first_batch(own),
+                    BatchShare{train.accumulate, mine.begin, mine.end});
     rate_.restart(step);
     sitting_began_ = std::chrono::steady_clock::now();
   } else if (epoch_begins) {
@@ -218,7 +220,7 @@ void Trainer::flush() {
     state_.line_loss += last_loss_;
     state_.line_steps += 1;
     if (step % recipe().train.measure_every == 0 || step - state_.stage_begin == course().steps) {
-      metrics_->write(train_line(step, pending_[i].lr));
+      if (metrics_) metrics_->write(train_line(step, pending_[i].lr));
       state_.line_loss = 0;
       state_.line_steps = 0;
     }
@@ -241,8 +243,8 @@ const EvaluationReport& Trainer::evaluate() {
   }
   report.layers = layer_measures(*model_, report.evaluation.layers, start_keys_);
   report.middle_layer = recipe().model.layers / 2;
-  metrics_->write(report);
-  if (recipe().train.save_keys_every == 0) save_key_positions(paths_.folder, state_.step, *model_);
+  if (metrics_) metrics_->write(report);
+  if (recipe().train.save_keys_every == 0 && group().root()) save_key_positions(paths_.folder, state_.step, *model_);
   const double headline = report.evaluation.headline(report.options);
   if (headline < state_.best) {
     state_.best = headline;
@@ -261,6 +263,10 @@ void Trainer::save() {
   if (saved_at_ == state_.step) return;
   if (!all_finite(*model_))
     stop_not_finite(fmt::format("the parameters are no finite numbers any more after step {}", state_.step));
+  if (!group().root()) {
+    saved_at_ = state_.step;
+    return;
+  }
   const Saving saving(hooks_);
   // What a checkpoint refers to is on disk before it: these lines, and the key positions, which are flushed as they are
   // written.
@@ -309,6 +315,8 @@ std::optional<CheckpointName> Trainer::last_good_checkpoint() {
 // A checkpoint is called good only after it was seen to be: one that was written before the loss was looked at again
 // may hold what broke it.
 void Trainer::stop_not_finite(const std::string& what) {
+  // All ranks have seen it; rank 0 tells, and ends them.
+  if (!group().root()) group().wait_for_all();
   const auto good = last_good_checkpoint();
   failed("{}: the run is stopped. {} To go on, lower train.lr, add train.warmup_steps, or set model.norm = \"pre\".",
          what,
@@ -321,7 +329,7 @@ void Trainer::close_epoch() {
   flush();
   EpochLine line{state_.step, state_.epochs_before + course().epoch_of(state_.own_step()), stage_tag(), 0};
   if (state_.epoch_steps > 0) line.train_loss = state_.epoch_loss / static_cast<double>(state_.epoch_steps);
-  metrics_->write(line);
+  if (metrics_) metrics_->write(line);
   state_.epoch_loss = 0;
   state_.epoch_steps = 0;
   state_.epoch_closed_at = state_.step;
@@ -356,7 +364,7 @@ void Trainer::do_what_is_due() {
   const bool last = state_.own_step() == course().steps;
   const bool epoch_ends = last || state_.own_step() % course().steps_per_epoch == 0;
   bool stop_early = false;
-  if (every(train.save_keys_every)) save_key_positions(paths_.folder, state_.step, *model_);
+  if (every(train.save_keys_every) && group().root()) save_key_positions(paths_.folder, state_.step, *model_);
   if (epoch_ends || every(train.eval_every)) {
     evaluate();
     stop_early = train.patience > 0 && state_.since_best >= train.patience;
@@ -390,7 +398,8 @@ TrainResult Trainer::run() {
   while (!state_.finished) {
     step();
     do_what_is_due();
-    const int signal = hooks_.stop_signal ? hooks_.stop_signal() : 0;
+    // A signal to any rank stops all, after the same step.
+    const int signal = static_cast<int>(group().highest(hooks_.stop_signal ? hooks_.stop_signal() : 0));
     if (signal != 0 && !state_.finished) {
       save();
       result.stopped_by = signal;
@@ -412,6 +421,7 @@ TrainResult Trainer::run() {
 
 // For those who watch: how fast it goes, and how long it has been at it.
 void Trainer::write_rates() {
+  if (!group().root()) return;
   if (!rate_.known()) return;
   const RateMeter::Rates rates = rate_.rates();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sitting_began_).count();
@@ -424,11 +434,18 @@ void Trainer::write_rates() {
 }
 
 void Trainer::write_timing(std::int64_t first_step, double seconds) {
-  const nlohmann::json line{{"from_step", first_step},           {"to_step", state_.step},
-                            {"finished", state_.finished},       {"seconds", seconds},
-                            {"real_tokens", rate_.tokens()},     {"slots", rate_.slots()},
-                            {"operations", rate_.operations()},  {"device", name_of(ctx_->device)},
-                            {"computed_by", state_.computed_by}, {"arena_bytes", ctx_->arena->peak_bytes()}};
+  if (!group().root()) return;
+  const nlohmann::json line{{"from_step", first_step},
+                            {"to_step", state_.step},
+                            {"finished", state_.finished},
+                            {"seconds", seconds},
+                            {"real_tokens", rate_.tokens()},
+                            {"slots", rate_.slots()},
+                            {"operations", rate_.operations()},
+                            {"device", name_of(ctx_->device)},
+                            {"computed_by", state_.computed_by},
+                            {"arena_bytes", ctx_->arena->peak_bytes()},
+                            {"ranks", group().size()}};
   append_line(paths_.timing(), line.dump());
   flush_file(paths_.timing());
 }

@@ -36,6 +36,7 @@ struct TrainProgress {
 
 struct TrainHooks {
   Log log;
+  Group group;                                     // the ranks that share the work of each step
   std::function<void(const TrainProgress&)> step;  // after each step whose loss was read back
   std::function<void(const EvaluationReport&)> evaluated;
   std::function<void(const StageReport&)> stage_ended;
@@ -64,6 +65,11 @@ struct ResumeOptions {
 };
 
 // A run in training. It holds the run folder for itself as long as it lives.
+//
+// On several ranks each has a trainer, and all are called alike. They share the micro-batches of every step
+// (train/step_sums.h) and are otherwise the same to the bit; but only rank 0 reads and writes the run folder, and it
+// gives the others what it found there. A rank on which something is thrown must end them all (Group::end_all): the
+// others wait for it.
 //
 // run() does everything that the recipe says. A caller with a mind of its own takes its parts: step() as often as
 // wanted, evaluate() and save() when wanted, or do_what_is_due() after a step for what the recipe wants then. However
@@ -111,6 +117,8 @@ class Trainer {
   void enter_next_stage();
   void end_stage();
   void begin();
+  const Group& group() const { return ctx_->group; }
+  void share_beginning();  // from rank 0 to all: the state, and all that learns
   std::uint64_t text_hash() const;
   void change_recipe(const Recipe& lasting, const TrainConfig& before);
   void remember_keys();
@@ -139,7 +147,7 @@ class Trainer {
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainStep> step_;
   std::optional<BatchLoader> loader_;   // from the first step on
-  std::optional<MetricsFile> metrics_;  // once it is known which lines stand
+  std::optional<MetricsFile> metrics_;  // once it is known which lines stand; on rank 0
   std::optional<LoadFile> load_;        // likewise
   TrainState state_;
   std::vector<Tensor> start_keys_;

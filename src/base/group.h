@@ -1,0 +1,93 @@
+// Ranks: processes that compute one thing together, each on its own cores, GPU or machine. A group of one does nothing,
+// so that nobody asks whether there are others; it is what everybody has who is given no other.
+//
+// Sums are taken in one fixed tree (below), whatever the number of ranks: that is what makes results the same to the
+// bit on 1, 2, 4, 8 ranks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/link.h"
+#include "base/tensor.h"
+#include "base/threads.h"
+
+namespace some {
+
+// The tree over n things in a row: the largest power of two that is smaller than n makes the left half, the rest the
+// right half, each again such a tree. A rank's share of n things is a block whose length is a power of two (only the
+// last may be shorter), so a block's tree is a part of the whole one, and what stands above the blocks is the tree over
+// the ranks.
+struct Block {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t count() const { return end - begin; }
+  bool operator==(const Block&) const = default;
+};
+Block block_of(std::int64_t items, int rank, int ranks);  // may be empty for the last ranks
+bool enough_for_all(std::int64_t items, int ranks);       // no rank's block is empty
+
+// Copies are the same group. All of it is collective: every rank calls the same, in the same order; but what only asks.
+class Group {
+ public:
+  Group() = default;
+  explicit Group(std::shared_ptr<Link> link);  // collective, too
+
+  int rank() const;
+  int size() const;
+  bool alone() const { return size() == 1; }
+  bool root() const { return rank() == 0; }  // the one that reads and writes run folders, and speaks
+  const std::string& host(int rank) const;   // the name of its machine
+  int local_rank() const;                    // among the ranks of this machine
+  int cpus() const;          // of those this rank may use, its share: others may be allowed the same ones
+  std::string name() const;  // "rank 1 on HOST"; empty alone
+
+  // Every tensor becomes the sum over the ranks, by the tree. Any number type but bf16, any device.
+  void sum(Threads& threads, std::span<const Tensor> tensors) const;
+  // For what merges otherwise than by addition: `merge(later)` makes of `tensors`, which belong to this rank and some
+  // behind it, and of `later`, which belong to the next ranks, those of all of them. In the end every rank has the
+  // result.
+  void fold(std::span<const Tensor> tensors, const std::function<void(std::span<const Tensor> later)>& merge) const;
+  // From rank 0 to all.
+  void broadcast(std::span<const Tensor> tensors) const;
+  void broadcast(std::string& text) const;
+  // What each rank gives, by rank, for everyone.
+  std::vector<std::string> gather(const std::string& mine) const;
+  std::int64_t highest(std::int64_t mine) const;
+  void wait_for_all() const { highest(0); }
+
+  // bad_input, on every rank, where a fact (a name and a value) is not the same on every rank: it says which.
+  using Facts = std::vector<std::pair<std::string, std::string>>;
+  void check_alike(const Facts& facts) const;
+
+  [[noreturn]] void end_all(int code) const;  // for a rank that cannot go on; alone, it just exits
+  // The end of all common work: waits for the others. Nothing collective may follow, through no copy of this group.
+  void leave() const;
+
+  // What was sent by this rank so far, and how long it waited for messages.
+  struct Traffic {
+    std::int64_t bytes = 0, exchanges = 0;
+    double seconds = 0;
+  };
+  Traffic traffic() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // null: alone
+};
+
+// What the environment of this process says: mpirun and srun start each rank with its number.
+struct RankEnvironment {
+  int rank = 0, size = 1;
+};
+RankEnvironment rank_environment();
+// The group this process was started in; a group of one where it was started alone. `last_words` is told in one line
+// when another rank is lost (not heard of for 40 seconds, or as many as SOME_RANK_PATIENCE in the environment says), on
+// another thread, just before everything ends.
+Group open_group(std::function<void(const std::string&)> last_words);
+
+}  // namespace some

@@ -1,0 +1,47 @@
+// Several processes, one command.
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "base/escape.h"
+#include "cli/commands.h"
+
+namespace some::cli {
+namespace {
+
+std::optional<Group> joined;
+
+// What goes wrong everywhere is told once: the lower ranks speak first, and end the others, which takes a moment.
+void let_lower_ranks_speak(int rank) {
+  if (rank > 0)
+    std::this_thread::sleep_for(std::chrono::seconds(2) + std::chrono::milliseconds(250) * std::min(rank, 20));
+}
+
+}  // namespace
+
+bool works_on_ranks(const std::string& command) { return command == "train" || command == "bench"; }
+
+const Group& join_ranks() {
+  if (!joined) joined = open_group([](const std::string& line) { say_line("some: {}", line); });
+  return *joined;
+}
+
+void leave_ranks() {
+  if (joined) joined->leave();
+}
+
+int fail(int code, const std::string& line) {
+  const int rank = rank_environment().rank;
+  let_lower_ranks_speak(rank);
+  if (!joined) {
+    // Every rank was told the same on its command line.
+    if (rank == 0) say_line("some: {}", line);
+    return code;
+  }
+  say_line("some: {}{}", joined->alone() ? "" : joined->name() + ": ", line);
+  if (!joined->alone()) joined->end_all(code);
+  return code;
+}
+
+}  // namespace some::cli

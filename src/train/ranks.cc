@@ -1,0 +1,65 @@
+#include "train/ranks.h"
+
+#include <algorithm>
+
+#include "base/files.h"
+#include "base/version.h"
+#include "train/run.h"
+
+namespace some::train {
+namespace {
+
+std::string hash_of_program() {
+  const MappedFile program = map_file("/proc/self/exe");
+  return hex(checksum_of(program.data, program.size));
+}
+
+}  // namespace
+
+void check_same_command(const Group& group, const Recipe* recipe, const std::vector<std::string>& changes) {
+  if (group.alone()) return;
+  Group::Facts facts{{"the program's version", program_version()}, {"the program's hash", hash_of_program()}};
+  if (recipe != nullptr) {
+    for (const auto& [key, value] : recipe_settings(*recipe)) facts.emplace_back(key, value);
+  }
+  std::string said;
+  for (const std::string& one : changes) said += (said.empty() ? "" : " ") + one;
+  facts.emplace_back("the settings on the command line", said);
+  group.check_alike(facts);
+}
+
+void check_same_machines(const Context& ctx, const std::vector<Course>& courses) {
+  if (ctx.group.alone()) return;
+  Group::Facts facts{{"what computes", computed_by(ctx)},
+                     {"precision", name_of(ctx.compute)},
+                     {"the tokenizer's hash", hex(courses.at(0).tokenizer.hash())}};
+  for (const Course& course : courses) {
+    const std::string of = course.title.empty() ? "" : " of " + course.title;
+    facts.emplace_back("the training text" + of + " (its hash)", hex(course.train.hash()));
+    facts.emplace_back("the validation text" + of + " (its hash)", hex(course.valid.hash()));
+  }
+  ctx.group.check_alike(facts);
+}
+
+void check_shares(int ranks, const Recipe& recipe) {
+  for (const Recipe& stage : stage_recipes(recipe)) {
+    const int batches = stage.train.accumulate;
+    if (enough_for_all(batches, ranks)) continue;
+    int fewer = std::min(ranks, batches), more = ranks;
+    while (!enough_for_all(batches, fewer)) --fewer;
+    while (more < batches) more *= 2;  // equal blocks
+    bad_input(
+        "train.accumulate = {} gives a step too few micro-batches for {} ranks, each of which takes a block of a power "
+        "of two: say train.accumulate={} (with a smaller train.batch the step stays as large), or start {} rank{}",
+        batches, ranks, more, fewer, fewer == 1 ? "" : "s");
+  }
+}
+
+Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin) {
+  if (group.alone()) return recipe;
+  std::string text = group.root() ? write_recipe(recipe) : "";
+  group.broadcast(text);
+  return group.root() ? recipe : parse_recipe(text, origin, {});
+}
+
+}  // namespace some::train

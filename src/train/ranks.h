@@ -1,0 +1,27 @@
+// What the ranks of a group must have in common before they train together.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/group.h"
+#include "base/rooms.h"
+#include "train/course.h"
+#include "train/recipe.h"
+
+namespace some::train {
+
+// All of these are bad_input on every rank, with what differs and where.
+
+// Program, and what it was told.
+void check_same_command(const Group& group, const Recipe* recipe, const std::vector<std::string>& changes);
+// What computes, and the text.
+void check_same_machines(const Context& ctx, const std::vector<Course>& courses);
+// A step's micro-batches must be enough for every rank to have some.
+void check_shares(int ranks, const Recipe& recipe);
+
+// The recipe of rank 0, for all.
+Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin);
+
+}  // namespace some::train

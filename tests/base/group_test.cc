@@ -1,0 +1,206 @@
+// Ranks as threads of one process: what the group computes does not depend on what carries its messages.
+#include "base/group.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "base/error.h"
+#include "base/random.h"
+
+namespace some {
+namespace {
+
+struct Post {  // letters on their way, by (from, to)
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::pair<int, int>, std::deque<std::string>> letters;
+};
+
+class ThreadLink : public Link {
+ public:
+  ThreadLink(std::shared_ptr<Post> post, int rank, int size) : post_(std::move(post)), rank_(rank), size_(size) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void exchange(std::span<const Message> sends, std::span<const Message> receives) override {
+    std::unique_lock lock(post_->mutex);
+    for (const Message& one : sends)
+      post_->letters[{rank_, one.peer}].emplace_back(static_cast<const char*>(one.data), one.bytes);
+    post_->changed.notify_all();
+    for (const Message& one : receives) {
+      auto& waiting = post_->letters[{one.peer, rank_}];
+      post_->changed.wait(lock, [&] { return !waiting.empty(); });
+      ASSERT_EQ(waiting.front().size(), one.bytes);
+      std::memcpy(one.data, waiting.front().data(), one.bytes);
+      waiting.pop_front();
+    }
+  }
+  [[noreturn]] void end_all(int code) noexcept override { std::_Exit(code); }
+
+ private:
+  std::shared_ptr<Post> post_;
+  int rank_, size_;
+};
+
+void on_ranks(int size, const std::function<void(const Group&)>& work) {
+  const auto post = std::make_shared<Post>();
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r)
+    threads.emplace_back([&, r] { work(Group(std::make_shared<ThreadLink>(post, r, size))); });
+  for (std::thread& one : threads) one.join();
+  for (const auto& [way, letters] : post->letters) EXPECT_TRUE(letters.empty());
+}
+
+std::vector<float> numbers(int rank, std::int64_t count) {
+  const RandomStream stream = random_stream(7, fmt::format("rank.{}", rank));
+  std::vector<float> out(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(stream.normal(i)) * (i % 3 == 0 ? 1e6f : 1e-3f);
+  return out;
+}
+
+// The tree as it is defined, by itself.
+float tree_sum(const std::vector<float>& values, std::size_t begin, std::size_t end) {
+  if (end - begin == 1) return values[begin];
+  std::size_t half = 1;
+  while (2 * half < end - begin) half *= 2;
+  return tree_sum(values, begin, begin + half) + tree_sum(values, begin + half, end);
+}
+
+TEST(Group, AloneNothingHappens) {
+  const Group group;
+  EXPECT_TRUE(group.alone());
+  EXPECT_TRUE(group.root());
+  Threads threads(1);
+  float value = 3;
+  const Tensor tensor = Tensor::wrap(&value, {1}, DType::f32, Device::cpu, nullptr);
+  group.sum(threads, std::array{tensor});
+  EXPECT_EQ(value, 3);
+  EXPECT_EQ(group.highest(-4), -4);
+  EXPECT_EQ(group.gather("x"), std::vector<std::string>{"x"});
+}
+
+TEST(Group, BlocksArePartsOfTheTree) {
+  // As sums of strings: the shape of the tree is seen.
+  const std::function<std::string(std::int64_t, std::int64_t)> tree = [&](std::int64_t begin, std::int64_t end) {
+    if (end - begin == 1) return std::to_string(begin);
+    std::int64_t half = 1;
+    while (2 * half < end - begin) half *= 2;
+    return "(" + tree(begin, begin + half) + " " + tree(begin + half, end) + ")";
+  };
+  for (std::int64_t items = 1; items <= 40; ++items) {
+    for (int ranks = 1; ranks <= items; ++ranks) {
+      std::vector<std::string> parts;
+      std::int64_t next = 0;
+      for (int r = 0; r < ranks; ++r) {
+        const Block block = block_of(items, r, ranks);
+        EXPECT_EQ(block.begin, next);
+        next = block.end;
+        if (block.count() > 0) parts.push_back(tree(block.begin, block.end));
+      }
+      EXPECT_EQ(next, items);
+      EXPECT_EQ(enough_for_all(items, ranks), static_cast<int>(parts.size()) == ranks);
+      const std::function<std::string(std::size_t, std::size_t)> over = [&](std::size_t begin, std::size_t end) {
+        if (end - begin == 1) return parts[begin];
+        std::size_t half = 1;
+        while (2 * half < end - begin) half *= 2;
+        return "(" + over(begin, begin + half) + " " + over(begin + half, end) + ")";
+      };
+      EXPECT_EQ(over(0, parts.size()), tree(0, items)) << items << " on " << ranks;
+    }
+  }
+}
+
+TEST(Group, SumsByTheTree) {
+  for (const int size : {2, 3, 4, 5, 6, 7, 8, 16}) {
+    // Small tensors go together, the large one by itself; some have fewer numbers than there are ranks.
+    const std::vector<std::int64_t> counts{1, 5, 1000, 70001};
+    std::vector<std::vector<std::vector<float>>> results(static_cast<std::size_t>(size));
+    on_ranks(size, [&](const Group& group) {
+      Threads threads(1);
+      auto& mine = results[static_cast<std::size_t>(group.rank())];
+      std::vector<Tensor> tensors;
+      for (const std::int64_t count : counts) mine.push_back(numbers(group.rank(), count));
+      for (auto& one : mine)
+        tensors.push_back(
+            Tensor::wrap(one.data(), {static_cast<std::int64_t>(one.size())}, DType::f32, Device::cpu, nullptr));
+      std::int64_t whole = group.rank() + 1;
+      std::int32_t small = 1 << group.rank();
+      tensors.push_back(Tensor::wrap(&whole, {1}, DType::i64, Device::cpu, nullptr));
+      tensors.insert(tensors.begin(), Tensor::wrap(&small, {1}, DType::i32, Device::cpu, nullptr));
+      tensors.insert(tensors.begin(), Tensor());  // what is not kept is passed over
+      group.sum(threads, tensors);
+      EXPECT_EQ(whole, size * (size + 1) / 2);
+      EXPECT_EQ(small, (1 << size) - 1);
+      // In a power of two no rank sends more than a ring would; what is gathered first is little.
+      if ((size & (size - 1)) == 0) {
+        const double ring = 2.0 * (size - 1) / size * 4 * 71007;
+        EXPECT_LT(static_cast<double>(group.traffic().bytes), ring + 20000);
+      }
+    });
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+      std::vector<std::vector<float>> given;
+      for (int r = 0; r < size; ++r) given.push_back(numbers(r, counts[t]));
+      for (std::size_t i = 0; i < static_cast<std::size_t>(counts[t]); ++i) {
+        std::vector<float> column;
+        for (const auto& one : given) column.push_back(one[i]);
+        const float expected = tree_sum(column, 0, column.size());
+        for (int r = 0; r < size; ++r)
+          ASSERT_EQ(results[static_cast<std::size_t>(r)][t][i], expected) << size << " ranks, number " << i;
+      }
+    }
+  }
+}
+
+TEST(Group, GathersBroadcastsAndFolds) {
+  for (const int size : {2, 3, 4, 7, 8}) {
+    on_ranks(size, [&](const Group& group) {
+      const std::vector<std::string> all = group.gather(std::string(static_cast<std::size_t>(group.rank() * 3), 'x'));
+      ASSERT_EQ(static_cast<int>(all.size()), size);
+      for (int r = 0; r < size; ++r) EXPECT_EQ(static_cast<int>(all[static_cast<std::size_t>(r)].size()), 3 * r);
+      std::string text = group.root() ? "from the first" : "other";
+      group.broadcast(text);
+      EXPECT_EQ(text, "from the first");
+      EXPECT_EQ(group.highest((group.rank() * 5) % size == 2 % size ? 9 : group.rank() % 2), 9);
+      group.wait_for_all();
+      // Order matters to what is folded: the digits of the ranks, one after the other.
+      Tensor digits = Tensor::zeros({1}, DType::i64);
+      digits.data<std::int64_t>()[0] = group.rank() + 1;
+      Tensor width = Tensor::zeros({1}, DType::i64);
+      width.data<std::int64_t>()[0] = 10;
+      group.fold(std::array{digits, width}, [&](std::span<const Tensor> later) {
+        digits.data<std::int64_t>()[0] =
+            digits.data<std::int64_t>()[0] * later[1].data<std::int64_t>()[0] + later[0].data<std::int64_t>()[0];
+        width.data<std::int64_t>()[0] *= later[1].data<std::int64_t>()[0];
+      });
+      std::int64_t expected = 0;
+      for (int r = 0; r < size; ++r) expected = 10 * expected + r + 1;
+      EXPECT_EQ(digits.data<std::int64_t>()[0], expected);
+    });
+  }
+}
+
+TEST(Group, NamesWhatDiffers) {
+  on_ranks(4, [&](const Group& group) {
+    group.check_alike({{"a", "1"}, {"b", "2"}});
+    try {
+      group.check_alike({{"a", "1"}, {"some.top_k", group.rank() == 2 ? "8" : "4"}, {"c", "3"}});
+      ADD_FAILURE() << "nothing was noticed";
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      EXPECT_NE(what.find("some.top_k: rank 2 on "), std::string::npos) << what;
+      EXPECT_NE(what.find("has 8, rank 0"), std::string::npos) << what;
+      EXPECT_EQ(error.fault(), Fault::input);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace some

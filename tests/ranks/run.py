@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Training on several ranks: the same bytes on every number of them, whatever happens in between.
+
+usage: tests/ranks/run.py --program build/some [--mpirun mpirun] [--ranks 1,2,4] [--rounds 2] [--seed 1] [SCENARIO...]
+
+scenarios: equal    every number of ranks gives the same model, optimizer and metrics, for several recipes
+           elastic  runs stopped by a signal to any rank, or killed, at random moments, go on with other numbers of ranks
+           refusals different recipes, settings or texts, too few micro-batches, other commands, no backend
+           lost     a rank that stops answering ends all, with a line that names it
+"""
+import argparse
+import hashlib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+RECIPE = """
+seed = 5
+[model]
+d_model = 16
+layers = 2
+heads = 2
+seq_len = 48
+[some]
+experts = 6
+d_ffn = 16
+top_k = 2
+[data]
+train = "builtin:stories"
+train_stories = 200
+long = "cut"
+valid_stories = 8
+vocab = 320
+[train]
+epochs = 2
+batch = 4
+accumulate = 8
+measure_every = 2
+eval_every = 4
+checkpoint_every = 3
+device = "cpu"
+threads = 1
+"""
+
+# Everything that is summed over micro-batches, in several ways of using it; numbers of micro-batches that are no power of
+# two, where the last rank has fewer.
+VARIANTS = {
+    "rules": ["some.delta=0.05", "some.decay_warmup=3", "some.constraint=clamp", "some.respawn_threshold=0.9",
+              "some.theta_percentile=0.5", "some.topk_warmup=0.2", "some.balance_loss=0.1"],
+    "paced": ["some.update_every=2", "some.update_fraction=0.5", "some.training=lora", "some.lora_rank=3",
+              "train.accumulate=7", "some.ground=0.2"],
+    "padded": ["data.count_pads=true", "model.ffn=dense", "train.accumulate=14"],
+}
+
+
+class Failure(Exception):
+    pass
+
+
+class Ranks:
+    def __init__(self, options, folder):
+        self.program, self.mpirun, self.folder = os.path.abspath(options.program), options.mpirun, folder
+        self.recipe = os.path.join(folder, "recipe.toml")
+        with open(self.recipe, "w") as out:
+            out.write(RECIPE)
+        self.environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                                OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none",
+                                OMPI_MCA_btl_vader_single_copy_mechanism="none", PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
+
+    def words(self, ranks, *arguments):
+        return ([self.mpirun, "-n", str(ranks)] if ranks > 1 else []) + [self.program, *arguments]
+
+    def begin(self, words, **more):
+        return subprocess.Popen(words, cwd=self.folder, env=dict(self.environment, **more), text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+
+    def run(self, words, code=0, **more):
+        process = self.begin(words, **more)
+        try:
+            said = process.communicate(timeout=120)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise Failure(f"{' '.join(words)} did not end")
+        if code is not None and process.returncode != code:
+            raise Failure(f"{' '.join(words)} ended with {process.returncode}, not {code}:\n{said}")
+        return said
+
+    def hashes(self, run):
+        """Of all that must be the same: what the last checkpoint holds, the metrics, the settings."""
+        folder = os.path.join(self.folder, run)
+        steps = sorted((int(name[5:]), name) for name in os.listdir(folder + "/checkpoints") if re.fullmatch(r"step-\d+", name))
+        last = "checkpoints/" + steps[-1][1]
+        names = [last + "/model.safetensors", last + "/optimizer.safetensors", last + "/metrics.jsonl", "metrics.jsonl",
+                 "config.toml", "tokenizer.json", "data.json", "best", "latest"]
+        out = {}
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as file:
+                out[name] = hashlib.sha256(file.read()).hexdigest()
+        leftovers = [name for _, _, files in os.walk(folder) for name in files if ".tmp-" in name]
+        if leftovers:
+            raise Failure(f"{run} is left with {leftovers}")
+        return out
+
+    def expect_same(self, first, second):
+        a, b = self.hashes(first), self.hashes(second)
+        differ = [name for name in a if a[name] != b[name]]
+        if differ:
+            raise Failure(f"{first} and {second} differ in {', '.join(differ)}")
+
+
+def processes_of(process, program, ranks):
+    """Process ids of the ranks, by rank; None until all are there."""
+    found = {}
+    for name in os.listdir("/proc"):
+        try:
+            if not name.isdigit() or os.path.realpath(f"/proc/{name}/exe") != os.path.realpath(program):
+                continue
+            if os.getsid(int(name)) != process.pid and os.getpgid(int(name)) != process.pid:
+                with open(f"/proc/{name}/stat") as stat:
+                    if int(stat.read().rsplit(")", 1)[1].split()[1]) != process.pid:
+                        continue
+            with open(f"/proc/{name}/environ", "rb") as environment:
+                rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", environment.read())
+            if rank:
+                found[int(rank.group(1))] = int(name)
+        except (OSError, ProcessLookupError):
+            continue
+    return [found[r] for r in range(ranks)] if len(found) == ranks else None
+
+
+def wait_for_ranks(ranks, process, count, run):
+    """Until the run has made its first steps."""
+    end = time.time() + 60
+    while time.time() < end and process.poll() is None:
+        all_of_them = processes_of(process, ranks.program, count)
+        metrics = os.path.join(ranks.folder, run, "metrics.jsonl")
+        if all_of_them and os.path.exists(metrics) and os.path.getsize(metrics) > 0:
+            return all_of_them
+        time.sleep(0.02)
+    return None
+
+
+def equal(ranks, options):
+    for name, overrides in VARIANTS.items():
+        for count in options.ranks:
+            ranks.run(ranks.words(count, "train", ranks.recipe, *overrides, "--out", f"equal/{name}-{count}"))
+            ranks.expect_same(f"equal/{name}-{options.ranks[0]}", f"equal/{name}-{count}")
+    # A run that begins from another, in stages of its own, made longer afterwards.
+    for count in options.ranks:
+        run = f"equal/from-{count}"
+        ranks.run(ranks.words(count, "train", "--from", "equal/rules-1", "--with-optimizer", "data.train=builtin:nature",
+                              "--out", run))
+        ranks.run(ranks.words(options.ranks[-1] if count == 1 else 1, "train", "--resume", run, "train.epochs=3"))
+        ranks.expect_same(f"equal/from-{options.ranks[0]}", run)
+
+
+def elastic(ranks, options):
+    random_numbers = random.Random(options.seed)
+    overrides = VARIANTS["rules"] + ["train.epochs=150", "train.checkpoint_every=17"]
+    ranks.run(ranks.words(1, "train", ranks.recipe, *overrides, "--out", "elastic/whole"))
+    for round_number in range(options.rounds):
+        run, begun, acts, finished = f"elastic/{round_number}", False, [], False
+        while not finished:
+            count = random_numbers.choice([n for n in options.ranks if n > 1])
+            resume = os.path.exists(os.path.join(ranks.folder, run, "config.toml"))
+            words = ["train", "--resume", run] if resume else ["train", ranks.recipe, *overrides, "--out", run]
+            process = ranks.begin(ranks.words(count, *words))
+            pids = wait_for_ranks(ranks, process, count, run)
+            if len(acts) < 3 and pids:
+                time.sleep(random_numbers.uniform(0, 0.5))
+                which = random_numbers.randrange(count)
+                act = [signal.SIGTERM, signal.SIGKILL, signal.SIGINT][len(acts)]
+                acts.append(f"{act.name} to rank {which} of {count}")
+                try:
+                    os.kill(pids[which], act)
+                except ProcessLookupError:
+                    pass
+            try:
+                said = process.communicate(timeout=60)[0]
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise Failure(f"after {'; '.join(acts)} the ranks did not end within a minute")
+            if process.returncode == 0:
+                finished = True
+            elif acts and "SIGKILL" not in acts[-1]:
+                # A run that goes on may be stopped while it still reads its text.
+                if len(re.findall(r"stopped at step \d+ and saved|stopped while the text was read", said)) != 1:
+                    raise Failure(f"{acts[-1]}: the run was not saved once:\n{said}")
+        ranks.run(ranks.words(1, "train", "--resume", run))
+        ranks.expect_same("elastic/whole", run)
+        print(f"  {'; '.join(acts)}: the same bytes in the end")
+
+
+def refusals(ranks, options):
+    del options
+    recipe, program = ranks.recipe, ranks.program
+
+    def refused(words, wanted, **more):
+        said = ranks.run(words, code=None, **more)
+        told = [line for line in said.splitlines() if line.startswith("some: ")]
+        if len(told) != 1 or wanted not in said:
+            raise Failure(f"{' '.join(words)} should say one line with '{wanted}':\n{said}")
+        if os.path.exists(os.path.join(ranks.folder, "refused")):
+            raise Failure(f"{' '.join(words)} left a folder")
+
+    train = [program, "train", recipe, "--out", "refused"]
+    two = [ranks.mpirun, "-n", "1", *train, ":", "-n", "1", *train]
+    refused(two + ["some.top_k=1"], "the ranks differ in some.top_k: rank 1 on ")
+    # The same name, another text.
+    for name in ("a", "b"):
+        os.makedirs(os.path.join(ranks.folder, name), exist_ok=True)
+        with open(os.path.join(ranks.folder, name, "text.txt"), "w") as out:
+            for i in range(60):
+                out.write(f"Story {i} of {name}: the fox saw {i * 7 % 11} birds. It ran.\n<|endoftext|>\n")
+    text = ["data.train=text.txt", "train.batch=2", "data.vocab=300"]
+    here, there = os.path.join(ranks.folder, "a"), os.path.join(ranks.folder, "b")
+    refused([ranks.mpirun, "-n", "1", "-wdir", here, *train, *text, ":", "-n", "1", "-wdir", there, *train, *text],
+            "the ranks differ in the t")
+    refused(ranks.words(3, *train[1:]), "say train.accumulate=12")
+    refused(ranks.words(2, *train[1:], "train.accumulate=1"), "say train.accumulate=2 ")
+    refused(ranks.words(2, *train[1:], "some.top_q=1"), "unknown key some.top_q")
+    refused(ranks.words(2, "info", recipe), "'some info' works in one process")
+    # Without its backend the program must not train twice into one folder.
+    alone = os.path.join(ranks.folder, "alone")
+    os.makedirs(alone)
+    shutil.copy(program, alone)
+    refused([ranks.mpirun, "-n", "2", alone + "/some", *train[1:]], "was built without MPI")
+    ranks.run([alone + "/some", *train[1:]])
+
+
+def lost(ranks, options):
+    del options
+    overrides = VARIANTS["rules"] + ["train.epochs=2000"]
+    words = ranks.words(3, "train", ranks.recipe, *overrides, "train.accumulate=6", "--out", "lost/run")
+    process = ranks.begin(words, SOME_RANK_PATIENCE="4")
+    pids = wait_for_ranks(ranks, process, 3, "lost/run")
+    if not pids:
+        raise Failure(f"the run did not begin:\n{process.communicate(timeout=60)[0]}")
+    os.kill(pids[1], signal.SIGSTOP)
+    begin = time.time()
+    try:
+        said = process.communicate(timeout=60)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise Failure("a rank that hangs did not end the others")
+    told = [line for line in said.splitlines() if "was not heard of" in line]
+    if len(told) != 1 or "rank 1 on " not in told[0] or process.returncode == 0:
+        raise Failure(f"one line about rank 1 was wanted:\n{said}")
+    print(f"  ended after {time.time() - begin:.1f} s: {told[0]}")
+    if any(os.path.exists(f"/proc/{pid}") and "Z" not in open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0]
+           for pid in pids):
+        raise Failure("a rank is still there")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--mpirun", default="mpirun")
+    parser.add_argument("--ranks", default="1,2,4")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("scenarios", nargs="*", default=[])
+    options = parser.parse_args()
+    options.ranks = [int(number) for number in options.ranks.split(",")]
+    if shutil.which(options.mpirun) is None:
+        print(f"skipped: there is no {options.mpirun}")
+        return 77
+    known = {"equal": equal, "elastic": elastic, "refusals": refusals, "lost": lost}
+    for name in options.scenarios or known:
+        with tempfile.TemporaryDirectory(prefix="some-ranks-") as folder:
+            begin = time.time()
+            try:
+                known[name](Ranks(options, folder), options)
+            except Failure as failure:
+                print(f"{name}: {failure}")
+                return 1
+            print(f"{name}: {time.time() - begin:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
