@@ -58,7 +58,7 @@ class MemoryReader {
   bool learn_;
   std::optional<std::int32_t> border_;
   Tensor shares_;             // of a reader that does not learn
-  std::vector<bool> in_use_;  // slots, as far as the fates told
+  std::vector<bool> in_use_;  // slots, as far as the fates said
 };
 
 // A text becomes known to the memory and is read, or read on from where it was left; `tokens` begins with what was read
@@ -72,7 +72,7 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
                   std::optional<std::int32_t> border = {});
 
 // The memory as it would be had it never read the text of this number: everything else is read again, in its order.
-// progress is told (tokens done, of how many).
+// progress is called with (tokens done, of how many).
 Memory without_text(Model& model, const Memory& memory, std::int64_t text,
                     const std::function<void(std::int64_t, std::int64_t)>& progress);
 

@@ -40,7 +40,7 @@ class Reader {
     };
   }
 
-  // Puts rows that were read before into the cache anew, at other positions. Nothing is learnt from them again.
+  // Puts rows that were read before back into the cache, at other positions. Nothing is learnt from them again.
   void read_again(const Rows& rows) {
     if (rows.tokens.empty()) return;
     EvalPass pass;
