@@ -98,7 +98,8 @@ int main(int argc, char** argv) {
   cli::add_commands(program);
   program.check_numbers();
   try {
-    cli::named_command(program, {argv + 1, argv + argc});  // a word that names no command is reported, with the nearest one
+    // A word that names no command is reported, with the nearest one.
+    cli::named_command(program, {argv + 1, argv + argc});
     cli::refuse_ranks({argv + 1, argv + argc});
     program.run(argc, argv);
   } catch (const cli::WrongUse& wrong) {
