@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "base/files.h"
@@ -13,7 +14,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct AdaptFlags {
   ModelFlags model;
   AdaptOptions adapt;
   std::string svg, html;
@@ -23,122 +24,109 @@ struct Options {
 };
 
 // Every way of learning in use, in one table.
-void compare(const Options& options, OpenedRun& run) {
+void compare(const AdaptFlags& options, OpenedRun& run) {
   if (!options.adapt.rules.empty() || options.adapt.frozen || !options.adapt.out.empty() || !options.svg.empty())
     bad_input("--compare goes through every way of learning: --rules, --frozen, --out and --svg do not go with it");
   WaysOptions ways = options.ways;
   ways.data = options.adapt.data;
   if (options.adapt.window > 0) ways.choices.window = options.adapt.window;
   ways.progress = options.adapt.progress;
-  const nlohmann::json report = compare_ways(run, ways);
+  const WaysReport report = compare_ways(run, ways);
   if (!options.html.empty()) write_file_atomic(options.html, ways_page(report, run));
-  if (options.json) return print_json(report);
+  if (options.json) return print_json(to_json(report));
   fmt::print(
       "{} at step {} reads {}: {} tokens in windows of {}; every token is predicted before it is learnt from\n\n",
-      report["run"].get<std::string>(), report["step"].get<std::int64_t>(), report["data"].get<std::string>(),
-      report["tokens"].get<std::int64_t>(), report["window"].get<std::int64_t>());
+      report.run, report.step, report.data, report.tokens, report.window);
   fmt::print("what learns        loss      gain   original after  forgotten   seconds  times frozen\n");
-  for (const auto& way : report["ways"]) {
-    fmt::print("{:<14}  {:>7.4f}  {:>+8.4f}   {:>14.4f}  {:>+9.4f}  {:>8.2f}  {:>12.2f}{}\n",
-               way["name"].get<std::string>(), way["loss"].get<double>(), way["gain"].get<double>(),
-               way["original"].get<double>(), way["forgotten"].get<double>(), way["seconds"].get<double>(),
-               way["times_frozen"].get<double>(),
-               way.contains("rate")
-                   ? fmt::format("   (rate {}, the best of {})", way["rate"].get<double>(), way["tried"].size())
-                   : "");
+  for (const Way& way : report.ways) {
+    fmt::print("{:<14}  {:>7.4f}  {:>+8.4f}   {:>14.4f}  {:>+9.4f}  {:>8.2f}  {:>12.2f}{}\n", name_of(way.kind),
+               way.loss, way.gain, way.original, way.forgotten, way.seconds, way.times_frozen,
+               way.rate ? fmt::format("   (rate {}, the best of {})", *way.rate, way.tried.size()) : "");
   }
   if (!options.html.empty()) fmt::print("page: {}\n", options.html);
 }
 
+double bits(double nats, double bytes) { return bytes > 0 ? nats / bytes / std::log(2.0) : 0.0; }
+
 // Windows merged into at most `rows` of about equal length.
-void print_windows(const nlohmann::json& frozen, const nlohmann::json& active, std::size_t rows) {
-  const auto& list = frozen["windows"];
+void print_windows(const AdaptReport& report, std::size_t rows) {
+  const std::vector<StreamWindow>& list = report.frozen.windows;
   const std::size_t merged = (list.size() + rows - 1) / rows;
   fmt::print("\n     tokens read   frozen loss  bits/byte{}\n",
-             active.is_null() ? "" : "   keys active  bits/byte   gain");
+             report.active ? "   keys active  bits/byte   gain" : "");
   std::int64_t read = 0;
   for (std::size_t first = 0; first < list.size(); first += merged) {
-    double nll[2] = {0, 0};
-    std::int64_t tokens = 0, bytes = 0;
+    StreamReading frozen, active;
     for (std::size_t i = first; i < std::min(list.size(), first + merged); ++i) {
-      const auto count = list[i]["tokens"].get<std::int64_t>();
-      tokens += count;
-      bytes += list[i]["bytes"].get<std::int64_t>();
-      nll[0] += list[i]["loss"].get<double>() * static_cast<double>(count);
-      if (!active.is_null()) nll[1] += active["windows"][i]["loss"].get<double>() * static_cast<double>(count);
+      frozen.windows.push_back(list[i]);
+      if (report.active) active.windows.push_back(report.active->windows[i]);
     }
-    const auto loss = [&](int which) { return tokens > 0 ? nll[which] / static_cast<double>(tokens) : 0.0; };
-    const auto bits = [&](int which) {
-      return bytes > 0 ? nll[which] / static_cast<double>(bytes) / 0.6931471805599453 : 0.0;
-    };
-    read += tokens;
-    fmt::print("{:>16}   {:>11.4f}  {:>9.4f}", read, loss(0), bits(0));
-    if (!active.is_null()) fmt::print("   {:>11.4f}  {:>9.4f}   {:+.4f}", loss(1), bits(1), loss(0) - loss(1));
+    const StreamWindow alone = frozen.all(), learnt = active.all();
+    read += alone.tokens;
+    fmt::print("{:>16}   {:>11.4f}  {:>9.4f}", read, alone.loss(), alone.bits_per_byte());
+    if (report.active)
+      fmt::print("   {:>11.4f}  {:>9.4f}   {:+.4f}", learnt.loss(), learnt.bits_per_byte(),
+                 alone.loss() - learnt.loss());
     fmt::print("\n");
   }
 }
 
-void print_report(const nlohmann::json& report) {
-  const nlohmann::json active = report.value("active", nlohmann::json());
-  const std::string update = report["window_tokens"].get<std::int64_t>() > 0
-                                 ? fmt::format("{} tokens", report["window_tokens"].get<std::int64_t>())
-                                 : fmt::format("{} pieces of at most {} tokens", report["window_pieces"].get<int>(),
-                                               report["stream"]["longest_piece"].get<int>());
-  fmt::print("{} at step {} reads {} ({} tokens), {}\n", report["run"].get<std::string>(),
-             report["from_step"].get<std::int64_t>(), report["data"].get<std::string>(),
-             report["stream"]["tokens"].get<std::int64_t>(),
-             active.is_null() ? fmt::format("keys frozen, in windows of {}", update)
-                              : fmt::format("an update of its keys by {} after every {}",
-                                            report["rules"].get<std::string>(), update));
-  print_windows(report["frozen"], active, 20);
-  // What the keys learnt is little beside what the model knows already, and nothing where it knows nothing: both are
-  // shown beside it.
-  const double uniform = report["uniform"]["loss"].get<double>();
+// What the keys learnt is little beside what the model knows already, and nothing where it knows nothing: both are
+// shown beside it.
+void print_losses(const AdaptReport& report) {
+  const double uniform = report.uniform_loss;
   fmt::print("\nloss in nats a token    uniform            frozen twin        {}\n",
-             active.is_null() ? "" : "keys that learnt");
+             report.active ? "keys that learnt" : "");
   fmt::print("(bits a byte)           guessing\n");
-  const auto row = [&](const char* name, const nlohmann::json& frozen, const nlohmann::json& learnt) {
-    const auto cell = [](double loss, double bits) { return fmt::format("{:.4f} ({:.4f})", loss, bits); };
-    const auto measured = [&](const nlohmann::json& m) {
-      return m.is_null() ? std::string() : cell(m["loss"].get<double>(), m["bits_per_byte"].get<double>());
-    };
-    const double bytes = frozen["bytes"].get<double>();
+  const auto cell = [](double loss, double bits) { return fmt::format("{:.4f} ({:.4f})", loss, bits); };
+  const auto row = [&](const char* name, std::int64_t tokens, std::int64_t bytes, const std::string& frozen,
+                       const std::string& learnt) {
     fmt::print("{:<22}  {:<17}  {:<17}  {}\n", name,
-               cell(uniform, bytes > 0 ? uniform * frozen["tokens"].get<double>() / bytes / 0.6931471805599453 : 0.0),
-               measured(frozen), measured(learnt));
+               cell(uniform, bits(uniform * static_cast<double>(tokens), static_cast<double>(bytes))), frozen, learnt);
   };
-  const auto after = [&](const char* text) { return report[text].value("after", nlohmann::json()); };
-  row("the stream", report["frozen"], active);
-  row("new text, held out", report["new"]["before"], after("new"));
-  row("original text", report["original"]["before"], after("original"));
-  if (report["new"]["before"]["loss"].get<double>() > uniform)
+  const auto stream = [&](const StreamWindow& all) { return cell(all.loss(), all.bits_per_byte()); };
+  const auto text = [&](const char* name, const BeforeAfter& measured) {
+    row(name, measured.before.tokens, measured.before.bytes, cell(measured.before.loss, measured.before.bits_per_byte),
+        measured.after ? cell(measured.after->loss, measured.after->bits_per_byte) : "");
+  };
+  const StreamWindow all = report.frozen.all();
+  row("the stream", all.tokens, all.bytes, stream(all), report.active ? stream(report.active->all()) : "");
+  text("new text, held out", report.held_out);
+  text("original text", report.original);
+}
+
+void print_report(const AdaptReport& report) {
+  const std::string update = report.window_tokens > 0 ? fmt::format("{} tokens", report.window_tokens)
+                                                      : fmt::format("{} pieces of at most {} tokens",
+                                                                    report.window_pieces, report.longest_piece);
+  fmt::print("{} at step {} reads {} ({} tokens), {}\n", report.run, report.from_step, report.data, report.tokens,
+             report.active ? fmt::format("an update of its keys by {} after every {}", report.rules, update)
+                           : fmt::format("keys frozen, in windows of {}", update));
+  print_windows(report, 20);
+  print_losses(report);
+  if (report.held_out.before.loss > report.uniform_loss)
     fmt::print(
         "{}", wrapped("The new text is beyond this model: it predicts it worse than guessing would.", table_columns()));
-  if (active.is_null()) {
-    fmt::print("the keys are {} before and after\n",
-               report["frozen"]["keys_identical"].get<bool>() ? "the same to the bit" : "NOT the same");
+  if (!report.active) {
+    fmt::print("the keys are {} before and after\n", report.keys_identical ? "the same to the bit" : "NOT the same");
     return;
   }
+  const auto gained = [](double gain) { return gain >= 0 ? "gained" : "lost"; };
   fmt::print(
       "\n{} updates. Over the stream the learning keys {} {:.4f} nats a token against the frozen twin; on the held-out "
       "part of the new text they {} {:.4f},\n",
-      report["updates"].get<std::int64_t>(), report["gain_on_stream"].get<double>() >= 0 ? "gained" : "lost",
-      std::abs(report["gain_on_stream"].get<double>()), report["gain_on_new"].get<double>() >= 0 ? "gained" : "lost",
-      std::abs(report["gain_on_new"].get<double>()));
-  fmt::print("and on the original text they {} {:.4f}.\n", report["forgotten"].get<double>() > 0 ? "forgot" : "gained",
-             std::abs(report["forgotten"].get<double>()));
-  for (const auto& layer : report["layers"]) {
-    fmt::print("layer {:>2}: keys moved {:.4f} on average, {:.4f} at most; Gini {:.3f} -> {:.3f}\n",
-               layer["layer"].get<int>(), layer["key_moved"]["mean"].get<double>(),
-               layer["key_moved"]["max"].get<double>(), layer["usage_before"]["gini"].get<double>(),
-               layer["usage_after"]["gini"].get<double>());
+      report.updates, gained(report.gain_on_stream()), std::abs(report.gain_on_stream()), gained(report.gain_on_new()),
+      std::abs(report.gain_on_new()));
+  fmt::print("and on the original text they {} {:.4f}.\n", report.forgotten() > 0 ? "forgot" : "gained",
+             std::abs(report.forgotten()));
+  for (const AdaptedLayer& layer : report.layers) {
+    fmt::print("layer {:>2}: keys moved {:.4f} on average, {:.4f} at most; Gini {:.3f} -> {:.3f}\n", layer.layer,
+               layer.moved_mean, layer.moved_most, layer.usage_before.gini, layer.usage_after.gini);
   }
-  if (report.contains("out"))
-    fmt::print("adapted model: {0} (step {1}); page: {0}/adapt.html\n", report["out"].get<std::string>(),
-               report["out_step"].get<std::int64_t>());
+  if (report.out) fmt::print("adapted model: {0} (step {1}); page: {0}/adapt.html\n", *report.out, report.out_step);
 }
 
-void run(Options options) {
+void run(AdaptFlags options) {
   OpenedRun run = open_run(options.model);
   if (is_terminal()) {
     options.adapt.progress = [](const std::string& what, std::int64_t done, std::int64_t total) {
@@ -148,11 +136,11 @@ void run(Options options) {
   if (options.compare) return compare(options, run);
   if (options.ways.tokens > 0 || !options.ways.memory.empty() || options.ways.choices.slots)
     bad_input("--tokens, --memory and --slots go with --compare");
-  const nlohmann::json report = adapt_run(run, options.adapt);
+  const AdaptReport report = adapt_run(run, options.adapt);
   if (!options.svg.empty()) write_output_file(options.svg, adapt_picture(report));
   if (!options.html.empty()) write_output_file(options.html, adapt_page(report, run));
   if (options.json) {
-    print_json(report);
+    print_json(to_json(report));
     return;
   }
   print_report(report);
@@ -162,9 +150,9 @@ void run(Options options) {
 
 }  // namespace
 
-void add_adapt(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+void add_adapt(Command& app) {
+  auto options = std::make_shared<AdaptFlags>();
+  Command* command = app.add_subcommand(
       "adapt", "let a trained model's keys go on learning from a stream of text, beside a frozen twin");
   add_model_flags(*command, options->model);
   command->add_option("--data", options->adapt.data, "the new text: file, folder or builtin:DOMAIN")->required();

@@ -11,7 +11,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct BenchFlags {
   std::string recipe, device, precision;
   std::vector<std::string> overrides;
   BenchOptions bench;
@@ -19,7 +19,7 @@ struct Options {
   bool json = false;
 };
 
-void run_train(const Options& options) {
+void run_train(const BenchFlags& options) {
   std::vector<std::string> changes = options.overrides;
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
   if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
@@ -60,24 +60,19 @@ void run_train(const Options& options) {
 
 }  // namespace
 
-void add_bench(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("bench", "measure speed");
+void add_bench(Command& app) {
+  auto options = std::make_shared<BenchFlags>();
+  Command* command = app.add_subcommand("bench", "measure speed");
   command->require_subcommand(1);
-  CLI::App* train =
+  Command* train =
       command->add_subcommand("train", "training steps of a recipe, as a share of the machine's own matrix rate");
   train->add_option("RECIPE", options->recipe, "recipe, by name or file")->required();
   train->add_option("OVERRIDES", options->overrides, "key=value");
-  train->add_option("--steps", options->bench.steps, "timed steps")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
-  train->add_option("--warmup", options->bench.warmup, "steps before them")
-      ->check(CLI::Range(0, 1000000))
-      ->capture_default_str();
+  train->add_option("--steps", options->bench.steps, "timed steps")->range(1, 1000000)->capture_default_str();
+  train->add_option("--warmup", options->bench.warmup, "steps before them")->range(0, 1000000)->capture_default_str();
   train->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   train->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  train->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
-      ->check(CLI::Range(0, most_threads));
+  train->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, most_threads);
   train->add_flag("--json", options->json, "print the result as one JSON object");
   train->callback([options] { run_train(*options); });
 }

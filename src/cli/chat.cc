@@ -22,7 +22,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct ChatFlags {
   ModelFlags model;
   GenerateOptions generate;
   std::string memory;
@@ -49,7 +49,7 @@ const ChatCommand commands[] = {
 
 class Chat {
  public:
-  Chat(OpenedRun run, const Options& options)
+  Chat(OpenedRun run, const ChatFlags& options)
       : run_(std::move(run)), options_(options.generate), memory_file_(options.memory), learn_(options.learn) {
     options_.stop = [] { return interrupted(); };
     if (memory_file_.empty()) return;
@@ -209,7 +209,7 @@ class Chat {
   Generated last_;
 };
 
-void run(Options options) {
+void run(ChatFlags options) {
   check(options.generate);
   if (options.learn && options.memory.empty()) bad_input("--learn needs --memory FILE: what is learnt is kept there");
   hold_interrupts();
@@ -219,9 +219,9 @@ void run(Options options) {
 
 }  // namespace
 
-void add_chat(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("chat", "write with a trained run, line by line");
+void add_chat(Command& app) {
+  auto options = std::make_shared<ChatFlags>();
+  Command* command = app.add_subcommand("chat", "write with a trained run, line by line");
   add_model_flags(*command, options->model);
   add_sampling_flags(*command, options->generate);
   command->add_option("--memory", options->memory, "a memory of this run: it has its say in every token");

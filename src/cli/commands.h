@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/rooms.h"
+#include "cli/command.h"
 
 namespace some::train {
 struct OpenedRun;  // train/run.h
@@ -20,30 +20,30 @@ struct OpenedRun;  // train/run.h
 namespace some::cli {
 
 // Each adds its subcommand to the program; its callback does the work.
-void add_train(CLI::App& app);
-void add_eval(CLI::App& app);
-void add_generate(CLI::App& app);
-void add_chat(CLI::App& app);
-void add_inspect(CLI::App& app);
-void add_trace(CLI::App& app);
-void add_guilds(CLI::App& app);
-void add_adapt(CLI::App& app);
-void add_read(CLI::App& app);
-void add_memory(CLI::App& app);
-void add_export(CLI::App& app);
-void add_import(CLI::App& app);
-void add_library(CLI::App& app);
-void add_info(CLI::App& app);
-void add_verify(CLI::App& app);
-void add_bench(CLI::App& app);
-void add_tokenizer(CLI::App& app);
-void add_data(CLI::App& app);
-void add_lab(CLI::App& app);
-void add_keys(CLI::App& app);
-void add_runs(CLI::App& app);
-void add_compare(CLI::App& app);
-void add_help(CLI::App& app);
-void add_completion(CLI::App& app);  // and the manual page
+void add_train(Command& app);
+void add_eval(Command& app);
+void add_generate(Command& app);
+void add_chat(Command& app);
+void add_inspect(Command& app);
+void add_trace(Command& app);
+void add_guilds(Command& app);
+void add_adapt(Command& app);
+void add_read(Command& app);
+void add_memory(Command& app);
+void add_export(Command& app);
+void add_import(Command& app);
+void add_library(Command& app);
+void add_info(Command& app);
+void add_verify(Command& app);
+void add_bench(Command& app);
+void add_tokenizer(Command& app);
+void add_data(Command& app);
+void add_lab(Command& app);
+void add_keys(Command& app);
+void add_runs(Command& app);
+void add_compare(Command& app);
+void add_help(Command& app);
+void add_completion(Command& app);  // and the manual page
 
 // The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
 extern int exit_code;
@@ -111,12 +111,8 @@ struct ModelFlags {  // shared by the commands that open a run
   std::string run, checkpoint = "latest", device = "auto", precision;
   int threads = 0;
 };
-void add_model_flags(CLI::App& command, ModelFlags& flags);
+void add_model_flags(Command& command, ModelFlags& flags);
 OpenedRun open_run(const ModelFlags& flags);
-
-// Every option that takes a number refuses what is none, is negative where it cannot be, or does not fit 64 bits: the
-// library of the command line takes -1 for the largest number, cuts off what is too large and reads 010 as eight.
-void check_numbers(CLI::App& app);
 
 std::string human_count(double value);    // 701.50 M
 std::string human_bytes(double value);    // 2.6 GiB

@@ -7,13 +7,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
-#include <limits>
 #include <thread>
 
 #include "base/escape.h"
@@ -190,70 +188,19 @@ std::string progress_line(double done, std::vector<ProgressPart> parts, int colu
   return line;
 }
 
-void add_model_flags(CLI::App& command, ModelFlags& flags) {
+void add_model_flags(Command& command, ModelFlags& flags) {
   command.add_option("RUN", flags.run, "run folder")->required();
   command.add_option("--checkpoint", flags.checkpoint, "latest, best, or a step number")->capture_default_str();
   command.add_option("--device", flags.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--precision", flags.precision, "fp32, bf16 (GPU) or f64 (CPU); default: as trained");
   command.add_option("--threads", flags.threads, "CPU threads; 0: as many as it may use")
-      ->check(CLI::Range(0, most_threads))
+      ->range(0, most_threads)
       ->capture_default_str();
 }
 
 OpenedRun open_run(const ModelFlags& flags) {
   return train::open_run(flags.run,
                          {flags.checkpoint, flags.device, flags.precision, make_host(flags.threads, terminal_log())});
-}
-
-namespace {
-
-// Empty where `text` is a whole number that fits; it is then left without zeros at its beginning.
-std::string integer_fault(std::string& text, bool negative_too) {
-  const bool negative = text.starts_with('-');
-  const std::string digits = text.substr(negative ? 1 : 0);
-  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos)
-    return fmt::format("wants a whole number, not '{}'", text);
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  if (error != std::errc() || end != digits.data() + digits.size() || (negative && value > 0 && !negative_too) ||
-      (negative_too && value > largest))
-    return fmt::format("{} is out of range; wants a whole number of at {} {}", shortened(text, 40),
-                       negative && !negative_too ? "least" : "most",
-                       negative && !negative_too ? 0
-                       : negative_too            ? largest
-                                                 : ~std::uint64_t{0});
-  text = fmt::format("{}{}", negative && value > 0 ? "-" : "", value);
-  return "";
-}
-
-std::string number_fault(std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  return text.empty() || *end != '\0' || !std::isfinite(value) ? fmt::format("wants a number, not '{}'", text) : "";
-}
-
-}  // namespace
-
-void check_numbers(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    std::string type = option->get_type_name();
-    type.resize(std::min(type.find(':'), type.size()));  // behind it stands what checks there are already
-    if (type == "INT" || type == "UINT") {
-      const bool negative_too = type == "INT";
-      option->transform([negative_too](std::string text) -> std::string {
-        if (const std::string fault = integer_fault(text, negative_too); !fault.empty())
-          throw CLI::ValidationError(fault);
-        return text;
-      });
-    } else if (type == "FLOAT") {
-      option->transform([](std::string text) -> std::string {
-        if (const std::string fault = number_fault(text); !fault.empty()) throw CLI::ValidationError(fault);
-        return text;
-      });
-    }
-  }
-  for (CLI::App* command : app.get_subcommands(std::function<bool(CLI::App*)>())) check_numbers(*command);
 }
 
 std::string human_count(double value) {

@@ -90,58 +90,53 @@ void add_values_to(Candidates& out, const std::string& name, const std::string& 
     out.files = true;
 }
 
-std::string option_name(const CLI::Option& option) {
-  return option.get_lnames().empty() ? option.get_name(true) : option.get_lnames().front();
-}
-
-Candidates complete(CLI::App& app, std::vector<std::string> words) {
+Candidates complete(Command& app, std::vector<std::string> words) {
   Candidates out;
   const std::string typed = words.empty() ? "" : words.back();
   if (!words.empty()) words.pop_back();
-  CLI::App* command = &app;
-  std::size_t places = 0;                // words that stand in the command's places so far
-  const CLI::Option* waiting = nullptr;  // a flag whose value comes next
+  Command* command = &app;
+  std::size_t places = 0;         // words that stand in the command's places so far
+  std::optional<Option> waiting;  // a flag whose value comes next
   for (const std::string& word : words) {
-    if (waiting != nullptr) {
-      waiting = nullptr;
+    if (waiting) {
+      waiting.reset();
       continue;
     }
     if (word.starts_with("-")) {
-      const CLI::Option* option = command->get_option_no_throw(word.substr(0, word.find('=')));
-      if (option != nullptr && option->get_items_expected_max() > 0 && word.find('=') == std::string::npos)
-        waiting = option;
+      const std::optional<Option> option = command->find_option(word.substr(0, word.find('=')));
+      if (option && option->takes_value() && word.find('=') == std::string::npos) waiting = option;
       continue;
     }
-    const auto subs = command->get_subcommands(std::function<bool(CLI::App*)>());
-    const auto found = std::find_if(subs.begin(), subs.end(), [&](CLI::App* one) { return one->get_name() == word; });
+    const auto subs = command->subcommands();
+    const auto found = std::find_if(subs.begin(), subs.end(), [&](Command* one) { return one->name() == word; });
     if (found != subs.end() && places == 0)
       command = *found;
     else
       ++places;
   }
-  if (waiting != nullptr) {
-    add_values_to(out, option_name(*waiting), typed, words);
+  if (waiting) {
+    add_values_to(out, waiting->name(), typed, words);
     return out;
   }
   if (typed.starts_with("-")) {
-    for (const CLI::Option* option : command->get_options()) {
-      for (const std::string& name : option->get_lnames()) out.add("--" + name, option->get_description());
+    for (const Option& option : command->options()) {
+      for (const std::string& name : option.long_names()) out.add("--" + name, option.description());
     }
     return out;
   }
   const auto subs = visible_commands(*command);
-  for (const CLI::App* one : subs) out.add(one->get_name(), one->get_description());
+  for (const Command* one : subs) out.add(one->name(), one->description());
   if (command_path(*command) == "help") {
-    for (const CLI::App* one : visible_commands(app)) out.add(one->get_name(), one->get_description());
+    for (const Command* one : visible_commands(app)) out.add(one->name(), one->description());
     return out;
   }
   // The place the word stands in; the last one may take any number of them.
   std::size_t place = 0;
-  for (const CLI::Option* option : command->get_options()) {
-    if (!option->get_positional()) continue;
-    const bool many = option->get_items_expected_max() > 1;
+  for (const Option& option : command->options()) {
+    if (!option.is_place()) continue;
+    const bool many = option.takes_several();
     if (place == places || (many && place <= places)) {
-      add_values_to(out, option->get_name(true), typed, words);
+      add_values_to(out, option.name(), typed, words);
       return out;
     }
     ++place;
@@ -149,7 +144,7 @@ Candidates complete(CLI::App& app, std::vector<std::string> words) {
   return out;
 }
 
-void answer(CLI::App& app, const std::vector<std::string>& words) {
+void answer(Command& app, const std::vector<std::string>& words) {
   const std::string typed = words.empty() ? "" : words.back();
   Candidates found = complete(app, words);
   for (const auto& [word, meaning] : found.words) {
@@ -232,29 +227,29 @@ std::string roff(const std::string& text) {
   return out;
 }
 
-std::string usage(const CLI::App& command) {
+std::string usage(const Command& command) {
   std::string line = "\\fBsome " + roff(command_path(command)) + "\\fR";
   if (!visible_commands(command).empty()) line += " \\fICOMMAND\\fR";
-  for (const CLI::Option* option : command.get_options()) {
-    if (!option->get_positional()) continue;
-    const std::string name = "\\fI" + roff(option->get_name(true)) + "\\fR";
-    line += option->get_required() ? " " + name : " [" + name + "]";
-    if (option->get_items_expected_max() > 1) line += "...";
+  for (const Option& option : command.options()) {
+    if (!option.is_place()) continue;
+    const std::string name = "\\fI" + roff(option.name()) + "\\fR";
+    line += option.is_required() ? " " + name : " [" + name + "]";
+    if (option.takes_several()) line += "...";
   }
   return line + " [\\fIOPTIONS\\fR]";
 }
 
-void write_command(std::string& out, const CLI::App& command) {
+void write_command(std::string& out, const Command& command) {
   const auto subs = visible_commands(command);
-  if (subs.empty() || command.get_parent() != nullptr) {
-    out += fmt::format(".SS \"some {}\"\n{}.\n.PP\n{}\n", command_path(command), roff(command.get_description()),
+  if (subs.empty() || command.parent() != nullptr) {
+    out += fmt::format(".SS \"some {}\"\n{}.\n.PP\n{}\n", command_path(command), roff(command.description()),
                        usage(command));
   }
-  for (const CLI::Option* option : command.get_options()) {
-    if (option->get_group().empty()) continue;
-    std::string names = roff(option->get_positional() ? option->get_name(true) : option->get_name(false, true));
-    std::string text = option->get_description();
-    if (!option->get_default_str().empty()) text += fmt::format(" (default: {})", option->get_default_str());
+  for (const Option& option : command.options()) {
+    if (option.is_hidden()) continue;
+    std::string names = roff(option.all_names());
+    std::string text = option.description();
+    if (!option.default_text().empty()) text += fmt::format(" (default: {})", option.default_text());
     out += fmt::format(".TP\n\\fB{}\\fR\n{}\n", names, roff(text));
   }
   const auto& examples = examples_of(command_path(command));
@@ -264,10 +259,10 @@ void write_command(std::string& out, const CLI::App& command) {
       out += roff(fmt::format("some {}{}", one.line, one.comment.empty() ? "" : "   # " + one.comment)) + "\n";
     out += ".RE\n.fi\n";
   }
-  for (const CLI::App* sub : subs) write_command(out, *sub);
+  for (const Command* sub : subs) write_command(out, *sub);
 }
 
-std::string manual(const CLI::App& app) {
+std::string manual(const Command& app) {
   std::string out = fmt::format(".TH SOME 1 \"\" \"{}\" \"User commands\"\n", program_version());
   out +=
       ".SH NAME\nsome \\- train, run, inspect and explain self\\-organizing mixture\\-of\\-experts language models\n";
@@ -296,10 +291,10 @@ std::string manual(const CLI::App& app) {
 
 }  // namespace
 
-void add_completion(CLI::App& app) {
+void add_completion(Command& app) {
   {
     auto shell = std::make_shared<std::string>();
-    CLI::App* command =
+    Command* command =
         app.add_subcommand("completion", "a script that completes commands, flags, keys and runs in a shell");
     command->add_option("SHELL", *shell, "bash, zsh or fish")->required();
     command->callback([shell] {
@@ -314,12 +309,12 @@ void add_completion(CLI::App& app) {
     });
   }
   {
-    CLI::App* command = app.add_subcommand("manual", "the manual page, for man");
+    Command* command = app.add_subcommand("manual", "the manual page, for man");
     command->callback([&app] { fmt::print("{}", manual(app)); });
   }
   {
     auto words = std::make_shared<std::vector<std::string>>();
-    CLI::App* command = app.add_subcommand("complete", "what may stand at the end of a line; for the scripts above");
+    Command* command = app.add_subcommand("complete", "what may stand at the end of a line; for the scripts above");
     command->group("");  // not for people
     command->add_option("WORDS", *words);
     command->callback([words, &app] { answer(app, *words); });

@@ -12,14 +12,14 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct DataFlags {
   StoryOptions story;
   std::int64_t count = 10, first = 0;
   std::string out;
   bool json = false;
 };
 
-void stories(const Options& options) {
+void stories(const DataFlags& options) {
   if (options.count < 1) bad_input("--count {}: say at least 1", options.count);
   if (options.first < 0) bad_input("--first {}: stories are counted from 0", options.first);
   if (options.count > most_stories || options.first > most_stories - options.count)
@@ -57,11 +57,11 @@ void stories(const Options& options) {
 
 }  // namespace
 
-void add_data(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("data", "built-in text");
+void add_data(Command& app) {
+  Command* command = app.add_subcommand("data", "built-in text");
   command->require_subcommand(1);
-  auto options = std::make_shared<Options>();
-  CLI::App* sub = command->add_subcommand("stories", "write stories from the built-in generator");
+  auto options = std::make_shared<DataFlags>();
+  Command* sub = command->add_subcommand("stories", "write stories from the built-in generator");
   sub->add_option("--count", options->count, "how many")->capture_default_str();
   sub->add_option("--first", options->first, "number of the first one")->capture_default_str();
   sub->add_option("--seed", options->story.seed, "the same seed gives the same stories")->capture_default_str();

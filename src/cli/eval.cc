@@ -12,7 +12,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct EvalFlags {
   ModelFlags model;
   std::string data;
   std::vector<std::string> overrides;
@@ -34,7 +34,7 @@ DataConfig data_settings(const OpenedRun& run, const std::string& source, const 
   return override_recipe(recipe, run.paths.config(), overrides).data;
 }
 
-void run(const Options& options) {
+void run(const EvalFlags& options) {
   if (!options.overrides.empty() && options.data.empty())
     bad_input("{}: says how other text is read: it needs --data", options.overrides[0]);
   OpenedRun run = open_run(options.model);
@@ -98,9 +98,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_eval(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("eval", "loss of a run on its validation data or on other text");
+void add_eval(Command& app) {
+  auto options = std::make_shared<EvalFlags>();
+  Command* command = app.add_subcommand("eval", "loss of a run on its validation data or on other text");
   add_model_flags(*command, options->model);
   command->add_option("--data", options->data,
                       "file, folder or builtin:DOMAIN (default: the run's own validation data)");

@@ -96,12 +96,12 @@ void show_library(const LibraryFlags& flags) {
 
 }  // namespace
 
-void add_library(CLI::App& app) {
-  CLI::App* library = app.add_subcommand("library", "experts from other models' feed-forward blocks");
+void add_library(Command& app) {
+  Command* library = app.add_subcommand("library", "experts from other models' feed-forward blocks");
   library->require_subcommand(1);
   auto flags = std::make_shared<LibraryFlags>();
   exchange::LibraryImport& options = flags->options;
-  CLI::App* command =
+  Command* command =
       library->add_subcommand("import", "make a library of a model's blocks, for some.init = \"file:…\"");
   command->add_option("MODEL", options.models, "the model's safetensors files, its folder, or a run")->required();
   command->add_option(
@@ -119,15 +119,15 @@ void add_library(CLI::App& app) {
   command->callback([flags] { import_library(*flags); });
 
   auto shown = std::make_shared<LibraryFlags>();
-  CLI::App* show = library->add_subcommand("show", "what a library holds");
+  Command* show = library->add_subcommand("show", "what a library holds");
   show->add_option("FILE", shown->file, "a library file")->required();
   show->add_flag("--json", shown->json, "print it as one JSON object");
   show->callback([shown] { show_library(*shown); });
 }
 
-void add_export(CLI::App& app) {
+void add_export(Command& app) {
   auto flags = std::make_shared<ExportFlags>();
-  CLI::App* command = app.add_subcommand("export", "write a trained run as a model that loads elsewhere");
+  Command* command = app.add_subcommand("export", "write a trained run as a model that loads elsewhere");
   command->add_option("RUN", flags->options.run, "run folder")->required();
   command->add_option("--to", flags->to, "hf: a folder for Hugging Face's libraries and plain PyTorch")
       ->capture_default_str();
@@ -145,10 +145,9 @@ void add_export(CLI::App& app) {
   command->callback([flags] { export_model(*flags); });
 }
 
-void add_import(CLI::App& app) {
+void add_import(Command& app) {
   auto flags = std::make_shared<ImportFlags>();
-  CLI::App* command =
-      app.add_subcommand("import", "bring an exported model back as a run, also after further training");
+  Command* command = app.add_subcommand("import", "bring an exported model back as a run, also after further training");
   command->add_option("FOLDER", flags->options.folder, "what 'some export' wrote")->required();
   command->add_option("--out", flags->options.out, "the new run folder")->required();
   command->add_option("--tokenizer", flags->options.tokenizer, "tokenizer.json, where the folder has none");

@@ -24,7 +24,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct GenerateFlags {
   ModelFlags model;
   std::vector<std::string> prompts;
   std::string file;
@@ -40,7 +40,7 @@ struct Options {
 // As many texts grow side by side.
 constexpr std::size_t most_at_once = 32;
 
-std::vector<std::string> given_prompts(const Options& options) {
+std::vector<std::string> given_prompts(const GenerateFlags& options) {
   std::vector<std::string> prompts = options.prompts;
   if (!options.file.empty()) {
     std::string text = options.file == "-" ? standard_input() : read_file(options.file);
@@ -57,7 +57,7 @@ std::vector<std::string> given_prompts(const Options& options) {
   return prompts;
 }
 
-void run(Options options) {
+void run(GenerateFlags options) {
   if (options.samples < 1) bad_input("--samples {}: say at least 1", options.samples);
   check(options.generate);
   const std::vector<std::string> given = given_prompts(options);
@@ -158,9 +158,9 @@ void run(Options options) {
 
 }  // namespace
 
-void add_generate(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("generate", "write text with a trained run");
+void add_generate(Command& app) {
+  auto options = std::make_shared<GenerateFlags>();
+  Command* command = app.add_subcommand("generate", "write text with a trained run");
   add_model_flags(*command, options->model);
   command
       ->add_option("--prompt", options->prompts,

@@ -7,22 +7,17 @@
 #include "base/files.h"
 #include "base/folders.h"
 #include "cli/commands.h"
+#include "cli/show.h"
 
 namespace some::cli {
 namespace {
 
-struct Options {
+struct GuildsFlags {
   ModelFlags model;
   GuildOptions guilds;
   std::string html;
   bool json = false;
 };
-
-std::string visible(const std::string& bytes) {
-  std::string out;
-  for (const char c : bytes) out += c == ' ' ? "·" : c == '\n' ? "↵" : std::string(1, c);
-  return out;
-}
 
 // Wider terminals show more of the commonest tokens.
 void print_unit(const std::string& name, const GuildUnit& unit) {
@@ -107,7 +102,7 @@ void print_report(const GuildReport& report) {
   }
 }
 
-void run(const Options& options) {
+void run(const GuildsFlags& options) {
   OpenedRun run = open_run(options.model);
   const GuildReport report = study_guilds(run, options.guilds);
   if (!options.html.empty()) write_output_file(options.html, guilds_page(report, run));
@@ -121,12 +116,12 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_guilds(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+void add_guilds(Command& app) {
+  auto options = std::make_shared<GuildsFlags>();
+  Command* command = app.add_subcommand(
       "guilds", "which experts fire for which tokens and word classes, and whether that is more than chance");
   add_model_flags(*command, options->model);
-  command->add_option("--layer", options->guilds.layer, "only this layer, counted from 0")->check(CLI::Range(0, 4095));
+  command->add_option("--layer", options->guilds.layer, "only this layer, counted from 0")->range(0, 4095);
   command->add_option("--data", options->guilds.data,
                       "file, folder or builtin:DOMAIN (default: the run's validation data)");
   command->add_option("--stories", options->guilds.stories, "only the first N stories; 0: all")->capture_default_str();
@@ -141,7 +136,7 @@ void add_guilds(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--top", options->guilds.shown, "experts and sets to show in each layer")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000000));
+      ->range(1, 1000000);
   command->add_option("--html", options->html, "also write the report as a page");
   command->add_flag("--json", options->json, "print the report as one JSON object");
   command->callback([options] { run(*options); });

@@ -17,7 +17,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct InfoFlags {
   std::string recipe;
   std::vector<std::string> overrides;
   bool json = false;
@@ -78,7 +78,7 @@ nlohmann::json stage_json(const StageOutlook& stage, std::size_t number) {
   return out;
 }
 
-void run(const Options& options) {
+void run(const InfoFlags& options) {
   const bool is_run = there_is_folder(options.recipe);
   if (is_run && !options.overrides.empty())
     bad_input("{}: a run is what it is; settings are changed in a recipe", options.overrides[0]);
@@ -182,9 +182,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_info(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("info", "what a recipe or run amounts to: parameters, steps, memory");
+void add_info(Command& app) {
+  auto options = std::make_shared<InfoFlags>();
+  Command* command = app.add_subcommand("info", "what a recipe or run amounts to: parameters, steps, memory");
   command->add_option("RECIPE", options->recipe, "recipe, by name or file, or run folder")->required();
   command->add_option("OVERRIDES", options->overrides, "key=value");
   command->add_flag("--json", options->json, "print the result as one JSON object");

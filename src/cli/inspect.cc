@@ -10,7 +10,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct InspectFlags {
   ModelFlags model;
   InspectOptions inspect;
   int layer = -1;   // not given: all
@@ -78,7 +78,7 @@ void print_table(const InspectReport& report) {
   fmt::print("\n{}", wrapped(notes, columns));
 }
 
-void run(Options options) {
+void run(InspectFlags options) {
   OpenedRun run = open_run(options.model);
   options.inspect.maps = !options.no_pictures;
   if (options.layer >= 0) options.inspect.layer = options.layer;
@@ -100,12 +100,12 @@ void run(Options options) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command =
+void add_inspect(Command& app) {
+  auto options = std::make_shared<InspectFlags>();
+  Command* command =
       app.add_subcommand("inspect", "how a run has organised itself: a table of every layer, a page of usage and keys");
   add_model_flags(*command, options->model);
-  command->add_option("--layer", options->layer, "only this layer, counted from 0")->check(CLI::Range(0, 4095));
+  command->add_option("--layer", options->layer, "only this layer, counted from 0")->range(0, 4095);
   command->add_option("--out", options->out, "folder for the page and its data (default: RUN/inspect)");
   command->add_flag("--no-pictures", options->no_pictures, "only the table: no page, no files");
   command->add_flag("--svg", options->svg, "also draw the pictures as SVG files");

@@ -13,7 +13,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct KeysFlags {
   std::string pattern, recipe;
   bool json = false;
 };
@@ -29,7 +29,7 @@ bool matches(const SettingWords& key, const std::string& pattern) {
   return name.find(pattern) != std::string::npos || lower(key.meaning).find(pattern) != std::string::npos;
 }
 
-void run(const Options& options) {
+void run(const KeysFlags& options) {
   const std::string pattern = lower(options.pattern);
   const Recipe defaults;
   const Recipe recipe = options.recipe.empty() ? Recipe() : load_recipe(find_recipe(options.recipe), {});
@@ -91,9 +91,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_keys(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("keys", "what a recipe can say: keys, their meaning, range and default");
+void add_keys(Command& app) {
+  auto options = std::make_shared<KeysFlags>();
+  Command* command = app.add_subcommand("keys", "what a recipe can say: keys, their meaning, range and default");
   command->add_option("PATTERN", options->pattern,
                       "part of a name or meaning, or a name with * in it (default: all keys)");
   command->add_option("--recipe", options->recipe, "also show what this recipe says");

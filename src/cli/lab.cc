@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct LabFlags {
   std::string recipes, runs = "lab";
   std::vector<std::string> words;  // names and KEY=VALUE
   LabOptions lab;
@@ -96,7 +96,7 @@ void list_series(const SeriesIndex& index, const std::vector<FoundRun>& runs, co
 }
 
 // The runs of the series and recipes asked for.
-void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, const Options& options) {
+void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, const LabFlags& options) {
   const std::vector<std::string> names = index.select(options.words);
   std::size_t width = 0;
   for (const std::string& name : names) width = std::max(width, name.size());
@@ -114,7 +114,7 @@ void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, c
   fmt::print("\n* has published numbers; [..] is there in {}\n", options.runs);
 }
 
-void list(const Options& options) {
+void list(const LabFlags& options) {
   const SeriesIndex index = open_index(options.recipes);
   const std::vector<FoundRun> runs = find_runs(options.runs, terminal_log());
   if (options.json) {
@@ -195,7 +195,7 @@ class QueueDisplay {
   std::chrono::steady_clock::time_point when_;
 };
 
-nlohmann::json to_json(const QueueEntry& entry) {
+nlohmann::json entry_json(const QueueEntry& entry) {
   nlohmann::json out{
       {"run", entry.name}, {"folder", entry.folder}, {"outcome", name_of(entry.outcome)}, {"seconds", entry.seconds}};
   if (!entry.message.empty()) out["message"] = entry.message;
@@ -224,7 +224,7 @@ void print_table(const std::vector<QueueEntry>& entries) {
   }
 }
 
-void run(Options options) {
+void run(LabFlags options) {
   const SeriesIndex index = open_index(options.recipes);
   std::vector<std::string> names;
   LabOptions& lab = options.lab;
@@ -260,7 +260,7 @@ void run(Options options) {
   const auto failures = count(Outcome::failed);
   if (options.json) {
     nlohmann::json out = nlohmann::json::array();
-    for (const QueueEntry& entry : entries) out.push_back(to_json(entry));
+    for (const QueueEntry& entry : entries) out.push_back(entry_json(entry));
     print_json({{"runs", out}, {"failed", failures}});
   } else {
     print_table(entries);
@@ -280,7 +280,7 @@ void run(Options options) {
 
 // --- report ---
 
-void report(const Options& options) {
+void report(const LabFlags& options) {
   ReportOptions report_options;
   report_options.runs = options.runs;
   report_options.samples = !options.no_samples;
@@ -303,28 +303,28 @@ void report(const Options& options) {
 
 }  // namespace
 
-void add_lab(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* lab = app.add_subcommand("lab", "series of runs: rerun published experiments and compare");
+void add_lab(Command& app) {
+  auto options = std::make_shared<LabFlags>();
+  Command* lab = app.add_subcommand("lab", "series of runs: rerun published experiments and compare");
   lab->require_subcommand(1);
-  const auto common = [&](CLI::App* command) {
+  const auto common = [&](Command* command) {
     command->add_option("--runs", options->runs, "folder of the run folders")->capture_default_str();
     command->add_option("--recipes", options->recipes, "folder of the recipes and their index.toml (default: recipes)");
     command->add_flag("--json", options->json, "print the result as one JSON object");
   };
 
-  CLI::App* list_command =
+  Command* list_command =
       lab->add_subcommand("list", "the series, and which of their runs are done; with names, run by run");
   list_command->add_option("NAMES", options->words, "series or recipes to list run by run, or all");
   common(list_command);
   list_command->callback([options] { list(*options); });
 
-  CLI::App* run_command = lab->add_subcommand(
+  Command* run_command = lab->add_subcommand(
       "run", "train series or runs one after another; skips what is done, goes on with what was interrupted");
   run_command->add_option("NAMES", options->words, "series, runs or all, and KEY=VALUE overrides")->required();
   common(run_command);
   run_command->add_option("--seeds", options->lab.seeds, "runs of each recipe, with its seed and the following ones")
-      ->check(CLI::Range(1, 1000))
+      ->range(1, 1000)
       ->capture_default_str();
   run_command->add_option("--scale", options->lab.scale, "shrink data and model, e.g. 0.05 for a laptop")
       ->capture_default_str();
@@ -336,10 +336,10 @@ void add_lab(CLI::App& app) {
   run_command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   run_command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   run_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
-      ->check(CLI::Range(0, most_threads));
+      ->range(0, most_threads);
   run_command->callback([options] { run(*options); });
 
-  CLI::App* report_command =
+  Command* report_command =
       lab->add_subcommand("report", "published against reproduced numbers, as one file that opens offline");
   report_command->add_option("NAMES", options->words, "series, recipes or run folders (default: every run of --runs)");
   common(report_command);
@@ -350,7 +350,7 @@ void add_lab(CLI::App& app) {
                            "do not open the models to write sample text and traces");
   report_command->add_option("--device", options->device, "where samples are computed: auto, cpu or cuda");
   report_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
-      ->check(CLI::Range(0, most_threads));
+      ->range(0, most_threads);
   report_command->callback([options] { report(*options); });
 }
 

@@ -40,20 +40,18 @@ bool output_written() {
 }
 
 // The words of the command line that led to a mistake, for whoever wants to see what is possible there.
-std::string command_of(const CLI::App& app) {
+std::string command_of(const Command& app) {
   std::string words = "some";
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    words += " " + at->get_name();
-  }
+  for (const Command* at = app.chosen(); at != nullptr; at = at->chosen()) words += " " + at->name();
   return words;
 }
 
-int wrong_use(const CLI::App& app, const CLI::ParseError& error) {
-  std::string what = error.what();
-  while (!what.empty() && (what.back() == '\n' || what.back() == '.')) what.pop_back();
-  if (error.get_name() == "ConversionError") what += ", which is out of range or not of that kind";
-  say_line("some: {}; '{} --help' says what there is", what, command_of(app));
+int wrong_use(const Program& program, const WrongUse& wrong) {
+  const std::string words = wrong.unexpected ? unexpected_words(program) : "";
+  if (wrong.unexpected)
+    say_line("some: {}", words.empty() ? wrong.what : words);
+  else
+    say_line("some: {}; '{} --help' says what there is", wrong.what, command_of(program));
   return 2;
 }
 
@@ -89,25 +87,17 @@ int main(int argc, char** argv) {
   std::set_terminate(cli::last_words);
   cli::keep_standard_descriptors();
   cli::escape_terminal_output();
-  CLI::App app{"some: train, run, inspect and explain self-organizing mixture-of-experts language models"};
-  app.name("some");
-  app.set_version_flag("--version", program_version());
-  app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::simple);
-  cli::add_commands(app);
-  cli::check_numbers(app);
+  cli::Program program("some",
+                       "some: train, run, inspect and explain self-organizing mixture-of-experts language models",
+                       program_version());
+  program.require_subcommand(1);
+  cli::add_commands(program);
+  program.check_numbers();
   try {
-    cli::named_command(app, {argv + 1, argv + argc});  // a word that names no command is told, with the nearest one
-    app.parse(argc, argv);
-  } catch (const CLI::ExtrasError& error) {
-    const std::string said = cli::unexpected_words(app);
-    cli::say_line("some: {}", said.empty() ? error.what() : said);
-    return 2;
-  } catch (const CLI::ParseError& error) {
-    // Help ends well; every wrong use of the command line is code 2.
-    if (error.get_exit_code() != 0) return cli::wrong_use(app, error);
-    app.exit(error);
-    return cli::output_written() ? 0 : 1;
+    cli::named_command(program, {argv + 1, argv + argc});  // a word that names no command is told, with the nearest one
+    program.run(argc, argv);
+  } catch (const cli::WrongUse& wrong) {
+    return cli::wrong_use(program, wrong);
   } catch (const Error& error) {
     cli::say_line("some: {}", error.what());
     return error.fault() == Fault::input ? 2 : 1;

@@ -132,12 +132,12 @@ void prune_file(const PruneOptions& options) {
 
 }  // namespace
 
-void add_memory(CLI::App& app) {
-  CLI::App* group = app.add_subcommand("memory", "what a memory knows, and how it is tended");
+void add_memory(Command& app) {
+  Command* group = app.add_subcommand("memory", "what a memory knows, and how it is tended");
   group->require_subcommand(1);
   {
     auto options = std::make_shared<ShowOptions>();
-    CLI::App* command = group->add_subcommand("show", "texts, and the strongest slots with their words and places");
+    Command* command = group->add_subcommand("show", "texts, and the strongest slots with their words and places");
     command->add_option("FILE", options->file, "the memory's file")->required();
     command->add_option("--strongest", options->strongest, "how many slots")->capture_default_str();
     command->add_option("--run", options->run, "where its run is (default: where it was)");
@@ -146,7 +146,7 @@ void add_memory(CLI::App& app) {
   }
   {
     auto options = std::make_shared<ForgetOptions>();
-    CLI::App* command =
+    Command* command =
         group->add_subcommand("forget", "as if a text had never been read: the other texts are read again");
     command->add_option("FILE", options->file, "the memory's file")->required();
     command->add_option("TEXT", options->text, "the text's name, or its number as `show` lists it")->required();
@@ -158,7 +158,7 @@ void add_memory(CLI::App& app) {
   }
   {
     auto options = std::make_shared<MergeOptions>();
-    CLI::App* command = group->add_subcommand("merge", "take the slots of a second memory into the first");
+    Command* command = group->add_subcommand("merge", "take the slots of a second memory into the first");
     command->add_option("FILE", options->first, "the memory's file")->required();
     command->add_option("OTHER", options->second, "a memory of the same model")->required();
     command->add_option("--out", options->out, "write here instead");
@@ -166,7 +166,7 @@ void add_memory(CLI::App& app) {
   }
   {
     auto options = std::make_shared<PruneOptions>();
-    CLI::App* command = group->add_subcommand("prune", "empty the slots that hold little");
+    Command* command = group->add_subcommand("prune", "empty the slots that hold little");
     command->add_option("FILE", options->file, "the memory's file")->required();
     command->add_option("--least", options->least, "slots with a smaller count are emptied")->capture_default_str();
     command->add_option("--out", options->out, "write here instead");

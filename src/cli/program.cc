@@ -12,7 +12,7 @@
 namespace some::cli {
 namespace {
 
-void add_footers(CLI::App& command) {
+void add_footers(Command& command) {
   std::size_t width = 0;
   const auto& examples = examples_of(command_path(command));
   for (const Example& one : examples) width = std::max(width, one.line.size());
@@ -24,7 +24,7 @@ void add_footers(CLI::App& command) {
       text += std::string(short_enough ? width - one.line.size() + 2 : 2, ' ') + "# " + one.comment;
   }
   if (!text.empty()) command.footer((examples.size() > 1 ? "Examples:" : "Example:") + text);
-  for (CLI::App* sub : command.get_subcommands(std::function<bool(CLI::App*)>())) add_footers(*sub);
+  for (Command* sub : command.subcommands()) add_footers(*sub);
 }
 
 struct HelpOptions {
@@ -33,30 +33,30 @@ struct HelpOptions {
 
 }  // namespace
 
-std::string command_path(const CLI::App& command) {
+std::string command_path(const Command& command) {
   std::string path;
-  for (const CLI::App* at = &command; at->get_parent() != nullptr; at = at->get_parent())
-    path = at->get_name() + (path.empty() ? "" : " " + path);
+  for (const Command* at = &command; at->parent() != nullptr; at = at->parent())
+    path = at->name() + (path.empty() ? "" : " " + path);
   return path;
 }
 
-std::vector<CLI::App*> visible_commands(const CLI::App& app) {
-  std::vector<CLI::App*> out;
-  for (CLI::App* command : const_cast<CLI::App&>(app).get_subcommands(std::function<bool(CLI::App*)>())) {
-    if (!command->get_group().empty()) out.push_back(command);  // CLI11 hides what has no group
+std::vector<Command*> visible_commands(const Command& app) {
+  std::vector<Command*> out;
+  for (Command* command : app.subcommands()) {
+    if (!command->is_hidden()) out.push_back(command);
   }
   return out;
 }
 
-CLI::App* named_command(CLI::App& app, const std::vector<std::string>& words) {
-  CLI::App* at = &app;
+Command* named_command(Command& app, const std::vector<std::string>& words) {
+  Command* at = &app;
   for (const std::string& word : words) {
-    const auto all = at->get_subcommands(std::function<bool(CLI::App*)>());
+    const auto all = at->subcommands();
     if (all.empty() || word.empty() || word[0] == '-') break;
-    const auto found = std::find_if(all.begin(), all.end(), [&](CLI::App* one) { return one->get_name() == word; });
+    const auto found = std::find_if(all.begin(), all.end(), [&](Command* one) { return one->name() == word; });
     if (found == all.end()) {
       std::vector<std::string> names;
-      for (const CLI::App* one : visible_commands(*at)) names.push_back(one->get_name());
+      for (const Command* one : visible_commands(*at)) names.push_back(one->name());
       const std::string meant = misspelled_name(word, names), path = command_path(*at);
       bad_input("there is no command '{}{}{}'; {}", path, path.empty() ? "" : " ", word,
                 meant.empty() ? fmt::format("there are: {}", fmt::join(names, ", "))
@@ -67,16 +67,16 @@ CLI::App* named_command(CLI::App& app, const std::vector<std::string>& words) {
   return at;
 }
 
-std::string unexpected_words(const CLI::App& app) {
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  const std::vector<std::string> words = app.remaining(true);
+std::string unexpected_words(const Program& program) {
+  const Command* command = &program;
+  while (command->chosen() != nullptr) command = command->chosen();
+  const std::vector<std::string> words = program.unexpected_words();
   if (words.empty()) return "";
   const std::string path = command_path(*command);
   const std::string see = fmt::format("'some {}{}--help' shows what there is", path, path.empty() ? "" : " ");
   std::vector<std::string> flags;
-  for (const CLI::Option* option : command->get_options()) {
-    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  for (const Option& option : command->options()) {
+    for (const std::string& name : option.long_names()) flags.push_back("--" + name);
   }
   for (const std::string& word : words) {
     if (!word.starts_with("--")) continue;
@@ -87,21 +87,21 @@ std::string unexpected_words(const CLI::App& app) {
   return fmt::format("'{}' was not expected; {}", fmt::join(words, " "), see);
 }
 
-void add_help(CLI::App& app) {
+void add_help(Command& app) {
   auto options = std::make_shared<HelpOptions>();
-  CLI::App* command = app.add_subcommand("help", "the help of a command");
+  Command* command = app.add_subcommand("help", "the help of a command");
   command->add_option("COMMAND", options->words, "such as train, or lab run");
   command->callback([options, &app] { fmt::print("{}", named_command(app, options->words)->help()); });
 }
 
-void add_commands(CLI::App& app) {
-  const auto group = [&](const std::string& title, std::initializer_list<void (*)(CLI::App&)> adders) {
+void add_commands(Command& app) {
+  const auto group = [&](const std::string& title, std::initializer_list<void (*)(Command&)> adders) {
     for (const auto add : adders) {
-      const std::size_t before = app.get_subcommands(std::function<bool(CLI::App*)>()).size();
+      const std::size_t before = app.subcommands().size();
       add(app);
-      const auto all = app.get_subcommands(std::function<bool(CLI::App*)>());
+      const auto all = app.subcommands();
       for (std::size_t i = before; i < all.size(); ++i) {
-        if (!all[i]->get_group().empty()) all[i]->group(title);
+        if (!all[i]->is_hidden()) all[i]->group(title);
       }
     }
   };

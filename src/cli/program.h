@@ -1,23 +1,24 @@
-// The whole command line as CLI11 holds it, and what is made from that one definition: help, suggestions, completion in
-// shells, the manual page.
+// The whole command line, and what is made from that one definition: help, suggestions, completion in shells, the
+// manual page.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+#include "cli/command.h"
 
 namespace some::cli {
 
 // Adds every command, with its examples.
-void add_commands(CLI::App& app);
+void add_commands(Command& app);
 
 // Subcommands that are shown to users.
-std::vector<CLI::App*> visible_commands(const CLI::App& app);
+std::vector<Command*> visible_commands(const Command& app);
 // The command that the first words name, as deep as they name one. A word that should name a command and does not is
 // bad input, with the nearest one.
-CLI::App* named_command(CLI::App& app, const std::vector<std::string>& words);
+Command* named_command(Command& app, const std::vector<std::string>& words);
 // What is wrong with arguments that nothing takes, with the flag that was probably meant.
-std::string unexpected_words(const CLI::App& app);
+std::string unexpected_words(const Program& program);
 
 struct Example {
   std::string line;     // after "some "
@@ -27,6 +28,6 @@ struct Example {
 const std::vector<Example>& examples_of(const std::string& path);
 
 // "lab run"; empty for the program itself.
-std::string command_path(const CLI::App& command);
+std::string command_path(const Command& command);
 
 }  // namespace some::cli

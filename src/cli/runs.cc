@@ -11,6 +11,7 @@
 #include "base/folders.h"
 #include "base/reason.h"
 #include "cli/commands.h"
+#include "cli/show.h"
 #include "lab/history.h"
 #include "train/recipe_schema.h"
 #include "train/run.h"
@@ -256,11 +257,6 @@ std::vector<Row> setting_rows(const std::vector<Listed>& runs) {
   return rows;
 }
 
-std::string padded(const std::string& text, std::size_t width) {
-  const std::size_t has = display_width(text);
-  return has < width ? text + std::string(width - has, ' ') : text;
-}
-
 // As many runs beside each other as the terminal has room for, then the next ones below.
 void print_rows(const std::vector<std::string>& names, const std::vector<Row>& rows) {
   std::size_t first_width = 3;
@@ -325,17 +321,17 @@ void compare(const CompareOptions& options) {
 
 }  // namespace
 
-void add_runs(CLI::App& app) {
+void add_runs(Command& app) {
   auto options = std::make_shared<RunsOptions>();
-  CLI::App* command = app.add_subcommand("runs", "a table of runs: state, loss, size, and what differs");
+  Command* command = app.add_subcommand("runs", "a table of runs: state, loss, size, and what differs");
   command->add_option("FOLDER", options->folder, "folder of run folders")->capture_default_str();
   command->add_flag("--json", options->json, "print the runs as one JSON object");
   command->callback([options] { list_runs(*options); });
 }
 
-void add_compare(CLI::App& app) {
+void add_compare(Command& app) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* command = app.add_subcommand("compare", "runs beside each other: settings that differ, and results");
+  Command* command = app.add_subcommand("compare", "runs beside each other: settings that differ, and results");
   command->add_option("RUNS", options->runs, "two or more run folders")->required();
   command->add_flag("--json", options->json, "print the comparison as one JSON object");
   command->callback([options] { compare(*options); });

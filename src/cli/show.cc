@@ -2,11 +2,33 @@
 
 #include <fmt/format.h>
 
+#include "cli/commands.h"
+
 namespace some::cli {
 
 std::string shown_token(const Tokenizer& tokenizer, TokenId token) {
   const std::string bytes(tokenizer.token_bytes(token));
   return tokenizer.kind() == TokenizerKind::whitespace ? " " + bytes : bytes;
+}
+
+std::string visible(const std::string& bytes) {
+  std::string out;
+  for (const char c : bytes) {
+    if (c == ' ')
+      out += "·";
+    else if (c == '\n')
+      out += "↵";
+    else if (static_cast<unsigned char>(c) < 32)
+      out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string padded(const std::string& text, std::size_t width) {
+  const std::size_t has = display_width(text);
+  return has < width ? text + std::string(width - has, ' ') : text;
 }
 
 std::string rate_words(std::size_t tokens, double seconds) {
@@ -16,7 +38,7 @@ std::string rate_words(std::size_t tokens, double seconds) {
                                                    static_cast<double>(tokens) / seconds < 10 ? 1 : 0);
 }
 
-void add_sampling_flags(CLI::App& command, GenerateOptions& options) {
+void add_sampling_flags(Command& command, GenerateOptions& options) {
   command.add_option("--temperature", options.temperature, "0: always the likeliest token")->capture_default_str();
   command.add_option("--top-k", options.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
   command.add_option("--top-p", options.top_p, "only the likeliest tokens that hold this share of the probability")

@@ -1,9 +1,9 @@
 // What several commands show in the same way.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
+#include "cli/command.h"
 #include "study/generate.h"
 #include "study/trace.h"
 #include "train/run.h"
@@ -12,10 +12,14 @@ namespace some::cli {
 
 // A new token as it is shown while a text grows.
 std::string shown_token(const Tokenizer& tokenizer, TokenId token);
+// A token as it is shown in a table: blanks and line ends made visible.
+std::string visible(const std::string& bytes);
+// With blanks behind it, up to so many columns.
+std::string padded(const std::string& text, std::size_t width);
 // "57 tokens, 124 tokens/s"
 std::string rate_words(std::size_t tokens, double seconds);
 // --temperature, --top-k, --top-p, --seed, --max-tokens
-void add_sampling_flags(CLI::App& command, GenerateOptions& options);
+void add_sampling_flags(Command& command, GenerateOptions& options);
 // A table of the experts that each token chose.
 void print_trace(const Trace& trace, const OpenedRun& run);
 

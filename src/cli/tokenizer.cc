@@ -98,18 +98,16 @@ void decode(const CodeOptions& options) {
 
 }  // namespace
 
-void add_tokenizer(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("tokenizer", "train and use tokenizers (Hugging Face tokenizer.json)");
+void add_tokenizer(Command& app) {
+  Command* command = app.add_subcommand("tokenizer", "train and use tokenizers (Hugging Face tokenizer.json)");
   command->require_subcommand(1);
   {
     auto options = std::make_shared<TrainOptions>();
-    CLI::App* sub = command->add_subcommand("train", "learn a byte-pair vocabulary from text");
+    Command* sub = command->add_subcommand("train", "learn a byte-pair vocabulary from text");
     sub->add_option("FILES", options->corpus.paths, "text, JSON lines, or folders of them")->required();
     sub->add_option("--kind", options->kind, "bytelevel (lossless) or whitespace (as the published runs)")
         ->capture_default_str();
-    sub->add_option("--vocab", options->vocab, "size of the vocabulary")
-        ->check(CLI::Range(1, 1048576))
-        ->capture_default_str();
+    sub->add_option("--vocab", options->vocab, "size of the vocabulary")->range(1, 1048576)->capture_default_str();
     sub->add_option("--min-frequency", options->min_frequency, "pairs seen less often are not merged")
         ->capture_default_str();
     sub->add_option("--separator", options->corpus.separator, "line between documents; \"\": a file is one")
@@ -122,7 +120,7 @@ void add_tokenizer(CLI::App& app) {
   }
   {
     auto options = std::make_shared<CodeOptions>();
-    CLI::App* sub = command->add_subcommand("encode", "text to ids (standard input without TEXT or --file)");
+    Command* sub = command->add_subcommand("encode", "text to ids (standard input without TEXT or --file)");
     sub->add_option("TEXT", options->text, "texts");
     sub->add_option("--file", options->file, "a whole file as one text");
     sub->add_option("--tokenizer", options->tokenizer, "tokenizer.json, or a run folder")->required();
@@ -131,7 +129,7 @@ void add_tokenizer(CLI::App& app) {
   }
   {
     auto options = std::make_shared<CodeOptions>();
-    CLI::App* sub = command->add_subcommand("decode", "ids to text (standard input without IDS)");
+    Command* sub = command->add_subcommand("decode", "ids to text (standard input without IDS)");
     sub->add_option("IDS", options->ids, "token ids");
     sub->add_option("--tokenizer", options->tokenizer, "tokenizer.json, or a run folder")->required();
     sub->add_flag("--json", options->json, "print the result as one JSON object");

@@ -16,33 +16,12 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct TraceFlags {
   ModelFlags model;
   std::string text, prompt, layers, html, memory;
   GenerateOptions generate;
   bool json = false;
 };
-
-// A token as it is shown in a table: blanks and line ends made visible.
-std::string visible(const std::string& bytes) {
-  std::string out;
-  for (const char c : bytes) {
-    if (c == ' ')
-      out += "·";
-    else if (c == '\n')
-      out += "↵";
-    else if (static_cast<unsigned char>(c) < 32)
-      out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
-    else
-      out += c;
-  }
-  return out;
-}
-
-std::string padded(const std::string& text, std::size_t width) {
-  const std::size_t has = display_width(text);
-  return has < width ? text + std::string(width - has, ' ') : text;
-}
 
 }  // namespace
 
@@ -98,7 +77,7 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
 
 namespace {
 
-void run(const Options& options) {
+void run(const TraceFlags& options) {
   if (options.text.empty() == options.prompt.empty())
     bad_input("say either --text \"...\" (to be traced as it is) or --prompt \"...\" (to go on from, then traced)");
   OpenedRun run = open_run(options.model);
@@ -133,9 +112,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_trace(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("trace", "which experts each token of a text chose, layer by layer");
+void add_trace(Command& app) {
+  auto options = std::make_shared<TraceFlags>();
+  Command* command = app.add_subcommand("trace", "which experts each token of a text chose, layer by layer");
   add_model_flags(*command, options->model);
   command->add_option("--text", options->text, "text to trace");
   command->add_option("--prompt", options->prompt, "text to go on from; prompt and continuation are traced");

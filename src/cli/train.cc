@@ -16,7 +16,7 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct TrainFlags {
   std::string recipe, out, resume, from, from_checkpoint, device, precision;
   std::optional<std::int64_t> from_step;
   int threads = -1;
@@ -100,16 +100,15 @@ nlohmann::json build_memory(const std::string& folder, const std::vector<std::st
     shown.show("memory: reading " + what, done, total);
   };
   how.stop = [] { return received_signal() != 0; };
-  nlohmann::json report = remember_training(run, how);
-  if (report["stopped"].get<bool>()) {
+  const TrainingRemembered report = remember_training(run, how);
+  if (report.stopped) {
     exit_code = 128 + received_signal();
     say_line("stopped while the memory was read; go on with: some train --resume {}", folder);
   } else {
-    say_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it",
-             report["file"].get<std::string>(), report["slots_in_use"].get<std::int64_t>(),
-             report["slots"].get<std::int64_t>(), report["loss_without"].get<double>(), report["loss"].get<double>());
+    say_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it", report.file,
+             report.slots_in_use, report.slots, report.loss_without, report.loss);
   }
-  return report;
+  return to_json(report);
 }
 
 std::string without_slash(std::string folder) {
@@ -117,7 +116,7 @@ std::string without_slash(std::string folder) {
   return folder;
 }
 
-void check_options(const Options& options) {
+void check_options(const TrainFlags& options) {
   const bool resumes = !options.resume.empty(), begins_from = !options.from.empty();
   if (resumes && begins_from)
     bad_input("--resume goes on with a run, --from starts a new one from its weights: say one of them");
@@ -151,19 +150,19 @@ std::string stage_table(const TrainResult& result) {
   return out + "\n";
 }
 
-std::optional<FromOptions> source_of(const Options& options) {
+std::optional<FromOptions> source_of(const TrainFlags& options) {
   if (options.from.empty()) return std::nullopt;
   return FromOptions{without_slash(options.from), options.from_checkpoint.empty() ? "latest" : options.from_checkpoint,
                      options.with_optimizer};
 }
 
 // With --from alone, the settings of that run are taken.
-Recipe recipe_of(const Options& options, const std::vector<std::string>& changes) {
+Recipe recipe_of(const TrainFlags& options, const std::vector<std::string>& changes) {
   if (!options.recipe.empty()) return load_recipe(find_recipe(options.recipe), changes);
   return source_recipe(*source_of(options), changes);
 }
 
-std::string folder_of(const Options& options, const Recipe& recipe) {
+std::string folder_of(const TrainFlags& options, const Recipe& recipe) {
   if (!options.out.empty()) return without_slash(options.out);
   if (options.recipe.empty()) bad_input("--from {}: say where the new run goes with --out", options.from);
   if (!is_plain_name(recipe.name))
@@ -171,7 +170,7 @@ std::string folder_of(const Options& options, const Recipe& recipe) {
   return "runs/" + recipe.name;
 }
 
-void run(const Options& options) {
+void run(const TrainFlags& options) {
   check_options(options);
   std::vector<std::string> changes = options.overrides;
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
@@ -251,9 +250,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_train(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "train a recipe, go on with a run, or start from the weights of one");
+void add_train(Command& app) {
+  auto options = std::make_shared<TrainFlags>();
+  Command* command = app.add_subcommand("train", "train a recipe, go on with a run, or start from the weights of one");
   command->add_option("RECIPE", options->recipe, "recipe, by name or file (TOML)");
   command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
   command->add_option("--out", options->out, "run folder to make (default: runs/NAME)");
@@ -261,15 +260,14 @@ void add_train(CLI::App& app) {
   command
       ->add_option("--from-step", options->from_step,
                    "with --resume: the checkpoint to go on from (default: the last one); later ones are set aside")
-      ->check(CLI::NonNegativeNumber);
+      ->not_negative();
   command->add_option("--from", options->from,
                       "run whose weights and keys a new run starts from; RECIPE may be left out: its settings");
   command->add_option("--from-checkpoint", options->from_checkpoint, "with --from: latest (default), best, or a step");
   command->add_flag("--with-optimizer", options->with_optimizer, "with --from: AdamW's moments too");
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
-      ->check(CLI::Range(0, most_threads));
+  command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, most_threads);
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] {
     // With --resume or --from the first word may already be an override.

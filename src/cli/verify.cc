@@ -8,13 +8,13 @@
 namespace some::cli {
 namespace {
 
-struct Options {
+struct VerifyFlags {
   std::vector<std::string> paths;
   VerifyOptions verify;
   bool json = false, all = false;
 };
 
-void run(const Options& options) {
+void run(const VerifyFlags& options) {
   nlohmann::json files = nlohmann::json::array();
   int failed_files = 0;
   double worst_overall = 0;
@@ -60,9 +60,9 @@ void run(const Options& options) {
 
 }  // namespace
 
-void add_verify(CLI::App& app) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("verify", "compare with golden fixtures");
+void add_verify(Command& app) {
+  auto options = std::make_shared<VerifyFlags>();
+  Command* command = app.add_subcommand("verify", "compare with golden fixtures");
   command->add_option("PATHS", options->paths, "fixture files or folders of them")->required();
   command->add_option("--device", options->verify.device, "cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--precision", options->verify.precision, "fp32, f64 (CPU) or bf16 (GPU)")->capture_default_str();

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "base/folders.h"
 #include "study/choices.h"
 #include "study/learner.h"
 #include "train/checkpoint.h"
-#include "train/json.h"
 #include "train/new_folder.h"
 
 namespace some::study {
@@ -84,25 +84,6 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   return text;
 }
 
-struct Window {
-  std::int64_t tokens = 0, bytes = 0;
-  double nll = 0;
-  double loss() const { return tokens > 0 ? nll / static_cast<double>(tokens) : 0; }
-  double bits_per_byte() const { return bytes > 0 ? nll / static_cast<double>(bytes) / std::log(2.0) : 0; }
-  void add(const Window& other) {
-    tokens += other.tokens;
-    bytes += other.bytes;
-    nll += other.nll;
-  }
-};
-
-nlohmann::json to_json(const Window& window) {
-  return {{"tokens", window.tokens},
-          {"bytes", window.bytes},
-          {"loss", window.loss()},
-          {"bits_per_byte", window.bits_per_byte()}};
-}
-
 class Streamer {
  public:
   // learner: null for the frozen twin.
@@ -110,7 +91,7 @@ class Streamer {
            std::function<void(std::int64_t tokens)> after_window)
       : run_(run), model_(*run.model), options_(options), learner_(learner), after_window_(std::move(after_window)) {}
 
-  std::vector<Window> read(const std::vector<Piece>& stream) {
+  std::vector<StreamWindow> read(const std::vector<Piece>& stream) {
     if (options_.window > 0 && options_.window < run_.recipe.model.seq_len)
       read_on(stream);
     else
@@ -202,36 +183,15 @@ class Streamer {
   const AdaptOptions& options_;
   KeyLearner* learner_;
   std::function<void(std::int64_t)> after_window_;
-  Window current_;
-  std::vector<Window> windows_;
+  StreamWindow current_;
+  std::vector<StreamWindow> windows_;
   std::int64_t done_ = 0;
 };
-
-nlohmann::json windows_json(const std::vector<Window>& windows) {
-  Window all;
-  nlohmann::json list = nlohmann::json::array();
-  for (const Window& window : windows) {
-    list.push_back(to_json(window));
-    all.add(window);
-  }
-  nlohmann::json out = to_json(all);
-  out["windows"] = list;
-  return out;
-}
-
-nlohmann::json measured(const Evaluation& evaluation) {
-  return {{"loss", evaluation.loss},
-          {"perplexity", evaluation.perplexity()},
-          {"bits_per_byte", evaluation.bits_per_byte},
-          {"tokens", evaluation.tokens},
-          {"bytes", evaluation.bytes},
-          {"stories", evaluation.stories}};
-}
 
 const std::vector<std::string> files_of_adapted_run = {"tokenizer.json", "checkpoints",   "keys",
                                                        "adapt.html",     "metrics.jsonl", "config.toml"};
 
-void save_adapted(NewFolder& out, OpenedRun& run, std::int64_t step, const nlohmann::json& report) {
+void save_adapted(NewFolder& out, OpenedRun& run, std::int64_t step, const AdaptReport& report) {
   const RunPaths paths{out.folder()};
   write_file_atomic(paths.tokenizer(), read_file(run.paths.tokenizer()));
   // "finished": there are no optimizer moments to go on training from.
@@ -239,7 +199,7 @@ void save_adapted(NewFolder& out, OpenedRun& run, std::int64_t step, const nlohm
                   {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
   save_key_positions(paths.folder, step, *run.model);
   nlohmann::json line{{"kind", "adapt"}, {"step", step}};
-  line.update(report);
+  line.update(to_json(report));
   write_file_atomic(paths.folder + "/adapt.html", adapt_page(report, run));
   write_file_atomic(paths.metrics(), line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   write_file_atomic(paths.config(), write_recipe(run.recipe));
@@ -248,7 +208,21 @@ void save_adapted(NewFolder& out, OpenedRun& run, std::int64_t step, const nlohm
 
 }  // namespace
 
-nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
+double StreamWindow::loss() const { return tokens > 0 ? nll / static_cast<double>(tokens) : 0; }
+
+double StreamWindow::bits_per_byte() const { return bytes > 0 ? nll / static_cast<double>(bytes) / std::log(2.0) : 0; }
+
+StreamWindow StreamReading::all() const {
+  StreamWindow sum;
+  for (const StreamWindow& window : windows) {
+    sum.tokens += window.tokens;
+    sum.bytes += window.bytes;
+    sum.nll += window.nll;
+  }
+  return sum;
+}
+
+AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
   require_experts(run, "adapt");
   if (options.window < 0)
     bad_input("--window {}: say 0 (batches as in training) or a number of tokens", options.window);
@@ -270,70 +244,63 @@ nlohmann::json adapt_run(OpenedRun& run, const AdaptOptions& options) {
     if (options.progress) options.progress(what, done, total);
   };
 
-  const nlohmann::json original_before = measured(evaluate(model, original, how)),
-                       new_before = measured(evaluate(model, held_out, how));
-  nlohmann::json report{{"run", run.paths.folder},
-                        {"from_step", run.step},
-                        {"data", options.data},
-                        {"rules", options.frozen ? "none" : rules_text(settings)},
-                        {"window_tokens", options.window}};
-  if (options.window == 0) report["window_pieces"] = run.recipe.train.batch;
-  // What knows nothing: every token of the vocabulary is as likely as any other.
-  report["uniform"] = {{"loss", std::log(static_cast<double>(run.recipe.model.vocab))}};
-  report["stream"] = {{"stories", text.stories},
-                      {"pieces", text.stream.size()},
-                      {"tokens", total},
-                      {"held_out_pieces", text.held_out.size()},
-                      {"longest_piece", run.recipe.model.seq_len}};
-  report["original"] = {{"before", original_before}};
-  report["new"] = {{"before", new_before}};
+  AdaptReport report;
+  report.run = run.paths.folder;
+  report.data = options.data;
+  report.rules = options.frozen ? "none" : rules_text(settings);
+  report.from_step = run.step;
+  report.window_tokens = options.window;
+  if (options.window == 0) report.window_pieces = run.recipe.train.batch;
+  report.uniform_loss = std::log(static_cast<double>(run.recipe.model.vocab));
+  report.stories = text.stories;
+  report.tokens = total;
+  report.pieces = std::ssize(text.stream);
+  report.held_out_pieces = std::ssize(text.held_out);
+  report.longest_piece = run.recipe.model.seq_len;
+  report.original.before = evaluate(model, original, how);
+  report.held_out.before = evaluate(model, held_out, how);
 
   const KeySnapshot start(model);
-  const std::vector<Window> frozen =
+  report.frozen.windows =
       Streamer(run, options, nullptr, [&](std::int64_t done) { tell("frozen twin", done); }).read(text.stream);
-  report["frozen"] = windows_json(frozen);
-  report["frozen"]["keys_identical"] = start.identical(model);
+  report.keys_identical = start.identical(model);
   if (options.frozen) return report;
 
   if (out) save_key_positions(out->folder(), run.step, model);
-  nlohmann::json layers = nlohmann::json::array();
-  for (const Layer& layer : model.layers())
-    layers.push_back(
-        {{"layer", layer.index}, {"usage_before", to_json(usage_measures(read_vector(layer.keys.usage)))}});
-  std::int64_t updates = 0, positions_saved = 0;
+  for (const Layer& layer : model.layers()) {
+    AdaptedLayer& one = report.layers.emplace_back();
+    one.layer = layer.index;
+    one.usage_before = usage_measures(read_vector(layer.keys.usage));
+  }
+  std::int64_t positions_saved = 0;
   {
     KeyLearner learner(model, settings, run.step);
-    const std::vector<Window> active = Streamer(run, options, &learner, [&](std::int64_t done) {
-                                         tell("learning keys", done);
-                                         // Ten positions on the way, for drawing how the keys moved.
-                                         if (!out || done * 10 / total <= positions_saved || done >= total) return;
-                                         positions_saved = done * 10 / total;
-                                         save_key_positions(out->folder(), run.step + learner.updates(), model);
-                                       }).read(text.stream);
-    report["active"] = windows_json(active);
-    updates = learner.updates();
+    report.active.emplace();
+    report.active->windows = Streamer(run, options, &learner, [&](std::int64_t done) {
+                               tell("learning keys", done);
+                               // Ten positions on the way, for drawing how the keys moved.
+                               if (!out || done * 10 / total <= positions_saved || done >= total) return;
+                               positions_saved = done * 10 / total;
+                               save_key_positions(out->folder(), run.step + learner.updates(), model);
+                             }).read(text.stream);
+    report.updates = learner.updates();
   }
-  report["updates"] = updates;
-  report["original"]["after"] = measured(evaluate(model, original, how));
-  report["new"]["after"] = measured(evaluate(model, held_out, how));
+  report.original.after = evaluate(model, original, how);
+  report.held_out.after = evaluate(model, held_out, how);
   for (const Layer& layer : model.layers()) {
-    nlohmann::json& one = layers[static_cast<std::size_t>(layer.index)];
+    AdaptedLayer& one = report.layers[static_cast<std::size_t>(layer.index)];
     const KeySnapshot::Distance moved = start.distance(model, layer.index);
-    one["key_moved"] = {{"mean", moved.mean}, {"max", moved.most}};
-    one["usage_after"] = to_json(usage_measures(read_vector(layer.keys.usage)));
+    one.moved_mean = moved.mean;
+    one.moved_most = moved.most;
+    one.usage_after = usage_measures(read_vector(layer.keys.usage));
     const std::vector<double> counts = read_vector(layer.keys.counts);
-    one["births"] = counts[0];
-    one["deaths"] = counts[1];
+    one.births = counts[0];
+    one.deaths = counts[1];
   }
-  report["layers"] = layers;
-  // Positive is good for a gain and bad for forgetting; both in nats a token.
-  report["gain_on_stream"] = report["frozen"]["loss"].get<double>() - report["active"]["loss"].get<double>();
-  report["gain_on_new"] = new_before["loss"].get<double>() - report["new"]["after"]["loss"].get<double>();
-  report["forgotten"] = report["original"]["after"]["loss"].get<double>() - original_before["loss"].get<double>();
   if (out) {
-    save_adapted(*out, run, run.step + updates, report);
-    report["out"] = options.out;
-    report["out_step"] = run.step + updates;
+    save_adapted(*out, run, run.step + report.updates, report);
+    report.out = options.out;
+    report.out_step = run.step + report.updates;
   }
   return report;
 }

@@ -19,9 +19,12 @@ using page::Text;
 
 constexpr std::size_t most_points = 160;  // more are no longer told apart
 
-std::string loss_text(const json& measured) {
-  return fmt::format("{:.4f} nats ({:.4f} bits a byte)", measured["loss"].get<double>(),
-                     measured["bits_per_byte"].get<double>());
+std::string loss_text(double loss, double bits_per_byte) {
+  return fmt::format("{:.4f} nats ({:.4f} bits a byte)", loss, bits_per_byte);
+}
+std::string loss_text(const Evaluation& measured) { return loss_text(measured.loss, measured.bits_per_byte); }
+std::string loss_text(const StreamReading& reading) {
+  return loss_text(reading.all().loss(), reading.all().bits_per_byte());
 }
 
 void add_curves(Document& document, const std::vector<StreamSpan>& spans, bool learnt) {
@@ -55,24 +58,21 @@ void add_curves(Document& document, const std::vector<StreamSpan>& spans, bool l
   document.end_side_by_side();
 }
 
-Table losses_table(const json& report) {
+Table losses_table(const AdaptReport& report) {
   Table table{"losses",
               "Loss before and after the stream",
               {{"text", "", false}, {"before", "", true}, {"after", "", true}, {"change", "", true}},
               {}};
-  const auto row = [&](const char* name, const json& one) {
-    const bool after = one.contains("after");
-    table.rows.push_back(
-        {name, loss_text(one["before"]), after ? loss_text(one["after"]) : "–",
-         after ? fmt::format("{:+.4f}", one["after"]["loss"].get<double>() - one["before"]["loss"].get<double>())
-               : "–"});
+  const auto row = [&](const char* name, const BeforeAfter& text) {
+    table.rows.push_back({name, loss_text(text.before), text.after ? loss_text(*text.after) : "–",
+                          text.after ? fmt::format("{:+.4f}", text.after->loss - text.before.loss) : "–"});
   };
-  row("original text (the run's validation)", report["original"]);
-  row("new text (its held-out part)", report["new"]);
+  row("original text (the run's validation)", report.original);
+  row("new text (its held-out part)", report.held_out);
   return table;
 }
 
-Table layers_table(const json& report) {
+Table layers_table(const AdaptReport& report) {
   Table table{"layers",
               "The layers",
               {{"layer", "", true},
@@ -85,13 +85,12 @@ Table layers_table(const json& report) {
                {"births", "", true},
                {"deaths", "", true}},
               {}};
-  const auto fixed = [](const json& value, int digits) { return fmt::format("{:.{}f}", value.get<double>(), digits); };
-  for (const json& layer : report["layers"]) {
-    const json &before = layer["usage_before"], &after = layer["usage_after"];
-    table.rows.push_back({fmt::to_string(layer["layer"].get<int>()), fixed(layer["key_moved"]["mean"], 4),
-                          fixed(layer["key_moved"]["max"], 4), fixed(before["gini"], 3), fixed(after["gini"], 3),
-                          fixed(before["effective_experts"], 1), fixed(after["effective_experts"], 1),
-                          fixed(layer["births"], 0), fixed(layer["deaths"], 0)});
+  const auto fixed = [](double value, int digits) { return fmt::format("{:.{}f}", value, digits); };
+  for (const AdaptedLayer& layer : report.layers) {
+    const UsageMeasures &before = layer.usage_before, &after = layer.usage_after;
+    table.rows.push_back({fmt::to_string(layer.layer), fixed(layer.moved_mean, 4), fixed(layer.moved_most, 4),
+                          fixed(before.gini, 3), fixed(after.gini, 3), fixed(before.effective_experts, 1),
+                          fixed(after.effective_experts, 1), fixed(layer.births, 0), fixed(layer.deaths, 0)});
   }
   return table;
 }
@@ -101,33 +100,29 @@ std::string gain_text(double gain) { return fmt::format("{} {:.4f}", gain >= 0 ?
 
 }  // namespace
 
-std::string adapt_page(const json& report, const OpenedRun& run) {
-  const bool learnt = report.contains("active");
+std::string adapt_page(const AdaptReport& report, const OpenedRun& run) {
+  const bool learnt = report.active.has_value();
   page::Header header = run_header("Adaptation", run);
-  header.title = fmt::format("{} at step {} reads {}", run_name(run), report["from_step"].get<std::int64_t>(),
-                             report["data"].get<std::string>());
-  header.facts.emplace_back("stream",
-                            fmt::format("{} tokens of {} stories", report["stream"]["tokens"].get<std::int64_t>(),
-                                        report["stream"]["stories"].get<std::int64_t>()));
-  header.facts.emplace_back("keys", learnt ? fmt::format("move by {}, {} updates", report["rules"].get<std::string>(),
-                                                         report["updates"].get<std::int64_t>())
-                                           : "frozen");
+  header.title = fmt::format("{} at step {} reads {}", run_name(run), report.from_step, report.data);
+  header.facts.emplace_back("stream", fmt::format("{} tokens of {} stories", report.tokens, report.stories));
+  header.facts.emplace_back("keys",
+                            learnt ? fmt::format("move by {}, {} updates", report.rules, report.updates) : "frozen");
   Document document(std::move(header));
   if (learnt) {
-    document.paragraph(Text("Against the frozen twin the learning keys ")
-                           .strong(gain_text(report["gain_on_stream"].get<double>()))
-                           .add(" nats a token over the stream; on the held-out part of the new text they ")
-                           .strong(gain_text(report["gain_on_new"].get<double>()))
-                           .add(fmt::format(", and on the original text they {} {:.4f}.",
-                                            report["forgotten"].get<double>() > 0 ? "forgot" : "gained",
-                                            std::abs(report["forgotten"].get<double>()))));
+    document.paragraph(
+        Text("Against the frozen twin the learning keys ")
+            .strong(gain_text(report.gain_on_stream()))
+            .add(" nats a token over the stream; on the held-out part of the new text they ")
+            .strong(gain_text(report.gain_on_new()))
+            .add(fmt::format(", and on the original text they {} {:.4f}.", report.forgotten() > 0 ? "forgot" : "gained",
+                             std::abs(report.forgotten()))));
   } else {
     document.paragraph("The keys stayed as they were: this is the frozen twin alone.");
   }
   document.paragraph(fmt::format(
       "For comparison: guessing all {} tokens alike would cost {:.4f} nats. The frozen twin reads the stream at {}{}.",
-      run.tokenizer.vocab_size(), std::log(static_cast<double>(run.tokenizer.vocab_size())),
-      loss_text(report["frozen"]), learnt ? ", the learning keys at " + loss_text(report["active"]) : std::string()));
+      run.tokenizer.vocab_size(), std::log(static_cast<double>(run.tokenizer.vocab_size())), loss_text(report.frozen),
+      learnt ? ", the learning keys at " + loss_text(*report.active) : std::string()));
   add_curves(document, spans_of(report, most_points), learnt);
   document.table(losses_table(report));
   if (learnt) document.table(layers_table(report));

@@ -25,20 +25,19 @@ std::vector<std::pair<double, double>> line_of(const std::vector<StreamSpan>& sp
 
 }  // namespace
 
-std::vector<StreamSpan> spans_of(const nlohmann::json& report, std::size_t most) {
-  const auto& frozen = report["frozen"]["windows"];
-  const bool learnt = report.contains("active");
+std::vector<StreamSpan> spans_of(const AdaptReport& report, std::size_t most) {
+  const std::vector<StreamWindow>& frozen = report.frozen.windows;
   const std::size_t merged = std::max<std::size_t>(1, (frozen.size() + most - 1) / most);
   std::vector<StreamSpan> out;
   double read = 0;
   for (std::size_t i = 0; i < frozen.size(); ++i) {
     if (i % merged == 0) out.emplace_back();
     StreamSpan& span = out.back();
-    const double tokens = frozen[i]["tokens"].get<double>();
+    const auto tokens = static_cast<double>(frozen[i].tokens);
     span.tokens += tokens;
     span.read = read += tokens;
-    span.frozen += tokens * frozen[i]["loss"].get<double>();
-    if (learnt) span.active += tokens * report["active"]["windows"][i]["loss"].get<double>();
+    span.frozen += tokens * frozen[i].loss();
+    if (report.active) span.active += tokens * report.active->windows[i].loss();
   }
   for (StreamSpan& span : out) {
     span.frozen /= std::max(span.tokens, 1.0);
@@ -47,14 +46,13 @@ std::vector<StreamSpan> spans_of(const nlohmann::json& report, std::size_t most)
   return out;
 }
 
-std::string adapt_picture(const nlohmann::json& report) {
-  const bool learnt = report.contains("active");
+std::string adapt_picture(const AdaptReport& report) {
+  const bool learnt = report.active.has_value();
   const std::vector<StreamSpan> spans = spans_of(report, 160);
   constexpr double left = 100, right = 880, top = 106, middle = 386, lower = 484, bottom = 704;
-  Svg svg(910, learnt ? 810 : 486, "Loss while reading " + report["data"].get<std::string>(),
-          report["run"].get<std::string>() + " at step " + std::to_string(report["from_step"].get<std::int64_t>()) +
-              (learnt ? ", keys moved by " + report["rules"].get<std::string>() + ", " +
-                            std::to_string(report["updates"].get<std::int64_t>()) + " updates"
+  Svg svg(910, learnt ? 810 : 486, "Loss while reading " + report.data,
+          report.run + " at step " + std::to_string(report.from_step) +
+              (learnt ? ", keys moved by " + report.rules + ", " + std::to_string(report.updates) + " updates"
                       : ", keys frozen"));
   const double tokens = spans.empty() ? 1 : spans.back().read;
   const Axis x{0, tokens, left, right};
@@ -90,9 +88,8 @@ std::string adapt_picture(const nlohmann::json& report) {
   svg.line(left, gain.at(0), right, gain.at(0), "#444444", 1.2, "5 4");
   curve(
       gain, [](const StreamSpan& s) { return s.frozen - s.active; }, active_colour);
-  const std::string each = spans.size() < report["frozen"]["windows"].size()
-                               ? "Each point is the mean of several windows; a"
-                               : "Each point is one window; a";
+  const std::string each = spans.size() < report.frozen.windows.size() ? "Each point is the mean of several windows; a"
+                                                                       : "Each point is one window; a";
   svg.text(left, bottom + 70,
            each + "bove the dashed line learning helps. Every token is predicted before keys learn from it.",
            {.size = 12, .colour = "#555555"});

@@ -27,8 +27,11 @@ KeySettings choose_rules(const KeySettings& settings, const std::string& rules) 
     if (found == known.end()) {
       std::string list;
       for (std::size_t i = 0; i < known.size(); ++i)
-        list += fmt::format("{}{} ({})", i == 0 ? "" : i + 1 == known.size() ? " and " : ", ", known[i].name,
-                            known[i].words);
+        list += fmt::format("{}{} ({})",
+                            i == 0                  ? ""
+                            : i + 1 == known.size() ? " and "
+                                                    : ", ",
+                            known[i].name, known[i].words);
       bad_input("--rules {}: '{}' is no rule; say {} with commas between, such as {},{}", rules, name, list,
                 known[0].name, known[1].name);
     }
@@ -57,9 +60,8 @@ const Tensor& KeySnapshot::One::of(const std::string& name) const {
 KeySnapshot::KeySnapshot(Model& model) {
   for (Layer& layer : model.layers()) {
     One& kept = layers_.emplace_back();
-    visit_key_state(layer.keys, [&](const std::string& name, Tensor& tensor) {
-      kept.tensors.emplace_back(name, tensor.clone());
-    });
+    visit_key_state(layer.keys,
+                    [&](const std::string& name, Tensor& tensor) { kept.tensors.emplace_back(name, tensor.clone()); });
     kept.epoch_counts = model.epoch_counts()[static_cast<std::size_t>(layer.index)].clone();
     kept.steps = layer.keys.steps;
   }
@@ -68,8 +70,7 @@ KeySnapshot::KeySnapshot(Model& model) {
 void KeySnapshot::restore(Model& model) const {
   for (Layer& layer : model.layers()) {
     const One& kept = layers_[static_cast<std::size_t>(layer.index)];
-    visit_key_state(layer.keys,
-                    [&](const std::string& name, Tensor& tensor) { tensor.copy_from(kept.of(name)); });
+    visit_key_state(layer.keys, [&](const std::string& name, Tensor& tensor) { tensor.copy_from(kept.of(name)); });
     layer.keys.steps = kept.steps;
     model.epoch_counts()[static_cast<std::size_t>(layer.index)].copy_from(kept.epoch_counts);
   }
@@ -79,9 +80,8 @@ bool KeySnapshot::identical(Model& model) const {
   bool same = true;
   for (Layer& layer : model.layers()) {
     const One& kept = layers_[static_cast<std::size_t>(layer.index)];
-    visit_key_state(layer.keys, [&](const std::string& name, Tensor& tensor) {
-      same = same && same_bits(kept.of(name), tensor);
-    });
+    visit_key_state(layer.keys,
+                    [&](const std::string& name, Tensor& tensor) { same = same && same_bits(kept.of(name), tensor); });
   }
   return same;
 }

@@ -18,15 +18,13 @@ namespace {
 constexpr std::int64_t mean_tokens = 16384;
 constexpr double seconds_between_saves = 60;
 
-double per_token(double sum, std::int64_t tokens) { return tokens > 0 ? sum / static_cast<double>(tokens) : 0.0; }
-
-nlohmann::json to_json(const WindowResult& window) {
-  return {{"tokens", window.tokens},
-          {"frozen", per_token(window.frozen, window.tokens)},
-          {"loss", per_token(window.mixed, window.tokens)},
-          {"births", window.births},
-          {"hits", window.hits},
-          {"lost", window.lost}};
+void add(WindowResult& sum, const WindowResult& one) {
+  sum.tokens += one.tokens;
+  sum.frozen += one.frozen;
+  sum.mixed += one.mixed;
+  sum.births += one.births;
+  sum.hits += one.hits;
+  sum.lost += one.lost;
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -87,6 +85,20 @@ class FrameKeeper {
 
 }  // namespace
 
+double per_token(double sum, std::int64_t tokens) { return tokens > 0 ? sum / static_cast<double>(tokens) : 0.0; }
+
+WindowResult TextReading::all() const {
+  WindowResult sum;
+  for (const WindowResult& window : windows) add(sum, window);
+  return sum;
+}
+
+WindowResult ReadReport::all() const {
+  WindowResult sum;
+  for (const TextReading& text : texts) add(sum, text.all());
+  return sum;
+}
+
 MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices) {
   settings.slots = choices.slots.value_or(settings.slots);
   settings.window = choices.window.value_or(settings.window);
@@ -140,7 +152,7 @@ Memory open_memory(OpenedRun& run, const std::string& path) {
   return memory;
 }
 
-nlohmann::json remember_training(OpenedRun& run, const ReadOptions& options) {
+TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options) {
   const std::string path = options.memory;
   DataConfig config = run.recipe.data;
   config.tokenizer = run.paths.tokenizer();
@@ -162,20 +174,18 @@ nlohmann::json remember_training(OpenedRun& run, const ReadOptions& options) {
         return !stopped;
       });
   save_memory(memory, path);
-  nlohmann::json report{{"file", path},
-                        {"tokens", read},
-                        {"slots", memory.settings.slots},
-                        {"slots_in_use", slots_in_use(memory)},
-                        {"seconds", seconds_since(start)},
-                        {"stopped", stopped}};
+  TrainingRemembered report;
+  report.file = path;
+  report.tokens = read;
+  report.slots = memory.settings.slots;
+  report.slots_in_use = slots_in_use(memory);
+  report.seconds = seconds_since(start);
+  report.stopped = stopped;
   if (stopped) return report;
   EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
-  const double without = evaluate(*run.model, corpora.valid, how).loss;
+  report.loss_without = evaluate(*run.model, corpora.valid, how).loss;
   how.memory = &memory;
-  const double with = evaluate(*run.model, corpora.valid, how).loss;
-  report["loss_without"] = without;
-  report["loss"] = with;
-  report["gain"] = without - with;
+  report.loss = evaluate(*run.model, corpora.valid, how).loss;
   return report;
 }
 
@@ -205,7 +215,7 @@ TwoLosses losses_with(Model& model, Memory& memory, const std::vector<std::int32
   return out;
 }
 
-nlohmann::json read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* kept) {
+ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* kept) {
   if (options.texts.empty()) bad_input("say what to read: files, folders, or builtin:DOMAIN");
   if (options.tokens < 0 || options.tokens == 1)
     bad_input("--tokens {}: say 0 (all of them), or at least 2", options.tokens);
@@ -233,7 +243,10 @@ nlohmann::json read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory
   const std::int64_t window =
       options.frozen ? options.choices.window.value_or(usual_window(run.recipe.model)) : memory.settings.window;
 
-  nlohmann::json report{{"run", run.paths.folder}, {"step", run.step}, {"window", window}};
+  ReadReport report;
+  report.run = run.paths.folder;
+  report.step = run.step;
+  report.window = window;
   auto saved = std::chrono::steady_clock::now();
   bool stopped = false;
   std::optional<FrameKeeper> frames;
@@ -242,27 +255,25 @@ nlohmann::json read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory
     for (const auto& stream : streams) total += std::ssize(stream);
     frames.emplace(*kept, memory, total);
   }
-  nlohmann::json texts = nlohmann::json::array();
-  WindowResult all;
-  double seconds = 0;
   for (std::size_t i = 0; i < streams.size() && !stopped; ++i) {
     const std::vector<std::int32_t>& tokens = streams[i];
     const auto total = std::ssize(tokens);
-    nlohmann::json windows = nlohmann::json::array();
-    WindowResult sum;
-    std::optional<std::int64_t> from;
+    TextReading reading;
+    reading.text = options.texts[i];
+    reading.of = total;
+    if (!options.frozen) {
+      for (const KnownText& known : memory.texts) {
+        if (known.name == reading.text) reading.from = static_cast<std::int64_t>(known.tokens.size());
+      }
+    }
+    std::int64_t done = reading.from;
     const auto observe = [&](std::span<const WindowResult> results, std::span<const Fate>) {
       for (const WindowResult& one : results) {
-        windows.push_back(to_json(one));
-        sum.tokens += one.tokens;
-        sum.frozen += one.frozen;
-        sum.mixed += one.mixed;
-        sum.births += one.births;
-        sum.hits += one.hits;
-        sum.lost += one.lost;
+        reading.windows.push_back(one);
+        done += one.tokens;
       }
       if (frames) frames->after(memory, results);
-      if (options.progress) options.progress(options.texts[i], from.value_or(1) + sum.tokens, total);
+      if (options.progress) options.progress(reading.text, done, total);
       if (!options.frozen && !options.memory.empty() && seconds_since(saved) > seconds_between_saves) {
         save_memory(memory, options.memory);
         saved = std::chrono::steady_clock::now();
@@ -275,53 +286,20 @@ nlohmann::json read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory
       MemoryReader(model, nullptr, false)
           .read(tokens, {0, 1, total, window, windows_at_once(*run.ctx, run.recipe.model)}, observe);
     } else {
-      for (const KnownText& known : memory.texts) {
-        if (known.name == options.texts[i]) from = static_cast<std::int64_t>(known.tokens.size());
-      }
       learn_text(model, memory, options.texts[i], tokens, total, observe);
     }
-    const double took = seconds_since(start);
-    seconds += took;
-    nlohmann::json one{{"text", options.texts[i]},
-                       {"tokens", sum.tokens},
-                       {"from", from.value_or(1)},
-                       {"of", total},
-                       {"frozen", per_token(sum.frozen, sum.tokens)},
-                       {"seconds", took},
-                       {"windows", windows}};
-    if (!options.frozen) {
-      one["loss"] = per_token(sum.mixed, sum.tokens);
-      one["gain"] = per_token(sum.frozen - sum.mixed, sum.tokens);
-      one["births"] = sum.births;
-      one["hits"] = sum.hits;
-      one["lost"] = sum.lost;
-    }
-    all.tokens += sum.tokens;
-    all.frozen += sum.frozen;
-    all.mixed += sum.mixed;
-    texts.push_back(one);
+    reading.seconds = seconds_since(start);
+    report.seconds += reading.seconds;
+    report.texts.push_back(std::move(reading));
   }
-  report["texts"] = texts;
-  report["tokens"] = all.tokens;
-  report["frozen"] = per_token(all.frozen, all.tokens);
-  report["seconds"] = seconds;
-  report["stopped"] = stopped;
+  report.stopped = stopped;
   if (options.frozen) return report;
   if (!options.memory.empty()) save_memory(memory, options.memory);
-  report["loss"] = per_token(all.mixed, all.tokens);
-  report["gain"] = per_token(all.frozen - all.mixed, all.tokens);
-  report["memory"] = {{"file", options.memory},
-                      {"settings", memory::to_json(memory.settings)},
-                      {"slots_in_use", slots_in_use(memory)},
-                      {"say", say_of(memory.settings, read_vector(memory.store.shares))}};
+  report.memory = {options.memory, memory.settings, slots_in_use(memory),
+                   say_of(memory.settings, read_vector(memory.store.shares))};
   if (options.original_tokens > 1 && !stopped) {
     if (options.progress) options.progress("the run's validation text", 0, options.original_tokens);
-    const TwoLosses original =
-        losses_with(model, memory, stream_of(study_text(run, "", 0).data, options.original_tokens));
-    report["original"] = {{"tokens", original.tokens},
-                          {"frozen", original.frozen},
-                          {"loss", original.mixed},
-                          {"lost", original.mixed - original.frozen}};
+    report.original = losses_with(model, memory, stream_of(study_text(run, "", 0).data, options.original_tokens));
     if (options.progress) options.progress("the run's validation text", 1, 1);
   }
   if (kept != nullptr) kept->memory = std::move(memory);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,10 +52,54 @@ struct ReadMemory {
   std::vector<StoreFrame> frames;
 };
 
-nlohmann::json read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* kept = nullptr);
+// Loss of the model alone and with a memory that does not learn.
+struct TwoLosses {
+  std::int64_t tokens = 0;
+  double frozen = 0, mixed = 0;  // nats a token
+};
 
+struct TextReading {
+  std::string text;
+  std::int64_t from = 1, of = 0;  // the first token that was read now, and how many there are
+  std::vector<WindowResult> windows;
+  double seconds = 0;
+  WindowResult all() const;
+};
+
+struct MemoryAfterReading {
+  std::string file;  // empty: not kept
+  MemorySettings settings;
+  std::int64_t slots_in_use = 0;
+  std::vector<double> say;  // what its slots weigh in an answer, of each sharpness
+};
+
+struct ReadReport {
+  std::string run;
+  std::int64_t step = 0, window = 0;
+  std::vector<TextReading> texts;
+  double seconds = 0;
+  bool stopped = false;
+  std::optional<MemoryAfterReading> memory;  // none: the model read alone
+  std::optional<TwoLosses> original;         // on the run's validation text, where that was asked for
+  WindowResult all() const;
+};
+
+// What a sum over a window's tokens is for each of them.
+double per_token(double sum, std::int64_t tokens);
+
+ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* kept = nullptr);
+nlohmann::json to_json(const ReadReport& report);
+
+struct TrainingRemembered {
+  std::string file;
+  std::int64_t tokens = 0, slots = 0, slots_in_use = 0;
+  double seconds = 0;
+  bool stopped = false;
+  double loss_without = 0, loss = 0;  // on the validation text, where it was not stopped
+};
 // A memory of the run's own training text in options.memory, made or read on; what it gains on the validation text.
-nlohmann::json remember_training(OpenedRun& run, const ReadOptions& options);
+TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options);
+nlohmann::json to_json(const TrainingRemembered& report);
 
 // What the run's recipe says of memories; 4096 slots where it says nothing.
 MemorySettings usual_settings(const OpenedRun& run);
@@ -70,14 +114,10 @@ void learn_written(OpenedRun& run, Memory& memory, const std::string& text);
 // The tokens of a text as a memory reads them: its documents one after another, each with its end.
 std::vector<std::int32_t> stream_of(const TokenData& data, std::int64_t most);
 
-// Loss of the model alone and with a memory that does not learn, over the beginning of a text.
-struct TwoLosses {
-  std::int64_t tokens = 0;
-  double frozen = 0, mixed = 0;  // nats a token
-};
+// Of the beginning of a text.
 TwoLosses losses_with(Model& model, Memory& memory, const std::vector<std::int32_t>& tokens);
 
 // The page of a reading: losses, and the store while it read.
-std::string read_page(const nlohmann::json& report, const ReadMemory& kept, const OpenedRun& run);
+std::string read_page(const ReadReport& report, const ReadMemory& kept, const OpenedRun& run);
 
 }  // namespace some::study

@@ -16,25 +16,25 @@ using nlohmann::json;
 using page::Document;
 using page::Text;
 
-constexpr std::size_t most_points = 160;  // more are no longer told apart
-constexpr std::int64_t words_around = 14;
+constexpr std::size_t most_spans = 160;  // more are no longer told apart
+constexpr std::int64_t words_beside = 14;
 
-// Windows of all texts taken together, in at most most_points spans.
+// Windows of all texts taken together, in at most most_spans.
 struct Span {
   double tokens = 0, read = 0, frozen = 0, mixed = 0, births = 0, hits = 0, lost = 0;
 };
-std::vector<Span> spans_of_windows(const json& report) {
+std::vector<Span> spans_of_windows(const ReadReport& report) {
   std::vector<Span> all;
   double read = 0;
-  for (const json& text : report["texts"]) {
-    for (const json& window : text["windows"]) {
-      const double tokens = window["tokens"].get<double>();
+  for (const TextReading& text : report.texts) {
+    for (const WindowResult& window : text.windows) {
+      const auto tokens = static_cast<double>(window.tokens);
       read += tokens;
-      all.push_back({tokens, read, window["frozen"].get<double>() * tokens, window["loss"].get<double>() * tokens,
-                     window["births"].get<double>(), window["hits"].get<double>(), window["lost"].get<double>()});
+      all.push_back({tokens, read, window.frozen, window.mixed, static_cast<double>(window.births),
+                     static_cast<double>(window.hits), static_cast<double>(window.lost)});
     }
   }
-  const std::size_t merged = std::max<std::size_t>(1, (all.size() + most_points - 1) / most_points);
+  const std::size_t merged = std::max<std::size_t>(1, (all.size() + most_spans - 1) / most_spans);
   std::vector<Span> out;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i % merged == 0) out.emplace_back();
@@ -50,7 +50,7 @@ std::vector<Span> spans_of_windows(const json& report) {
   return out;
 }
 
-void add_curves(Document& document, const json& report) {
+void add_curves(Document& document, const ReadReport& report) {
   json frozen = json::array(), mixed = json::array(), births = json::array(), hits = json::array(),
        lost = json::array();
   for (const Span& span : spans_of_windows(report)) {
@@ -131,7 +131,7 @@ json store_view(const ReadMemory& kept, const OpenedRun& run) {
       words.push_back({{"slot", slot}});
       continue;
     }
-    json one = to_json(passage_at(*kept.memory, run.tokenizer, place, words_around));
+    json one = to_json(passage_at(*kept.memory, run.tokenizer, place, words_beside));
     one["slot"] = slot;
     words.push_back(one);
   }
@@ -140,33 +140,32 @@ json store_view(const ReadMemory& kept, const OpenedRun& run) {
 
 }  // namespace
 
-std::string read_page(const json& report, const ReadMemory& kept, const OpenedRun& run) {
+std::string read_page(const ReadReport& report, const ReadMemory& kept, const OpenedRun& run) {
   page::Header header = run_header("Reading", run);
   std::string names;
-  for (const json& text : report["texts"]) names += (names.empty() ? "" : ", ") + text["text"].get<std::string>();
-  header.title = fmt::format("{} at step {} reads {}", run_name(run), report["step"].get<std::int64_t>(), names);
-  header.facts.emplace_back("read", fmt::format("{} tokens in windows of {}", report["tokens"].get<std::int64_t>(),
-                                                report["window"].get<std::int64_t>()));
-  const bool learnt = report.contains("memory");
-  if (learnt)
-    header.facts.emplace_back("memory",
-                              fmt::format("{} of {} slots in use", report["memory"]["slots_in_use"].get<std::int64_t>(),
-                                          report["memory"]["settings"]["slots"].get<std::int64_t>()));
+  for (const TextReading& text : report.texts) names += (names.empty() ? "" : ", ") + text.text;
+  const WindowResult all = report.all();
+  header.title = fmt::format("{} at step {} reads {}", run_name(run), report.step, names);
+  header.facts.emplace_back("read", fmt::format("{} tokens in windows of {}", all.tokens, report.window));
+  if (report.memory)
+    header.facts.emplace_back(
+        "memory", fmt::format("{} of {} slots in use", report.memory->slots_in_use, report.memory->settings.slots));
   Document document(std::move(header));
-  if (!learnt) {
+  if (!report.memory) {
     document.paragraph("The model read alone: there is no memory to show.");
     return page::write_html(document);
   }
+  const double gain = per_token(all.frozen - all.mixed, all.tokens);
   Text told = Text("The model alone reads the text at ")
-                  .strong(fmt::format("{:.4f}", report["frozen"].get<double>()))
+                  .strong(fmt::format("{:.4f}", per_token(all.frozen, all.tokens)))
                   .add(" nats a token, with its memory at ")
-                  .strong(fmt::format("{:.4f}", report["loss"].get<double>()))
-                  .add(fmt::format(": {} {:.4f}.", report["gain"].get<double>() >= 0 ? "gained" : "lost",
-                                   std::abs(report["gain"].get<double>())));
-  if (report.contains("original"))
-    told.add(fmt::format(" On the run's own validation text the memory {} {:.4f}.",
-                         report["original"]["lost"].get<double>() > 0 ? "costs" : "gains",
-                         std::abs(report["original"]["lost"].get<double>())));
+                  .strong(fmt::format("{:.4f}", per_token(all.mixed, all.tokens)))
+                  .add(fmt::format(": {} {:.4f}.", gain >= 0 ? "gained" : "lost", std::abs(gain)));
+  if (report.original) {
+    const double lost = report.original->mixed - report.original->frozen;
+    told.add(fmt::format(" On the run's own validation text the memory {} {:.4f}.", lost > 0 ? "costs" : "gains",
+                         std::abs(lost)));
+  }
   document.paragraph(told);
   add_curves(document, report);
   if (kept.memory && !kept.frames.empty()) {

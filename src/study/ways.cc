@@ -7,15 +7,11 @@
 #include "base/error.h"
 #include "ops/optimizer.h"
 #include "study/choices.h"
-#include "study/key_charts.h"
 #include "study/learner.h"
-#include "study/run_header.h"
 #include "train/checkpoint.h"
 
 namespace some::study {
 namespace {
-
-using nlohmann::json;
 
 // Step sizes that are tried; the best on the stream is reported.
 constexpr double bias_rates[] = {0.003, 0.01, 0.03, 0.1};
@@ -51,23 +47,25 @@ class Ways {
       bad_input("--window {}: say 1 to model.seq_len = {}", window_, run.recipe.model.seq_len);
   }
 
-  json compare() {
+  WaysReport compare() {
     const Outcome frozen = alone();
-    add("frozen", "nothing", frozen);
-    if (run_.recipe.model.ffn == Ffn::some)
-      add("keys", "the addresses of frozen experts, by the published rules", keys());
-    add("memory", "slots with a key and a token, born in use", memory());
-    add_best("output bias", "one number a token on the output, by the delta rule", bias());
-    add_best("gradients", "every parameter, by AdamW after each window (dynamic evaluation)", gradients());
-    for (json& way : ways_) {
-      way["gain"] = frozen.loss() - way["loss"].get<double>();
-      way["forgotten"] = way["original"].get<double>() - frozen.original;
-      way["times_frozen"] = way["seconds"].get<double>() / std::max(1e-9, frozen.seconds);
+    add(WayKind::frozen, frozen);
+    if (run_.recipe.model.ffn == Ffn::some) add(WayKind::keys, keys());
+    add(WayKind::memory, memory());
+    add_best(WayKind::output_bias, bias());
+    add_best(WayKind::gradients, gradients());
+    for (Way& way : report_.ways) {
+      way.gain = frozen.loss() - way.loss;
+      way.forgotten = way.original - frozen.original;
+      way.times_frozen = way.seconds / std::max(1e-9, frozen.seconds);
     }
-    return {{"run", run_.paths.folder}, {"step", run_.step},
-            {"data", options_.data},    {"tokens", stream_.size() - 1},
-            {"window", window_},        {"original_tokens", original_.size() - 1},
-            {"slots", slots_},          {"ways", std::move(ways_)}};
+    report_.run = run_.paths.folder;
+    report_.step = run_.step;
+    report_.data = options_.data;
+    report_.tokens = std::ssize(stream_) - 1;
+    report_.window = window_;
+    report_.original_tokens = std::ssize(original_) - 1;
+    return std::move(report_);
   }
 
  private:
@@ -153,7 +151,7 @@ class Ways {
     choices.window = window_;
     Memory memory = options_.memory.empty() ? new_memory(run_, chosen_settings(usual_settings(run_), choices))
                                             : open_memory(run_, options_.memory);
-    slots_ = memory.settings.slots;
+    report_.slots = memory.settings.slots;
     Outcome out;
     out.seconds = seconds_of([&] {
       learn_text(*run_.model, memory, "the stream", stream_, std::ssize(stream_), [&](auto windows, auto) {
@@ -254,93 +252,56 @@ class Ways {
     return out;
   }
 
-  json& add(const char* name, const char* what, const Outcome& outcome) {
-    json windows = json::array();
+  Way& add(WayKind kind, const Outcome& outcome) {
+    Way& way = report_.ways.emplace_back();
+    way.kind = kind;
     for (const WindowResult& window : outcome.windows)
-      windows.push_back({window.tokens, window.mixed / static_cast<double>(std::max<std::int64_t>(1, window.tokens))});
-    ways_.push_back({{"name", name},
-                     {"learns", what},
-                     {"loss", outcome.loss()},
-                     {"original", outcome.original},
-                     {"seconds", outcome.seconds},
-                     {"windows", windows}});
-    return ways_.back();
+      way.windows.push_back(
+          {window.tokens, window.mixed / static_cast<double>(std::max<std::int64_t>(1, window.tokens))});
+    way.loss = outcome.loss();
+    way.original = outcome.original;
+    way.seconds = outcome.seconds;
+    return way;
   }
-  void add_best(const char* name, const char* what, const std::vector<std::pair<double, Outcome>>& tried) {
+  void add_best(WayKind kind, const std::vector<std::pair<double, Outcome>>& tried) {
     const auto best = std::min_element(tried.begin(), tried.end(),
                                        [](const auto& a, const auto& b) { return a.second.loss() < b.second.loss(); });
-    json& one = add(name, what, best->second);
-    one["rate"] = best->first;
-    for (const auto& [rate, outcome] : tried)
-      one["tried"].push_back({{"rate", rate}, {"loss", outcome.loss()}, {"original", outcome.original}});
+    Way& way = add(kind, best->second);
+    way.rate = best->first;
+    for (const auto& [rate, outcome] : tried) way.tried.push_back({rate, outcome.loss(), outcome.original});
   }
 
   OpenedRun& run_;
   const WaysOptions& options_;
   std::vector<std::int32_t> stream_, original_;
-  std::int64_t window_ = 0, slots_ = 0;
-  json ways_ = json::array();
+  std::int64_t window_ = 0;
+  WaysReport report_;
 };
 
 }  // namespace
 
-json compare_ways(OpenedRun& run, const WaysOptions& options) { return Ways(run, options).compare(); }
-
-std::string ways_page(const json& report, const OpenedRun& run) {
-  page::Header header = run_header("Learning in use", run);
-  header.title = fmt::format("{} at step {} reads {}, in every way it can learn", run_name(run),
-                             report["step"].get<std::int64_t>(), report["data"].get<std::string>());
-  header.facts.emplace_back("stream", fmt::format("{} tokens in windows of {}", report["tokens"].get<std::int64_t>(),
-                                                  report["window"].get<std::int64_t>()));
-  page::Document document(std::move(header));
-  document.paragraph(
-      "Every token is predicted before anything is learnt from it. Gain is against the frozen model on the same "
-      "stream; forgotten is what the run's own validation text costs more afterwards. In nats a token.");
-  page::Table table{"ways",
-                    "Ways of learning in use",
-                    {{"way", "", false},
-                     {"what learns", "", false},
-                     {"loss", "", true},
-                     {"gain", "", true},
-                     {"original after", "", true},
-                     {"forgotten", "", true},
-                     {"seconds", "", true},
-                     {"times frozen", "", true}},
-                    {}};
-  json series = json::array();
-  constexpr std::size_t most_points = 120;
-  for (const json& way : report["ways"]) {
-    const auto fixed = [&](const char* key, int digits) {
-      return fmt::format("{:.{}f}", way[key].get<double>(), digits);
-    };
-    std::string name = way["name"].get<std::string>();
-    if (way.contains("rate")) name += fmt::format(" (rate {})", way["rate"].get<double>());
-    table.rows.push_back({name, way["learns"].get<std::string>(), fixed("loss", 4), fixed("gain", 4),
-                          fixed("original", 4), fixed("forgotten", 4), fixed("seconds", 1), fixed("times_frozen", 2)});
-    json points = json::array();
-    const json& windows = way["windows"];
-    const std::size_t merged = std::max<std::size_t>(1, (windows.size() + most_points - 1) / most_points);
-    double read = 0;
-    for (std::size_t first = 0; first < windows.size(); first += merged) {
-      double sum = 0, tokens = 0;
-      for (std::size_t i = first; i < std::min(windows.size(), first + merged); ++i) {
-        tokens += windows[i][0].get<double>();
-        sum += windows[i][0].get<double>() * windows[i][1].get<double>();
-      }
-      read += tokens;
-      points.push_back(chart_point(read, sum / std::max(1.0, tokens)));
-    }
-    json one{{"name", way["name"]}, {"points", points}};
-    if (way["name"] == "frozen") one["role"] = "frozen";
-    series.push_back(one);
+const char* name_of(WayKind kind) {
+  switch (kind) {
+    case WayKind::frozen: return "frozen";
+    case WayKind::keys: return "keys";
+    case WayKind::memory: return "memory";
+    case WayKind::output_bias: return "output bias";
+    case WayKind::gradients: return "gradients";
   }
-  document.table(std::move(table));
-  document.chart(
-      {"loss",
-       "Loss over the stream",
-       "",
-       {{"kind", "lines"}, {"x", {{"name", "tokens read"}}}, {"y", {{"name", "nats a token"}}}, {"series", series}}});
-  return page::write_html(document);
+  return "";
 }
+
+const char* what_learns(WayKind kind) {
+  switch (kind) {
+    case WayKind::frozen: return "nothing";
+    case WayKind::keys: return "the addresses of frozen experts, by the published rules";
+    case WayKind::memory: return "slots with a key and a token, born in use";
+    case WayKind::output_bias: return "one number a token on the output, by the delta rule";
+    case WayKind::gradients: return "every parameter, by AdamW after each window (dynamic evaluation)";
+  }
+  return "";
+}
+
+WaysReport compare_ways(OpenedRun& run, const WaysOptions& options) { return Ways(run, options).compare(); }
 
 }  // namespace some::study

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/rooms.h"
 #include "study/read.h"
@@ -21,7 +23,35 @@ struct WaysOptions {
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> progress;
 };
 
-nlohmann::json compare_ways(OpenedRun& run, const WaysOptions& options);
-std::string ways_page(const nlohmann::json& report, const OpenedRun& run);
+enum class WayKind { frozen, keys, memory, output_bias, gradients };
+const char* name_of(WayKind kind);  // "output bias"
+const char* what_learns(WayKind kind);
+
+struct Way {
+  WayKind kind = WayKind::frozen;
+  struct Window {
+    std::int64_t tokens = 0;
+    double loss = 0;  // nats a token, as all losses here
+  };
+  std::vector<Window> windows;
+  double loss = 0, original = 0;   // on the stream; on the original text afterwards
+  double gain = 0, forgotten = 0;  // against the frozen model
+  double seconds = 0, times_frozen = 0;
+  struct Tried {
+    double rate = 0, loss = 0, original = 0;
+  };
+  std::optional<double> rate;  // the step size that was best on the stream, where there is one
+  std::vector<Tried> tried;
+};
+
+struct WaysReport {
+  std::string run, data;
+  std::int64_t step = 0, tokens = 0, window = 0, original_tokens = 0, slots = 0;
+  std::vector<Way> ways;
+};
+
+WaysReport compare_ways(OpenedRun& run, const WaysOptions& options);
+nlohmann::json to_json(const WaysReport& report);
+std::string ways_page(const WaysReport& report, const OpenedRun& run);
 
 }  // namespace some::study

@@ -78,8 +78,8 @@ TEST_F(Pages, Adapt) {
   options.data = "builtin:recipes";
   options.stories = 40;
   options.eval_stories = 10;
-  const json report = adapt_run(run, options);
-  const std::string gini = fmt::format("{:.3f}", report["layers"][0]["usage_after"]["gini"].get<double>());
+  const AdaptReport report = adapt_run(run, options);
+  const std::string gini = fmt::format("{:.3f}", report.layers[0].usage_after.gini);
   open_in_browser(*folder, "adapt", adapt_page(report, run),
                   {{"texts", {harm, "builtin:recipes", "guessing all"}},
                    {"cells", {{{"table", "layers"}, {"row", 0}, {"column", 4}, {"text", gini}}}},

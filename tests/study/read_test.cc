@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "memory/memory_file.h"
@@ -34,26 +35,27 @@ TEST(Read, GainsOnOtherTextAndCostsLittleOnItsOwn) {
   ReadOptions options = recipes(folder / "memory");
   options.keep_frames = true;
   ReadMemory kept;
-  const nlohmann::json report = read_texts(run, options, &kept);
+  const ReadReport typed = read_texts(run, options, &kept);
+  const nlohmann::json report = to_json(typed);
   EXPECT_EQ(report["tokens"], 2999);
   EXPECT_GT(report["gain"].get<double>(), 0.3);
   EXPECT_LT(report["original"]["lost"].get<double>(), 0.05);
   EXPECT_FALSE(kept.frames.empty());
-  const std::string page = read_page(report, kept, run);
+  const std::string page = read_page(typed, kept, run);
   EXPECT_NE(page.find("store-map"), std::string::npos);
   // The frozen twin is the model alone.
   options.frozen = true;
-  const nlohmann::json alone = read_texts(run, options);
+  const nlohmann::json alone = to_json(read_texts(run, options));
   EXPECT_EQ(alone["frozen"], report["frozen"]);
   EXPECT_FALSE(alone.contains("loss"));
   // A second time there is nothing left to read.
   options.frozen = false;
   const std::string before = read_file(folder / "memory");
-  EXPECT_EQ(read_texts(run, options)["tokens"], 0);
+  EXPECT_EQ(read_texts(run, options).all().tokens, 0);
   EXPECT_EQ(read_file(folder / "memory"), before);
   // Read on, beyond what was asked for first.
   options.tokens = 3500;
-  const nlohmann::json more = read_texts(run, options);
+  const nlohmann::json more = to_json(read_texts(run, options));
   EXPECT_EQ(more["tokens"], 500);
   EXPECT_EQ(more["texts"][0]["from"], 3000);
 }
@@ -69,10 +71,10 @@ TEST(Read, StoppedItKeepsWhatItReadAndGoesOnToTheSameBits) {
   ReadOptions options = recipes(folder / "parts");
   int passes = 0;
   options.stop = [&] { return ++passes >= 1; };
-  EXPECT_TRUE(read_texts(run, options)["stopped"].get<bool>());
+  EXPECT_TRUE(read_texts(run, options).stopped);
   options.stop = nullptr;
   OpenedRun again = open_tiny(path);
-  EXPECT_FALSE(read_texts(again, options)["stopped"].get<bool>());
+  EXPECT_FALSE(read_texts(again, options).stopped);
   EXPECT_EQ(read_file(folder / "whole"), read_file(folder / "parts"));
 }
 
@@ -170,7 +172,7 @@ TEST(Memory, OfTheTrainingTextIsBuiltAndEvaluated) {
   ReadOptions options;
   options.memory = folder / "memory";
   options.tokens = 2000;
-  const nlohmann::json report = remember_training(run, options);
+  const nlohmann::json report = to_json(remember_training(run, options));
   EXPECT_EQ(report["tokens"], 2000);
   EXPECT_LT(report["loss"].get<double>(), report["loss_without"].get<double>() + 0.05);
 }
@@ -184,7 +186,8 @@ TEST(Ways, AreComparedOnTheSameTokens) {
   options.original_tokens = 500;
   options.choices.slots = 500;
   const std::string before = fingerprint(*run.model, run.tokenizer);
-  const nlohmann::json report = compare_ways(run, options);
+  const WaysReport typed = compare_ways(run, options);
+  const nlohmann::json report = to_json(typed);
   EXPECT_EQ(fingerprint(*run.model, run.tokenizer), before);  // nothing of the run is changed
   std::vector<std::string> names;
   for (const auto& way : report["ways"]) {
@@ -198,7 +201,7 @@ TEST(Ways, AreComparedOnTheSameTokens) {
   EXPECT_GT(report["ways"][2]["gain"].get<double>(), 0.2);
   EXPECT_GT(report["ways"][3]["gain"].get<double>(), 0.0);
   EXPECT_GT(report["ways"][4]["gain"].get<double>(), 0.0);
-  EXPECT_NE(ways_page(report, run).find("Ways of learning in use"), std::string::npos);
+  EXPECT_NE(ways_page(typed, run).find("Ways of learning in use"), std::string::npos);
 }
 
 }  // namespace

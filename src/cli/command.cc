@@ -1,0 +1,208 @@
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "base/escape.h"
+
+namespace some::cli {
+
+Option* Option::required() {
+  option_->required();
+  return this;
+}
+
+Option* Option::range(std::int64_t least, std::int64_t most) {
+  option_->check(CLI::Range(least, most));
+  return this;
+}
+
+Option* Option::not_negative() {
+  option_->check(CLI::NonNegativeNumber);
+  return this;
+}
+
+Option* Option::capture_default_str() {
+  option_->capture_default_str();
+  return this;
+}
+
+Option* Option::allow_extra_args(bool several) {
+  option_->allow_extra_args(several);
+  return this;
+}
+
+Option* Option::delimiter(char between) {
+  option_->delimiter(between);
+  return this;
+}
+
+std::string Option::name() const {
+  return option_->get_lnames().empty() ? option_->get_name(true) : option_->get_lnames().front();
+}
+std::vector<std::string> Option::long_names() const { return option_->get_lnames(); }
+std::string Option::all_names() const { return is_place() ? option_->get_name(true) : option_->get_name(false, true); }
+std::string Option::description() const { return option_->get_description(); }
+std::string Option::default_text() const { return option_->get_default_str(); }
+bool Option::is_place() const { return option_->get_positional(); }
+bool Option::is_required() const { return option_->get_required(); }
+bool Option::is_hidden() const { return option_->get_group().empty(); }
+bool Option::takes_value() const { return option_->get_items_expected_max() > 0; }
+bool Option::takes_several() const { return option_->get_items_expected_max() > 1; }
+
+Command::Command(CLI::App* app, Command* parent) : app_(app), parent_(parent) {}
+Command::~Command() = default;
+
+Command* Command::add_subcommand(const std::string& name, const std::string& description) {
+  subcommands_.push_back(std::make_unique<Command>(app_->add_subcommand(name, description), this));
+  return subcommands_.back().get();
+}
+
+Option* Command::keep(CLI::Option* option) {
+  options_.push_back(std::make_unique<Option>(option));
+  return options_.back().get();
+}
+
+template <typename T>
+Option* Command::add_option(const std::string& names, T& value, const std::string& description) {
+  return keep(app_->add_option(names, value, description));
+}
+
+Option* Command::add_flag(const std::string& names, bool& value, const std::string& description) {
+  return keep(app_->add_flag(names, value, description));
+}
+
+Option* Command::add_flag_callback(const std::string& names, std::function<void()> action,
+                                   const std::string& description) {
+  return keep(app_->add_flag_callback(names, std::move(action), description));
+}
+
+void Command::callback(std::function<void()> action) { app_->callback(std::move(action)); }
+void Command::require_subcommand(int count) { app_->require_subcommand(count); }
+void Command::group(const std::string& title) { app_->group(title); }
+void Command::footer(const std::string& text) { app_->footer(text); }
+
+std::string Command::name() const { return app_->get_name(); }
+std::string Command::description() const { return app_->get_description(); }
+bool Command::is_hidden() const { return app_->get_group().empty(); }
+
+std::vector<Command*> Command::subcommands() const {
+  std::vector<Command*> out;
+  for (const auto& one : subcommands_) out.push_back(one.get());
+  return out;
+}
+
+Command* Command::chosen() const {
+  const auto found = app_->get_subcommands();  // those that were named
+  for (const auto& one : subcommands_) {
+    if (!found.empty() && one->app_ == found.front()) return one.get();
+  }
+  return nullptr;
+}
+
+std::vector<Option> Command::options() const {
+  std::vector<Option> out;
+  for (CLI::Option* one : app_->get_options()) out.emplace_back(one);
+  return out;
+}
+
+std::optional<Option> Command::find_option(const std::string& name) const {
+  CLI::Option* found = app_->get_option_no_throw(name);
+  return found == nullptr ? std::nullopt : std::optional(Option(found));
+}
+
+std::string Command::help() const { return app_->help(); }
+
+namespace {
+
+// Empty where `text` is a whole number that fits; it is then left without zeros at its beginning.
+std::string integer_fault(std::string& text, bool negative_too) {
+  const bool negative = text.starts_with('-');
+  const std::string digits = text.substr(negative ? 1 : 0);
+  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos)
+    return fmt::format("wants a whole number, not '{}'", text);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (error != std::errc() || end != digits.data() + digits.size() || (negative && value > 0 && !negative_too) ||
+      (negative_too && value > largest))
+    return fmt::format("{} is out of range; wants a whole number of at {} {}", shortened(text, 40),
+                       negative && !negative_too ? "least" : "most",
+                       negative && !negative_too ? 0
+                       : negative_too            ? largest
+                                                 : ~std::uint64_t{0});
+  text = fmt::format("{}{}", negative && value > 0 ? "-" : "", value);
+  return "";
+}
+
+std::string number_fault(std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return text.empty() || *end != '\0' || !std::isfinite(value) ? fmt::format("wants a number, not '{}'", text) : "";
+}
+
+void check_numbers_of(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    std::string type = option->get_type_name();
+    type.resize(std::min(type.find(':'), type.size()));  // what follows it is the checks there are already
+    if (type != "INT" && type != "UINT" && type != "FLOAT") continue;
+    option->transform([type](std::string text) -> std::string {
+      const std::string fault = type == "FLOAT" ? number_fault(text) : integer_fault(text, type == "INT");
+      if (!fault.empty()) throw CLI::ValidationError(fault);
+      return text;
+    });
+  }
+  for (CLI::App* command : app.get_subcommands(std::function<bool(CLI::App*)>())) check_numbers_of(*command);
+}
+
+}  // namespace
+
+Program::Program(const std::string& name, const std::string& description, const std::string& version)
+    : Command(nullptr, nullptr), owned_(std::make_unique<CLI::App>(description)) {
+  app_ = owned_.get();
+  app_->name(name);
+  app_->set_version_flag("--version", version);
+  app_->failure_message(CLI::FailureMessage::simple);
+}
+
+Program::~Program() = default;
+
+void Program::check_numbers() { check_numbers_of(*app_); }
+
+std::vector<std::string> Program::unexpected_words() const { return app_->remaining(true); }
+
+void Program::run(int argc, char** argv) {
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::ExtrasError& error) {
+    throw WrongUse{error.what(), true};
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {  // help and version end well
+      app_->exit(error);
+      return;
+    }
+    std::string what = error.what();
+    while (!what.empty() && (what.back() == '\n' || what.back() == '.')) what.pop_back();
+    if (error.get_name() == "ConversionError") what += ", which is out of range or not of that kind";
+    throw WrongUse{what};
+  }
+}
+
+template Option* Command::add_option(const std::string&, std::string&, const std::string&);
+template Option* Command::add_option(const std::string&, int&, const std::string&);
+template Option* Command::add_option(const std::string&, std::int64_t&, const std::string&);
+template Option* Command::add_option(const std::string&, std::uint64_t&, const std::string&);
+template Option* Command::add_option(const std::string&, double&, const std::string&);
+template Option* Command::add_option(const std::string&, std::optional<int>&, const std::string&);
+template Option* Command::add_option(const std::string&, std::optional<std::int64_t>&, const std::string&);
+template Option* Command::add_option(const std::string&, std::optional<double>&, const std::string&);
+template Option* Command::add_option(const std::string&, std::vector<std::string>&, const std::string&);
+template Option* Command::add_option(const std::string&, std::vector<std::int32_t>&, const std::string&);
+template Option* Command::add_option(const std::string&, std::vector<double>&, const std::string&);
+
+}  // namespace some::cli

@@ -1,0 +1,108 @@
+// The command line as the commands see it: a name, options, and what is to be done. CLI11 stands behind it; its headers
+// take seconds to compile, so command.cc alone reads them. The names of the functions are CLI11's own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace some::cli {
+
+// A flag, or a place for words. What sets one up returns it, so that calls can follow one another.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option* required();
+  Option* range(std::int64_t least, std::int64_t most);
+  Option* not_negative();
+  Option* capture_default_str();           // help shows the value it has now
+  Option* allow_extra_args(bool several);  // false: one value each time it is given
+  Option* delimiter(char between);         // of several values in one word
+
+  std::string name() const;  // without dashes: the first long one, or that of a place
+  std::vector<std::string> long_names() const;
+  std::string all_names() const;  // as help shows them: "-o,--out"
+  std::string description() const;
+  std::string default_text() const;
+  bool is_place() const;
+  bool is_required() const;
+  bool is_hidden() const;
+  bool takes_value() const;
+  bool takes_several() const;
+
+ private:
+  CLI::Option* option_;
+};
+
+class Command {
+ public:
+  Command(CLI::App* app, Command* parent);
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+  virtual ~Command();
+
+  Command* add_subcommand(const std::string& name, const std::string& description);
+  // T: a text, a number (int, std::int64_t, std::uint64_t, double), one that may be left out (std::optional) or several
+  // (std::vector); the list is at the end of command.cc.
+  template <typename T>
+  Option* add_option(const std::string& names, T& value, const std::string& description = "");
+  Option* add_flag(const std::string& names, bool& value, const std::string& description);
+  Option* add_flag_callback(const std::string& names, std::function<void()> action, const std::string& description);
+  void callback(std::function<void()> action);
+  void require_subcommand(int count);
+  void group(const std::string& title);  // "": not shown to people
+  void footer(const std::string& text);  // below its help
+
+  std::string name() const;
+  std::string description() const;
+  bool is_hidden() const;
+  Command* parent() const { return parent_; }
+  std::vector<Command*> subcommands() const;
+  Command* chosen() const;  // the one of them that the words name; null before they are read
+  std::vector<Option> options() const;
+  std::optional<Option> find_option(const std::string& name) const;  // with its dashes
+  std::string help() const;
+
+ protected:
+  CLI::App* app_;
+
+ private:
+  Option* keep(CLI::Option* option);
+
+  Command* parent_;
+  std::vector<std::unique_ptr<Command>> subcommands_;
+  std::vector<std::unique_ptr<Option>> options_;
+};
+
+// Words that make no sense to the command line.
+struct WrongUse {
+  std::string what;
+  bool unexpected = false;  // nothing takes them
+};
+
+class Program : public Command {
+ public:
+  Program(const std::string& name, const std::string& description, const std::string& version);
+  ~Program() override;
+
+  // Every option that takes a number refuses what is none, is negative where it cannot be, or does not fit 64 bits:
+  // CLI11 takes -1 for the largest number, cuts off what is too large and reads 010 as eight.
+  void check_numbers();
+  // Does what the words ask for; help and version are printed. Throws WrongUse, or what the command throws.
+  void run(int argc, char** argv);
+  std::vector<std::string> unexpected_words() const;
+
+ private:
+  std::unique_ptr<CLI::App> owned_;
+};
+
+}  // namespace some::cli
