@@ -36,6 +36,12 @@ if(some_python_found)
   install(DIRECTORY recipes DESTINATION ${SOME_PYTHON_INSTALL}/some FILES_MATCHING PATTERN "*.toml")
 endif()
 
+if(SOME_TESTS AND SOME_PYTHON AND NOT SOME_ASAN)
+  enable_testing()
+  add_test(NAME python.metrics COMMAND ${SOME_PYTHON} ${CMAKE_SOURCE_DIR}/tests/python/metrics_test.py $<TARGET_FILE:some>)
+  set_tests_properties(python.metrics PROPERTIES ENVIRONMENT "SOME_SOURCE_DIR=${CMAKE_SOURCE_DIR}" TIMEOUT 600)
+endif()
+
 if(SOME_TESTS AND some_python_found)
   enable_testing()
   set(python_tests ${CMAKE_SOURCE_DIR}/tests/python)

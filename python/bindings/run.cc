@@ -213,7 +213,7 @@ class Run {
     {
       const Working now;
       const std::lock_guard held(mutex_);
-      out = read_texts(*run_, options);
+      out = study::to_json(read_texts(*run_, options));
     }
     interrupt.rethrow();
     return to_python(out);

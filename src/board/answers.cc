@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "board/inside.h"
 #include "page/escape.h"
 #include "train/recipe_schema.h"
 
@@ -17,41 +18,11 @@ namespace {
 
 constexpr std::size_t most_runs_asked = 500;
 
-double number_of(const std::string& name, const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    bad_input("{}: wants a number", name);
-  return value;
-}
-
-double number_of(const Request& request, const std::string& name, double usual, double least, double most) {
-  const std::string text = request.value(name);
-  if (text.empty()) return usual;
-  const double value = number_of(name, text);
-  if (value < least || value > most) bad_input("{}: wants a number from {} to {}", name, least, most);
-  return value;
-}
-
 Range range_of(const Request& request) {
   Range range;
   if (const std::string text = request.value("from"); !text.empty()) range.from = number_of("from", text);
   if (const std::string text = request.value("to"); !text.empty()) range.to = number_of("to", text);
   return range;
-}
-
-void append_points(std::string& out, const std::vector<XY>& points) {
-  out += '[';
-  bool first = true;
-  for (const XY& point : points) {
-    out += first ? "[" : ",[";
-    first = false;
-    append_number(out, point.x);
-    out += ',';
-    append_number(out, point.y);
-    out += ']';
-  }
-  out += ']';
 }
 
 std::string all_runs(const Watch& watch, const Request&) {
@@ -149,6 +120,36 @@ std::string settings(const Watch& watch, const Request& request) {
 
 }  // namespace
 
+double number_of(const std::string& name, const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    bad_input("{}: wants a number", name);
+  return value;
+}
+
+double number_of(const Request& request, const std::string& name, double usual, double least, double most) {
+  const std::string text = request.value(name);
+  if (text.empty()) return usual;
+  const double value = number_of(name, text);
+  if (value < least || value > most) bad_input("{}: wants a number from {} to {}", name, least, most);
+  return value;
+}
+
+void append_points(std::string& out, const std::vector<XY>& points) {
+  out += '[';
+  bool first = true;
+  for (const XY& point : points) {
+    out += first ? "[" : ",[";
+    first = false;
+    append_number(out, point.x);
+    out += ',';
+    append_number(out, point.y);
+    out += ']';
+  }
+  out += ']';
+}
+
 std::vector<std::shared_ptr<RunLog>> asked_runs(const Watch& watch, const Request& request) {
   const std::string list = request.value("runs");
   std::vector<std::shared_ptr<RunLog>> out;
@@ -162,9 +163,10 @@ std::vector<std::shared_ptr<RunLog>> asked_runs(const Watch& watch, const Reques
 
 const std::vector<Question>& questions() {
   static const std::vector<Question> all = {
-      {"/api/runs", true, all_runs},
-      {"/api/points", false, points},
-      {"/api/settings", false, settings},
+      {"/api/runs", true, false, all_runs},      {"/api/points", false, false, points},
+      {"/api/settings", false, false, settings}, {"/api/layers", false, false, layer_curves},
+      {"/api/load", false, false, expert_load},  {"/api/together", false, false, chosen_together},
+      {"/api/keys", false, true, map_of_keys},
   };
   return all;
 }

@@ -15,13 +15,16 @@
 #include "base/files.h"
 #include "base/reason.h"
 #include "board/answers.h"
+#include "board/ask.h"
 #include "board/page.h"
+#include "board/worker.h"
 
 namespace some::board {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t most_cached_bytes = 64 << 20;
+constexpr std::size_t most_waiting = 16;
 constexpr auto pulse = std::chrono::seconds(10);
 
 std::string random_token() {
@@ -48,10 +51,12 @@ Response json_response(const nlohmann::json& value, int status = 200) {
 class Made {
  public:
   SharedText find(const std::string& etag) const {
+    const std::lock_guard lock(mutex_);
     const auto found = bodies_.find(etag);
     return found == bodies_.end() ? nullptr : found->second;
   }
   void keep(const std::string& etag, const SharedText& body) {
+    const std::lock_guard lock(mutex_);
     if (!bodies_.emplace(etag, body).second) return;
     order_.push_back(etag);
     bytes_ += body->size();
@@ -64,6 +69,7 @@ class Made {
   }
 
  private:
+  mutable std::mutex mutex_;
   std::map<std::string, SharedText> bodies_;
   std::deque<std::string> order_;
   std::size_t bytes_ = 0;
@@ -78,10 +84,14 @@ class Board::Rooms {
     page_tag_ = fmt::format("\"{}\"", hex(hash_bytes(page_->data(), page_->size())));
     watch_.emplace(
         settings_.watch, [this](const nlohmann::json& news) { tell(news); }, [this] { keep_alive(); });
+    slow_.emplace(most_waiting);
+    if (!settings_.read_only) asking_.emplace(settings_.device, settings_.threads);
     server_.emplace(settings_.server, [this](const Request& request, const Answer& answer) { serve(request, answer); });
   }
   ~Rooms() {
     server_.reset();
+    slow_.reset();
+    asking_.reset();
     watch_.reset();
   }
 
@@ -127,16 +137,40 @@ class Board::Rooms {
 
   void serve(const Request& request, const Answer& answer) {
     try {
-      if (request.method == Method::post)
-        return answer.respond(json_response({{"error", "nothing to be asked here"}}, 404));
+      if (request.method == Method::post) return ask(request, answer);
       if (request.path == "/") return answer.respond(page());
       if (request.path == "/events") return follow(answer);
       for (const Question& question : questions()) {
-        if (request.path == question.path) return answer.respond(made(question, request));
+        if (request.path != question.path) continue;
+        if (!question.slow) return answer.respond(made(question, request));
+        if (!slow_->add([this, &question, request, answer] { answer_later(question, request, answer); }))
+          answer.respond(json_response({{"error", "too much is being worked out already: try again soon"}}, 503));
+        return;
       }
       answer.respond(json_response({{"error", "there is no such address"}}, 404));
     } catch (const Error& error) {
       answer.respond(json_response({{"error", error.what()}}, error.fault() == Fault::input ? 400 : 500));
+    }
+  }
+
+  void ask(const Request& request, const Answer& answer) {
+    if (request.path != "/api/ask") return answer.respond(json_response({{"error", "there is no such address"}}, 404));
+    if (!asking_) return answer.respond(json_response({{"error", "this board only shows: nothing can be asked"}}, 403));
+    Asked asked = read_asked(request.body);
+    const auto run = watch_->find(asked.run);
+    if (!run) return answer.respond(json_response({{"error", "there is no such run"}}, 404));
+    if (asking_->waiting() >= most_questions)
+      return answer.respond(json_response({{"error", "too many questions wait already: try again soon"}}, 503));
+    asking_->answer(run, std::move(asked), answer.stream("application/x-ndjson"));
+  }
+
+  void answer_later(const Question& question, const Request& request, const Answer& answer) {
+    try {
+      answer.respond(made(question, request));
+    } catch (const Error& error) {
+      answer.respond(json_response({{"error", error.what()}}, error.fault() == Fault::input ? 400 : 500));
+    } catch (const std::exception& error) {
+      answer.respond(json_response({{"error", error.what()}}, 500));
     }
   }
 
@@ -174,7 +208,9 @@ class Board::Rooms {
   mutable std::mutex streams_mutex_;
   std::vector<std::shared_ptr<Stream>> streams_;
   Clock::time_point pulse_ = Clock::now();
-  Made made_;  // of the server's thread alone
+  Made made_;
+  std::optional<Worker> slow_;
+  std::optional<Asking> asking_;
   std::optional<Watch> watch_;
   std::optional<Server> server_;
 };

@@ -321,7 +321,9 @@ class Session : public std::enable_shared_from_this<Session> {
                        self->waiting_ -= std::min(self->waiting_.load(), self->queue_.front()->size());
                        self->queue_.pop_front();
                        if (!self->queue_.empty()) return self->write_queue();
-                       if (self->ends_) self->close();
+                       if (self->ends_) return self->close();
+                       // The time is for writing: what listens for the reader's end may wait as long as an answer takes.
+                       self->stream_.expires_never();
                      });
   }
 

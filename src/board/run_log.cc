@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "lab/runs.h"
 #include "page/escape.h"
+#include "train/checkpoint.h"
 #include "train/recipe.h"
 #include "train/run.h"
 #include "train/run_lock.h"
@@ -22,7 +23,9 @@ using Clock = std::chrono::steady_clock;
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t most_rows_told = 200;
 
-// Metrics that stand at the top of a line; those of layers are asked for by name.
+std::string memory_file(const std::string& folder) { return folder + "/memory.safetensors"; }
+
+// Metrics that stand at the top of a line are told; those of layers are asked for by name.
 bool is_of_a_layer(const std::string& column) { return column.starts_with("layers."); }
 
 }  // namespace
@@ -204,6 +207,37 @@ void RunLog::read_settings() {
   }
 }
 
+// Key positions come by renaming, which stirs their folder; so does a memory.
+void RunLog::look_at_keys() {
+  const auto stirred = [](const std::string& path, mode_t kind, struct timespec& before) {
+    struct stat now {};
+    if (::lstat(path.c_str(), &now) != 0 || (now.st_mode & S_IFMT) != kind) now.st_mtim = {};
+    const bool other = now.st_mtim.tv_sec != before.tv_sec || now.st_mtim.tv_nsec != before.tv_nsec;
+    before = now.st_mtim;
+    return other;
+  };
+  if (stirred(folder_ + "/keys", S_IFDIR, keys_time_)) {
+    key_steps_.clear();
+    try {
+      if (keys_time_.tv_sec != 0) {
+        for (const CheckpointName& one : list_key_positions(folder_)) key_steps_.push_back(one.step);
+      }
+    } catch (const Error&) {
+      keys_time_ = {};  // looked at again
+    }
+    version_ += 1;
+  }
+  if (stirred(memory_file(folder_), S_IFREG, memory_time_)) {
+    memory_version_ = memory_time_.tv_sec == 0 ? 0 : memory_version_ + 1;
+    version_ += 1;
+  }
+}
+
+std::string RunLog::memory() const {
+  const std::lock_guard lock(mutex_);
+  return memory_version_ == 0 ? "" : memory_file(folder_);
+}
+
 void RunLog::look_at_state(bool changed) {
   const auto now = Clock::now();
   // What works at a run is asked every second; what is done is looked at again when something stirs.
@@ -255,6 +289,7 @@ bool RunLog::poll() {
     version_ += 1;
     stirred_ = now;
   }
+  look_at_keys();
   look_at_state(changed);
   return version_ != told_version_;
 }
@@ -335,6 +370,8 @@ nlohmann::json RunLog::summary() const {
                      {"experts", experts_},
                      {"metrics", metrics},
                      {"version", version_}};
+  out["key_steps"] = key_steps_.size();
+  out["memory"] = memory_version_;
   if (total_steps_ > 0) out["steps"] = total_steps_;
   if (!trouble_.empty()) out["trouble"] = text(trouble_);
   if (const auto found = settings_.find("seed"); found != settings_.end()) out["seed"] = found->second;

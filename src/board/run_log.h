@@ -54,6 +54,7 @@ class RunLog {
     std::vector<float> of_expert;
   };
   std::vector<Load> load(int layer) const;
+  std::string memory() const;  // its file; empty where there is none
   std::vector<EvalPlace> evaluations() const;
   nlohmann::json evaluation(const EvalPlace& place) const;  // null where it is not there any more
 
@@ -79,6 +80,7 @@ class RunLog {
   double tokens_at(double epoch, std::size_t stage);
   double seconds_at(double step) const;
   void read_settings();
+  void look_at_keys();
   void look_at_state(bool changed);
   const Kept* table_of(const std::string& metric, std::string& column) const;
 
@@ -103,7 +105,10 @@ class RunLog {
   bool final_ = false;  // nothing works at it
   bool reset_ = true;   // what was told does not stand any more
   std::int64_t version_ = 1, told_version_ = 0;
-  struct timespec config_time_ {};
+  struct timespec config_time_ {
+  }, keys_time_{}, memory_time_{};
+  std::vector<std::int64_t> key_steps_;
+  std::int64_t memory_version_ = 0;  // 0: there is none
   std::chrono::steady_clock::time_point state_when_{}, polled_{}, stirred_{};
 };
 

@@ -22,11 +22,6 @@ Option* Option::range(std::int64_t least, std::int64_t most) {
   return this;
 }
 
-Option* Option::one_of(const std::vector<std::string>& words) {
-  option_->check(CLI::IsMember(words));
-  return this;
-}
-
 Option* Option::not_negative() {
   option_->check(CLI::NonNegativeNumber);
   return this;
@@ -121,7 +116,13 @@ std::optional<Option> Command::find_option(const std::string& name) const {
   return found == nullptr ? std::nullopt : std::optional(Option(found));
 }
 
-std::string Command::help() const { return app_->help(); }
+// Not App::help, which shows the command that is running where a program's own help is asked for, and leaves out the
+// program's name where that of a command is.
+std::string Command::help() const {
+  std::string words = name();
+  for (const Command* above = parent_; above != nullptr; above = above->parent_) words = above->name() + " " + words;
+  return app_->get_formatter()->make_help(app_, words, CLI::AppFormatMode::Normal);
+}
 
 namespace {
 

@@ -1,5 +1,5 @@
-// The command line as the commands see it: a name, options, and what is to be done. CLI11 stands behind it; its headers
-// take seconds to compile, so command.cc alone reads them. The names of the functions are CLI11's own.
+// The command line as the commands see it: a name, options, and what is to be done. It is made with CLI11, whose
+// headers take seconds to compile, so command.cc alone reads them. The names of the functions are CLI11's own.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,6 @@ class Option {
   Option* required();
   Option* range(std::int64_t least, std::int64_t most);
   Option* not_negative();
-  Option* one_of(const std::vector<std::string>& words);
   Option* capture_default_str();           // help shows the value it has now
   Option* allow_extra_args(bool several);  // false: one value each time it is given
   Option* delimiter(char between);         // of several values in one word

@@ -34,6 +34,7 @@ void add_read(Command& app);
 void add_memory(Command& app);
 void add_export(Command& app);
 void add_import(Command& app);
+void add_library(Command& app);
 void add_info(Command& app);
 void add_verify(Command& app);
 void add_bench(Command& app);

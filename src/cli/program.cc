@@ -106,7 +106,7 @@ void add_commands(Command& app) {
     }
   };
   group("Train and use", {add_train, add_eval, add_generate, add_chat, add_adapt, add_read, add_memory});
-  group("Other programs", {add_export, add_import});
+  group("Other programs", {add_export, add_import, add_library});
   group("Look inside", {add_board, add_inspect, add_trace, add_guilds});
   group("Find things", {add_info, add_keys, add_runs, add_compare, add_help});
   group("Experiments", {add_lab, add_bench, add_verify});

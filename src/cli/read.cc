@@ -110,6 +110,8 @@ void add_memory_flags(Command& command, MemoryChoices& choices) {
   command.add_option("--share", choices.share, "what each weight of the mixture is given anew (default: 0.01)");
   command.add_option("--window", choices.window,
                      "tokens from one lesson to the next (default: half of model.seq_len, at most 256)");
+  command.add_flag("--documents", choices.documents,
+                   "each document is read by itself, as in training, instead of all as one stream");
   command.add_flag("--no-counts", choices.no_counts, "a control: counts are left out of what a slot says");
 }
 

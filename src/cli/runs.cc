@@ -12,6 +12,7 @@
 #include "base/reason.h"
 #include "cli/commands.h"
 #include "cli/show.h"
+#include "lab/charts.h"
 #include "lab/history.h"
 #include "train/recipe_schema.h"
 #include "train/run.h"
@@ -186,6 +187,7 @@ void list_runs(const RunsOptions& options) {
 
 struct CompareOptions {
   std::vector<std::string> runs;
+  std::string html;
   bool json = false;
 };
 
@@ -283,6 +285,43 @@ void print_rows(const std::vector<std::string>& names, const std::vector<Row>& r
   }
 }
 
+constexpr const char* other_text =
+    "Text or tokenizer differ: compare bits a byte rather than nats a token, and only where the validation text is the "
+    "same.";
+
+std::string compare_page(const std::vector<Listed>& runs, const std::vector<Row>& settings,
+                         const std::vector<Row>& results, bool same_tokens) {
+  std::vector<const RunHistory*> histories;
+  std::vector<std::string> names;
+  for (const Listed& run : runs) {
+    histories.push_back(&run.history);
+    names.push_back(run.history.found.folder);
+  }
+  page::Document document({"Comparison", fmt::format("{}", fmt::join(names, ", "))});
+  if (!same_tokens) document.note(other_text);
+  document.begin_side_by_side();
+  document.chart(overlaid_validation(histories, !same_tokens));
+  document.chart(overlaid_training(histories));
+  document.end_side_by_side();
+  const auto table = [&](const std::string& id, const std::string& title, const std::vector<Row>& rows) {
+    page::Table out{id, title, {{"", "", false}}, {}};
+    for (const std::string& name : names) out.columns.push_back({name, "", false});
+    for (const Row& row : rows) {
+      out.rows.push_back({row.name});
+      for (const std::string& cell : row.cells) out.rows.back().push_back(cell);
+    }
+    document.table(std::move(out));
+  };
+  document.heading(2, "settings", "Settings that differ");
+  if (settings.empty())
+    document.paragraph("All settings are the same.");
+  else
+    table("settings-table", "What the recipes say", settings);
+  document.heading(2, "results", "Results");
+  table("results-table", "Of the last evaluation", results);
+  return page::write_html(document);
+}
+
 void compare(const CompareOptions& options) {
   if (options.runs.size() < 2) bad_input("say at least two run folders to compare");
   std::vector<Listed> runs;
@@ -295,6 +334,7 @@ void compare(const CompareOptions& options) {
   const bool same_tokens = std::none_of(settings.begin(), settings.end(), [](const Row& row) {
     return row.name == "data.tokenizer" || row.name == "data.vocab" || row.name == "data.train";
   });
+  if (!options.html.empty()) write_output_file(options.html, compare_page(runs, settings, results, same_tokens));
   if (options.json) {
     nlohmann::json list = nlohmann::json::array(), different = nlohmann::json::object();
     for (const Listed& run : runs) list.push_back(result_json(run));
@@ -313,10 +353,8 @@ void compare(const CompareOptions& options) {
   }
   fmt::print("Results (of the last evaluation)\n");
   print_rows(names, results);
-  if (!same_tokens)
-    fmt::print("\n{}", wrapped("Text or tokenizer differ: compare bits a byte rather than nats a token, and only where "
-                               "the validation text is the same.",
-                               table_columns()));
+  if (!same_tokens) fmt::print("\n{}", wrapped(other_text, table_columns()));
+  if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
 }
 
 }  // namespace
@@ -333,6 +371,7 @@ void add_compare(Command& app) {
   auto options = std::make_shared<CompareOptions>();
   Command* command = app.add_subcommand("compare", "runs beside each other: settings that differ, and results");
   command->add_option("RUNS", options->runs, "two or more run folders")->required();
+  command->add_option("--html", options->html, "also write a page: curves over one another, and the tables");
   command->add_flag("--json", options->json, "print the comparison as one JSON object");
   command->callback([options] { compare(*options); });
 }

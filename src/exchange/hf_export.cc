@@ -9,6 +9,7 @@
 #include "exchange/hf.h"
 #include "exchange/python_files.h"
 #include "exchange/recipe_json.h"
+#include "experts/library_file.h"
 #include "lab/runs.h"
 #include "study/run_header.h"
 #include "train/checkpoint.h"
@@ -142,6 +143,9 @@ ExportResult export_hf(const ExportOptions& options) {
   if (options.experts_from_seed && model.training == ExpertTraining::full)
     bad_input("{}: its experts have learnt (some.training = \"full\"): they are weights, and no seed draws them",
               options.run);
+  if (options.experts_from_seed && is_library_file(model.init))
+    bad_input("{}: its experts were brought from elsewhere (some.init = \"{}\"): no seed draws them", options.run,
+              model.init);
   if (options.experts_from_seed && model.init == "orthogonal")
     options.host.log.warning(
         "an orthogonal library is drawn by the Python files to the bit, but slowly: hours for the published sizes");

@@ -176,6 +176,21 @@ Chart comparison_chart(const std::string& id, const std::string& title, const st
   return {id, title, note, spec};
 }
 
+Chart overlaid_validation(const std::vector<const RunHistory*>& runs, bool per_byte) {
+  json spec = lines("step", per_byte ? "bits a byte" : "nats a token");
+  for (const RunHistory* run : runs) {
+    add_series(spec, run->found.folder, "category",
+               eval_points(*run, [&](const EvalPoint& e) { return per_byte ? e.bits_per_byte : e.loss; }));
+  }
+  return {"validation", "Validation loss", "Over real tokens.", spec};
+}
+
+Chart overlaid_training(const std::vector<const RunHistory*>& runs) {
+  json spec = lines("step", "nats a token");
+  for (const RunHistory* run : runs) add_series(spec, run->found.folder, "category", train_points(*run));
+  return {"training", "Training loss", "Means of neighbouring steps where there are many.", spec};
+}
+
 Chart dots_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups) {
   json spec{{"kind", "dots"},
             {"x", {{"name", "final validation loss over real tokens, nats"}}},

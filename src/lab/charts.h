@@ -15,6 +15,9 @@ Chart loss_chart(const RunGroup& group);
 Chart layer_chart(const RunGroup& group, bool entropy);
 // The validation loss of several experiments over the epochs.
 Chart comparison_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups);
+// Curves of single runs over one another, by their steps; a run without points is left out.
+Chart overlaid_validation(const std::vector<const RunHistory*>& runs, bool per_byte);
+Chart overlaid_training(const std::vector<const RunHistory*>& runs);
 // The final loss over real tokens of several experiments, a dot a run.
 Chart dots_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups);
 

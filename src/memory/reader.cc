@@ -30,10 +30,19 @@ std::int64_t windows_at_once(const Context& ctx, const ModelConfig& config) {
 }
 
 std::int64_t add_window(Batch& batch, std::span<const std::int32_t> tokens, std::int64_t first, std::int64_t last,
-                        std::int64_t context) {
+                        std::int64_t context, std::optional<std::int32_t> border) {
   if (batch.offsets.empty()) batch.offsets.push_back(0);
-  const std::int64_t begin = std::max<std::int64_t>(0, first - 1 - context);
+  const auto begins_document = [&](std::int64_t i) {
+    return border && tokens[static_cast<std::size_t>(i - 1)] == *border;
+  };
+  std::int64_t begin = first - 1;
+  while (begin > 0 && first - 1 - begin < context && !begins_document(begin)) --begin;
   for (std::int64_t i = begin; i + 1 < last; ++i) {
+    if (i > begin && begins_document(i)) {
+      batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+      batch.longest = std::max(batch.longest, i - begin);
+      begin = i;
+    }
     batch.tokens.push_back(tokens[static_cast<std::size_t>(i)]);
     batch.targets.push_back(i + 1 >= first ? tokens[static_cast<std::size_t>(i + 1)] : -1);
     batch.positions.push_back(static_cast<std::int32_t>(i - begin));
@@ -54,8 +63,11 @@ struct MemoryReader::Pass {
   std::vector<Window> windows;
 };
 
-MemoryReader::MemoryReader(Model& model, Memory* memory, bool learn)
-    : model_(model), memory_(memory), learn_(learn && memory != nullptr) {
+MemoryReader::MemoryReader(Model& model, Memory* memory, bool learn, std::optional<std::int32_t> border)
+    : model_(model),
+      memory_(memory),
+      learn_(learn && memory != nullptr),
+      border_(memory != nullptr ? memory->settings.border : border) {
   if (memory_ == nullptr) return;
   if (learn_) {
     for (const double count : read_vector(memory_->store.counts)) in_use_.push_back(count > 0);
@@ -75,7 +87,7 @@ MemoryReader::Pass MemoryReader::pass_of(std::span<const std::int32_t> tokens, c
   Pass pass;
   for (std::int64_t first = at; first < stretch.end && std::ssize(pass.windows) < stretch.at_once;) {
     const std::int64_t last = std::min(stretch.end, first + stretch.window);
-    const std::int64_t row = add_window(pass.batch, tokens, first, last, context);
+    const std::int64_t row = add_window(pass.batch, tokens, first, last, context, border_);
     pass.windows.push_back({first, last, row, row + last - first});
     first = last;
   }
@@ -198,7 +210,8 @@ std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, s
   });
 }
 
-Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64_t most) {
+Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64_t most,
+                  std::optional<std::int32_t> border) {
   Context& ctx = model.context();
   const std::int64_t count = std::min(most, static_cast<std::int64_t>(tokens.size()));
   if (count < 1) bad_input("there is no text to take the mean of the model's states over");
@@ -209,7 +222,11 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
     Batch batch;
     batch.offsets.push_back(0);
     for (std::int64_t row = 0; row < at_once && at < count; ++row) {
-      const std::int64_t last = std::min(count, at + length);
+      std::int64_t last = std::min(count, at + length);
+      if (border) {
+        const auto end = std::find(tokens.begin() + at, tokens.begin() + last, *border);
+        last = std::min(last, static_cast<std::int64_t>(end - tokens.begin()) + 1);
+      }
       for (std::int64_t i = at; i < last; ++i) {
         batch.tokens.push_back(tokens[static_cast<std::size_t>(i)]);
         batch.targets.push_back(-1);

@@ -28,19 +28,21 @@ struct Fate {
 // Told after every pass; false: stop here.
 using PassObserver = std::function<bool(std::span<const WindowResult> windows, std::span<const Fate> fates)>;
 
-// Adds to a batch, as a sequence of its own, the rows that predict the targets [first, last) of a text, with `context`
-// tokens before them that predict nothing here. Returns the first row that predicts.
+// Adds to a batch, as a sequence of its own, the rows that predict the targets [first, last) of a text, with up to
+// `context` tokens before them that predict nothing here. With a border each document is a sequence of its own, and no
+// context reaches back over one. Returns the first row that predicts; the others follow it without a gap.
 std::int64_t add_window(Batch& batch, std::span<const std::int32_t> tokens, std::int64_t first, std::int64_t last,
-                        std::int64_t context);
+                        std::int64_t context, std::optional<std::int32_t> border = {});
 
 // How many windows go through the model at once.
 std::int64_t windows_at_once(const Context& ctx, const ModelConfig& config);
 
 class MemoryReader {
  public:
-  // memory: null for the model alone. learn: false leaves the store as it is; the weights of the mixture then go on
-  // from the memory's own, in a copy that the reader keeps.
-  MemoryReader(Model& model, Memory* memory, bool learn);
+  // memory: null for the model alone, which then reads documents by themselves if a border is given. learn: false
+  // leaves the store as it is; the weights of the mixture then go on from the memory's own, in a copy that the reader
+  // keeps.
+  MemoryReader(Model& model, Memory* memory, bool learn, std::optional<std::int32_t> border = {});
 
   // The targets [begin, end) of a text, begin >= 1, in windows of `stretch.window`. Returns where it ended: `end`, or
   // earlier, at the end of a pass, where it was told to stop.
@@ -54,8 +56,9 @@ class MemoryReader {
   Model& model_;
   Memory* memory_;
   bool learn_;
+  std::optional<std::int32_t> border_;
   Tensor shares_;             // of a reader that does not learn
-  std::vector<bool> in_use_;  // slots, as far as the fates told
+  std::vector<bool> in_use_;  // slots, as far as the fates said
 };
 
 // A text becomes known to the memory and is read, or read on from where it was left; `tokens` begins with what was read
@@ -63,11 +66,13 @@ class MemoryReader {
 std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, std::span<const std::int32_t> tokens,
                         std::int64_t end, const PassObserver& observe);
 
-// The average state over a text, for a memory's `mean`; at most `most` tokens of it.
-Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64_t most);
+// The average state over a text, for a memory's `mean`; at most `most` tokens of it. With a border each document is
+// read by itself.
+Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64_t most,
+                  std::optional<std::int32_t> border = {});
 
 // The memory as it would be had it never read the text of this number: everything else is read again, in its order.
-// progress is told (tokens done, of how many).
+// progress is called with (tokens done, of how many).
 Memory without_text(Model& model, const Memory& memory, std::int64_t text,
                     const std::function<void(std::int64_t, std::int64_t)>& progress);
 

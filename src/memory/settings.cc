@@ -1,6 +1,7 @@
 #include "memory/settings.h"
 
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/setting.h"
@@ -46,9 +47,11 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
 }
 
 nlohmann::json to_json(const MemorySettings& settings) {
-  return {{"slots", settings.slots},  {"match", settings.match}, {"sharpness", settings.sharpness},
-          {"decay", settings.decay},  {"share", settings.share}, {"counts", settings.counts},
-          {"window", settings.window}};
+  nlohmann::json out{{"slots", settings.slots},  {"match", settings.match}, {"sharpness", settings.sharpness},
+                     {"decay", settings.decay},  {"share", settings.share}, {"counts", settings.counts},
+                     {"window", settings.window}};
+  if (settings.border) out["document_end"] = *settings.border;
+  return out;
 }
 
 MemorySettings settings_from(const JsonObject& object) {
@@ -60,6 +63,8 @@ MemorySettings settings_from(const JsonObject& object) {
   settings.share = object.need<double>("share");
   settings.counts = object.need<bool>("counts");
   settings.window = object.need<std::int64_t>("window");
+  if (object.has("document_end"))
+    settings.border = object.need<int>("document_end", 0, std::numeric_limits<int>::max());
   check_settings(settings, object.origin() + ": ");
   return settings;
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "experts/library.h"
+#include "experts/library_file.h"
 #include "model/expert_part.h"
 
 namespace some::model {
@@ -86,8 +87,8 @@ void check_config(const ModelConfig& config) {
     bad_input("some.top_k = {}: must not be more than some.experts = {}", config.top_k, config.experts);
   }
   const std::vector<std::string> methods = library_methods();
-  if (std::find(methods.begin(), methods.end(), config.init) == methods.end())
-    bad_input("some.init = \"{}\": wants one of {}", config.init, fmt::join(methods, ", "));
+  if (std::find(methods.begin(), methods.end(), config.init) == methods.end() && !is_library_file(config.init))
+    bad_input("some.init = \"{}\": wants one of {}, or file:PATH", config.init, fmt::join(methods, ", "));
   if (config.router == Router::mlp && config.router_hidden() < 1) {
     bad_input("some.router_mult = {}: makes a hidden layer of {}; some.router_mult * model.d_model must be at least 1",
               config.router_mult, config.router_hidden());

@@ -1,6 +1,7 @@
 // The [model] and [some] tables of a recipe: each key stands here or with the rule it belongs to, once.
 #include "base/setting.h"
 #include "experts/library.h"
+#include "experts/library_file.h"
 #include "model/config.h"
 #include "model/expert_part.h"
 
@@ -45,7 +46,14 @@ void add_some(SettingList<ModelConfig>& list) {
   list.role = SettingRole::course;
   list.integer("top_k", &ModelConfig::top_k, 1, 4096, "Experts that process a token; at most `experts`.");
   list.role = SettingRole::model;
-  list.choice("init", &ModelConfig::init, library_methods(), "How the expert library is drawn.");
+  std::vector<std::string> methods = library_methods();
+  methods.push_back("file:PATH");
+  list.choice("init", &ModelConfig::init, methods,
+              "How the expert library is drawn; file:PATH: brought from other models' blocks by 'some library import'.")
+      .accepts = [](const std::string& name) {
+    const std::vector<std::string> drawn = library_methods();
+    return is_library_file(name) || std::find(drawn.begin(), drawn.end(), name) != drawn.end();
+  };
   list.integer("library_seed", &ModelConfig::library_seed, 0, unlimited,
                "Seed of the expert library; the same number gives the same experts in every run.");
   for (const auto& part : expert_parts()) part->settings(list);

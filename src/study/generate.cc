@@ -29,14 +29,18 @@ class Reader {
         options_(options),
         cache_(model.make_cache(static_cast<std::int64_t>(slots), model.config().seq_len)) {
     pass_.temperature = options.router_temperature;
+    pass_.observe = options.look;
     if (options.adapt_window <= 0) return;
     if (model.config().ffn != Ffn::some)
       bad_input("--adapt: this run has no experts (model.ffn is not \"some\"), so there are no keys that could learn");
     learner_.emplace(model, choose_rules(model.config().keys, options.adapt_rules), options.adapt_step);
-    pass_.observe = [this](int layer, const SomeTape& tape) { learner_->observe(layer, tape, nullptr); };
+    pass_.observe = [this](int layer, const SomeTape& tape) {
+      learner_->observe(layer, tape, nullptr);
+      if (options_.look) options_.look(layer, tape);
+    };
   }
 
-  // Puts rows that were read before into the cache anew, at other positions. Nothing is learnt from them again.
+  // Puts rows that were read before back into the cache, at other positions. Nothing is learnt from them again.
   void read_again(const Rows& rows) {
     if (rows.tokens.empty()) return;
     EvalPass pass;

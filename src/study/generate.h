@@ -31,6 +31,7 @@ struct GenerateOptions {
   std::int64_t adapt_window = 0;
   std::string adapt_rules;      // "alpha,beta,delta" in any choice; empty: as the run was trained
   std::int64_t adapt_step = 0;  // updates of the run so far
+  LayerObserver look;           // told of every layer's choices for the tokens just read; may be empty
   // A memory has its say in every token. It hears each prompt first, so that its weight is what it has earned there.
   Memory* memory = nullptr;
 };

@@ -32,8 +32,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 // What the user asks for must be what the memory is.
-void refuse_changes(const Memory& memory, const std::string& path, const MemoryChoices& choices) {
-  const MemorySettings wanted = chosen_settings(memory.settings, choices);
+void refuse_changes(const Memory& memory, const std::string& path, const MemoryChoices& choices,
+                    std::optional<TokenId> end) {
+  const MemorySettings wanted = chosen_settings(memory.settings, choices, end);
   if (wanted.slots != memory.settings.slots)
     bad_input("--slots {}: the memory {} has {}; leave --slots out, or name another file", wanted.slots, path,
               memory.settings.slots);
@@ -99,7 +100,11 @@ WindowResult ReadReport::all() const {
   return sum;
 }
 
-MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices) {
+std::optional<TokenId> document_end(const OpenedRun& run) {
+  return run.recipe.data.eos ? std::optional<TokenId>(run.tokenizer.eos_id()) : std::nullopt;
+}
+
+MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices, std::optional<TokenId> end) {
   settings.slots = choices.slots.value_or(settings.slots);
   settings.window = choices.window.value_or(settings.window);
   settings.match = choices.match.value_or(settings.match);
@@ -107,6 +112,10 @@ MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& cho
   settings.share = choices.share.value_or(settings.share);
   if (!choices.sharpness.empty()) settings.sharpness = choices.sharpness;
   if (choices.no_counts) settings.counts = false;
+  if (choices.documents) {
+    if (!end) bad_input("--documents: this run's documents have no end to tell them apart by (data.eos = false)");
+    settings.border = end;
+  }
   return settings;
 }
 
@@ -138,7 +147,8 @@ Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
   config.tokenizer = run.paths.tokenizer();
   const TokenData train = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).train;
   const std::vector<std::int32_t> tokens = stream_of(train, mean_tokens);
-  Memory memory = make_memory(*run.ctx, settings, run.recipe.model, mean_state(*run.model, tokens, mean_tokens));
+  Memory memory =
+      make_memory(*run.ctx, settings, run.recipe.model, mean_state(*run.model, tokens, mean_tokens, settings.border));
   bind_to_model(memory, *run.model, run.tokenizer, run.paths.folder);
   return memory;
 }
@@ -158,7 +168,9 @@ TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options)
   config.tokenizer = run.paths.tokenizer();
   const Corpora corpora = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {});
   const std::vector<std::int32_t> tokens = stream_of(corpora.train, options.tokens);
-  Memory memory = there_is(path) ? open_memory(run, path) : new_memory(run, usual_settings(run));
+  MemorySettings settings = usual_settings(run);
+  settings.border = document_end(run);  // as it is trained and evaluated
+  Memory memory = there_is(path) ? open_memory(run, path) : new_memory(run, settings);
   auto saved = std::chrono::steady_clock::now();
   bool stopped = false;
   const auto start = std::chrono::steady_clock::now();
@@ -222,7 +234,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   Model& model = *run.model;
   if (run.recipe.model.seq_len < 2)
     bad_input("this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a text");
-  // Texts first: a name that is none must not cost the time of making a memory.
+  // Texts first: a wrong name must not cost the time of making a memory.
   std::vector<std::vector<std::int32_t>> streams;
   for (const std::string& text : options.texts) {
     const TokenData data =
@@ -234,10 +246,10 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   const bool there = !options.frozen && !options.memory.empty() && there_is(options.memory);
   if (there) {
     memory = open_memory(run, options.memory);
-    refuse_changes(memory, options.memory, options.choices);
+    refuse_changes(memory, options.memory, options.choices, document_end(run));
   } else if (!options.frozen) {
-    memory = new_memory(run, chosen_settings(usual_settings(run), options.choices));
-    // A name that nothing can be written under is told before hours of reading.
+    memory = new_memory(run, chosen_settings(usual_settings(run), options.choices, document_end(run)));
+    // A name that cannot be written to is reported before hours of reading.
     if (!options.memory.empty()) save_memory(memory, options.memory);
   }
   const std::int64_t window =
@@ -283,7 +295,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
     };
     const auto start = std::chrono::steady_clock::now();
     if (options.frozen) {
-      MemoryReader(model, nullptr, false)
+      MemoryReader(model, nullptr, false, options.choices.documents ? document_end(run) : std::nullopt)
           .read(tokens, {0, 1, total, window, windows_at_once(*run.ctx, run.recipe.model)}, observe);
     } else {
       learn_text(model, memory, options.texts[i], tokens, total, observe);

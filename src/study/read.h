@@ -1,4 +1,4 @@
-// Stretch text into a memory (spec 8): losses in windows beside the frozen twin, what was gained, and what the memory
+// Reads text into a memory (spec 8): losses in windows beside the frozen twin, what was gained, and what the memory
 // costs on the text the model was trained for.
 #pragma once
 
@@ -21,8 +21,12 @@ struct MemoryChoices {
   std::optional<double> match, decay, share;
   std::vector<double> sharpness;
   bool no_counts = false;
+  bool documents = false;  // each by itself, as in training
 };
-MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices);
+// end: the token that ends a document in the run's texts; none where they have none.
+MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices, std::optional<TokenId> end);
+// That of a run.
+std::optional<TokenId> document_end(const OpenedRun& run);
 
 struct ReadOptions {
   std::vector<std::string> texts;  // files, folders, builtin:DOMAIN

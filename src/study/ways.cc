@@ -149,8 +149,9 @@ class Ways {
   Outcome memory() {
     MemoryChoices choices = options_.choices;
     choices.window = window_;
-    Memory memory = options_.memory.empty() ? new_memory(run_, chosen_settings(usual_settings(run_), choices))
-                                            : open_memory(run_, options_.memory);
+    Memory memory = options_.memory.empty()
+                        ? new_memory(run_, chosen_settings(usual_settings(run_), choices, document_end(run_)))
+                        : open_memory(run_, options_.memory);
     report_.slots = memory.settings.slots;
     Outcome out;
     out.seconds = seconds_of([&] {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "base/files.h"
@@ -12,6 +13,7 @@
 #include "temporary_folder.h"
 #include "train/load_file.h"
 #include "train/recipe.h"
+#include "train/trainer.h"
 
 namespace some::board {
 namespace {
@@ -276,6 +278,144 @@ TEST_F(BoardTest, NamesOfStrangersAreData) {
   EXPECT_EQ(get_once(board_->port(), "/").body.find("<img"), std::string::npos);
 }
 
+// A short training, as the program does it.
+class TrainedBoardTest : public BoardTest {
+ protected:
+  void SetUp() override {
+    const Recipe recipe = load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml",
+                                      {"train.save_keys_every=10", "data.train_stories=60", "train.threads=1"});
+    start_run(recipe, folder_ / "runs/tiny", {});
+    open();
+  }
+  std::string id() const { return id_of(folder_ / "runs/tiny"); }
+  // The lines of an answer.
+  std::vector<Json> asked(const Json& question, int* status = nullptr) const {
+    const std::string body = question.dump();
+    Client client(board_->port());
+    client.send(
+        fmt::format("POST /api/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                    "Content-Length: {}\r\n\r\n{}",
+                    body.size(), body));
+    // A refusal tells its length and the connection stays; an answer ends with it.
+    client.read_enough([](const std::string& text) {
+      const std::size_t head = text.find("\r\n\r\n");
+      return head != std::string::npos && text.find("Content-Length") < head;
+    });
+    if (status != nullptr) *status = std::stoi(client.all().substr(9, 3));
+    std::vector<Json> lines;
+    std::istringstream text(client.all());
+    for (std::string line; std::getline(text, line);) {
+      if (line.starts_with("{")) lines.push_back(Json::parse(line));
+    }
+    return lines;
+  }
+};
+
+TEST_F(TrainedBoardTest, ShowsWhatIsInside) {
+  const std::string of = "?runs=" + id();
+  const Json load = ask("/api/load" + of + "&layer=1");
+  EXPECT_EQ(load["steps"], (Json{5, 10, 15, 20}));
+  EXPECT_EQ(load["experts"], (Json{0, 1, 2, 3, 4, 5, 6, 7}));
+  for (const Json& row : load["rows"]) {
+    double sum = 0;
+    for (const Json& percent : row) sum += percent.get<double>();
+    EXPECT_NEAR(sum, 800, 5);
+  }
+  const Json keys = ask("/api/keys" + of + "&layer=0&tsne=1");
+  EXPECT_EQ(keys["kind"], "keys");
+  EXPECT_EQ(keys["frames"]["steps"], (Json{0, 10, 20}));
+  EXPECT_EQ(keys["frames"]["places"][2].size(), 8U);
+  EXPECT_EQ(keys["tsne"]["places"].size(), 8U);
+  EXPECT_FALSE(ask("/api/keys" + of + "&layer=0").contains("tsne"));
+  const Json together = ask("/api/together" + of + "&layer=0");
+  EXPECT_EQ(together["steps"], (Json{20}));
+  ASSERT_FALSE(together["sets"].empty());
+  EXPECT_EQ(together["sets"][0]["experts"].size(), 2U);
+  const Json curves = ask("/api/layers" + of + "&metric=train.gini");
+  ASSERT_EQ(curves["layers"].size(), 2U);
+  EXPECT_EQ(curves["layers"][1].size(), 4U);
+  EXPECT_EQ(ask("/api/layers" + of + "&metric=eval.key_moved.mean")["layers"][0].size(), 1U);
+  for (const char* wrong : {"/api/load?layer=0", "/api/load?layer=2&runs=", "/api/keys?layer=-1&runs=",
+                            "/api/keys?layer=0.5&runs=", "/api/together?layer=x&runs="})
+    EXPECT_EQ(get_once(board_->port(), wrong + (std::string(wrong).ends_with("=") ? id() : "")).status, 400) << wrong;
+}
+
+TEST_F(TrainedBoardTest, AModelAnswersWithItsExperts) {
+  const Json question{{"run", id()}, {"prompt", "Once upon a time"}, {"max_tokens", 6}, {"seed", 3}};
+  const std::vector<Json> lines = asked(question);
+  ASSERT_GE(lines.size(), 4U);
+  EXPECT_EQ(lines[0]["kind"], "waiting");
+  EXPECT_EQ(lines[1]["kind"], "begin");
+  EXPECT_EQ(lines[2]["kind"], "read");
+  EXPECT_EQ(lines[2]["tokens"].size(), lines[1]["prompt"].size()) << "every token of the prompt has its experts";
+  EXPECT_EQ(lines[2]["tokens"][0].size(), 2U) << "in every layer";
+  EXPECT_EQ(lines[3]["kind"], "token");
+  const Json end = lines.back();
+  ASSERT_EQ(end["kind"], "end");
+  EXPECT_EQ(end["trace"]["tokens"].size(), lines[1]["prompt"].size() + 6);
+  // What came while it was written is what the trace shows.
+  for (std::size_t t = 0; t < lines[2]["tokens"].size(); ++t) {
+    EXPECT_EQ(lines[2]["tokens"][t][1][0][0], end["trace"]["tokens"][t]["layers"][1]["experts"][0]) << t;
+  }
+  EXPECT_EQ(asked(question).back()["text"], end["text"]) << "the same question has the same answer";
+
+  // Without the expert that the first token chose first.
+  const int strongest = end["trace"]["tokens"][0]["layers"][1]["experts"][0];
+  Json without = question;
+  without["off"] = {{"layer", 1}, {"expert", strongest}};
+  const Json other = asked(without).back()["trace"];
+  for (const Json& token : other["tokens"]) {
+    for (const Json& expert : token["layers"][1]["experts"]) EXPECT_NE(expert, strongest);
+  }
+  Json more = question;
+  more["experts_a_token"] = 5;
+  EXPECT_EQ(asked(more).back()["trace"]["top_k"], 5);
+  EXPECT_EQ(asked(question).back(), end) << "nothing of it stays";
+}
+
+TEST_F(TrainedBoardTest, WhatCannotBeAskedIsTold) {
+  const auto told = [&](const Json& question) {
+    int status = 0;
+    asked(question, &status);
+    return status;
+  };
+  const Json good{{"run", id()}, {"prompt", "Once"}, {"max_tokens", 2}};
+  const auto with = [&](const char* key, const Json& value) {
+    Json question = good;
+    question[key] = value;
+    return question;
+  };
+  EXPECT_EQ(told(with("run", "../../etc")), 404);
+  EXPECT_EQ(told(with("prompt", 3)), 400);
+  EXPECT_EQ(told(with("prompt", std::string(20000, 'x'))), 400);
+  EXPECT_EQ(told(with("temperature", -1)), 400);
+  EXPECT_EQ(told(with("max_tokens", 100000)), 400);
+  EXPECT_EQ(told(with("off", {{"layer", -1}, {"expert", 0}})), 400);
+  EXPECT_EQ(told(Json::array({1})), 400);
+  // What only the model can tell comes as a line.
+  EXPECT_EQ(asked(with("off", {{"layer", 0}, {"expert", 8}})).back()["kind"], "error");
+  EXPECT_EQ(asked(with("experts_a_token", 9)).back()["kind"], "error");
+  EXPECT_EQ(asked(with("memory", true)).back()["kind"], "error");
+  EXPECT_EQ(asked(with("prompt", "")).back()["kind"], "error");
+  EXPECT_EQ(asked(good).back()["kind"], "end");
+  // A link in the run leads the readers of models out of the folder.
+  fs::rename(folder_ / "runs/tiny/checkpoints", folder_ / "elsewhere");
+  fs::create_symlink(folder_ / "elsewhere", folder_ / "runs/tiny/checkpoints");
+  EXPECT_EQ(asked(good).back()["kind"], "error");
+}
+
+TEST_F(BoardTest, ABoardThatOnlyShowsIsNotAsked) {
+  make_run("one", 1);
+  BoardSettings settings;
+  settings.watch.folders = {folder_.path()};
+  settings.read_only = true;
+  const Board board(settings);
+  Client client(board.port());
+  client.send(
+      "POST /api/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(client.answer().status, 403);
+}
+
 int threads_now() {
   return static_cast<int>(std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator()));
 }
@@ -290,7 +430,7 @@ TEST_F(BoardTest, ManyViewersOnFewThreads) {
     viewers.back()->send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
   }
   for (auto& viewer : viewers) ASSERT_TRUE(viewer->read_until("event: hello"));
-  EXPECT_LE(threads_now() - before, 3);
+  EXPECT_LE(threads_now() - before, 4) << "one serves, one reads, one works things out, one asks";
   EXPECT_EQ(board_->viewers(), 200U);
   append("one/metrics.jsonl", train_line(30, 0.8125));
   const auto begin = std::chrono::steady_clock::now();

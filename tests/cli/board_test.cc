@@ -35,7 +35,7 @@ class OpenBoard {
     more.insert(more.begin(), {"board", "runs", "--port", "0", "--json", "--threads", "1"});
     return more;
   }
-  Command command_;
+  RunningCommand command_;
   bool began_ = false;
 };
 

@@ -386,7 +386,7 @@ TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
   };
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
     const std::string name = "stopped" + std::to_string(number);
-    const Command command(folder_->path(),
+    const RunningCommand command(folder_->path(),
                           {"train", tiny, "--out", name, "--device", "cpu", "train.checkpoint_every=5"});
     ASSERT_TRUE(command.wait_for("step 1/"));
     usleep(50000);
@@ -440,6 +440,13 @@ TEST(Cli, VerifyTellsPassFromFail) {
   const CommandResult strict = run_command(folder.path(), {"verify", fixtures, "--tolerance", "1e-12", "--json"});
   EXPECT_EQ(strict.code, 1);
   EXPECT_FALSE(Json::parse(strict.out)["passed"].get<bool>());
+}
+
+TEST(Help, IsTheSameByEitherWay) {
+  TemporaryFolder folder;
+  EXPECT_EQ(run_command(folder.path(), {"help"}).out, run_command(folder.path(), {"--help"}).out);
+  EXPECT_EQ(run_command(folder.path(), {"help", "lab", "run"}).out,
+            run_command(folder.path(), {"lab", "run", "--help"}).out);
 }
 
 }  // namespace

@@ -20,10 +20,10 @@ struct CommandResult {
   std::string out, err;
 };
 
-class Command {
+class RunningCommand {
  public:
   // Starts `some ARGS...` in `folder`, with `input` to read.
-  Command(const std::string& folder, const std::vector<std::string>& arguments, const std::string& input = "") {
+  RunningCommand(const std::string& folder, const std::vector<std::string>& arguments, const std::string& input = "") {
     out_ = scratch_ / "out";
     err_ = scratch_ / "err";
     const std::string in = scratch_.write("in", input);
@@ -79,7 +79,7 @@ class Command {
 
 inline CommandResult run_command(const std::string& folder, const std::vector<std::string>& arguments,
                                  const std::string& input = "") {
-  return Command(folder, arguments, input).finish();
+  return RunningCommand(folder, arguments, input).finish();
 }
 
 }  // namespace some::cli

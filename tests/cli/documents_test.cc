@@ -32,6 +32,7 @@ const char* const small_some = R"(#!/bin/bash
 model="model.d_model=32 model.layers=2 model.heads=2 model.seq_len=64 some.experts=8 some.d_ffn=48 some.top_k=2"
 text="data.vocab=400 data.train_stories=60 data.valid_stories=8"
 steps="train.max_steps=4 train.eval_every=0 train.warmup_steps=1 train.save_keys_every=2 train.batch=4"
+program=PROGRAM
 words=("$@")
 flag() { [[ " ${words[*]} " == *" $1 "* ]] || words+=("$@"); }  # unless the line has it
 settings() { words=("${words[@]:0:$1}" "${@:2}" "${words[@]:$1}"); }  # before the line's own
@@ -47,10 +48,10 @@ case $1 in
   inspect) flag --stories 6 ;;
   generate | chat) flag --max-tokens 12 ;;
   bench) settings 3 $model train.batch=2; flag --warmup 1; flag --steps 2 ;;
-  board) exec timeout --preserve-status 1 PROGRAM "${words[@]}" --port 0 ;;
+  board) exec timeout --preserve-status 1 "$program" "${words[@]}" --port 0 ;;
   lab) [[ $2 != run ]] || { settings 3 train.batch=2 data.vocab=400; flag --scale 0.01; flag --max-steps 1; } ;;
 esac
-exec PROGRAM "${words[@]}"
+exec "$program" "${words[@]}"
 )";
 
 struct Line {

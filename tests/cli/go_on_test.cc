@@ -102,7 +102,7 @@ TEST_F(GoOn, SeveralTextsInTurn) {
                                              {"eval", "runs/continual", "--checkpoint", "7"},
                                              {"inspect", "runs/continual"},
                                              {"runs"},
-                                             {"compare", "runs/tiny", "runs/continual"},
+                                             {"compare", "runs/tiny", "runs/continual", "--html", "compare.html"},
                                              {"adapt", "runs/continual", "--data", "builtin:letters", "--stories", "5",
                                               "--eval-stories", "3", "--out", "runs/adapted"},
                                              {"eval", "runs/adapted"},
@@ -110,6 +110,9 @@ TEST_F(GoOn, SeveralTextsInTurn) {
     const CommandResult looked = some(command);
     EXPECT_EQ(looked.code, 0) << command[0] << "\n" << looked.err;
   }
+  const std::string page = read_file(folder_->path() + "/compare.html");
+  for (const char* part : {"Validation loss", "Training loss", "runs/continual", "Settings that differ"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
   EXPECT_NE(some({"keys", "stage"}).out.find("stage.title"), std::string::npos);
 }
 

@@ -45,7 +45,7 @@ Seen in_a_terminal(const std::string& folder, const std::string& arguments, unsi
   std::size_t next = 0, from = 0;
   for (;;) {
     pollfd waiting{terminal, POLLIN, 0};
-    if (poll(&waiting, 1, 15000) == 0) kill(child, SIGKILL);  // it waits for what this test will never type
+    if (poll(&waiting, 1, 60000) == 0) kill(child, SIGKILL);  // it waits for what this test will never type
     const ssize_t got = read(terminal, piece, sizeof piece);
     if (got <= 0) break;
     seen.shown.append(piece, static_cast<std::size_t>(got));

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 #include "base/files.h"
 #include "memory/answers.h"
@@ -129,6 +130,56 @@ TEST(Reading, PredictsEveryTokenOnceBeforeItIsLearnt) {
         return true;
       });
   EXPECT_EQ(alone, frozen);
+}
+
+// Documents that are read by themselves are predicted as if each were a text of its own.
+TEST(Reading, NoContextReachesBackOverABorder) {
+  Fixture fixture;
+  const std::int32_t border = 2;
+  std::vector<std::int32_t> text;
+  std::vector<std::vector<std::int32_t>> documents;
+  for (const int length : {12, 1, 20, 3, 15}) {
+    std::vector<std::int32_t> document = Fixture::words(length, static_cast<std::uint64_t>(length));
+    document.push_back(border);
+    text.insert(text.end(), document.begin(), document.end());
+    documents.push_back(document);
+  }
+  const auto losses = [&](const std::vector<std::int32_t>& tokens, std::optional<std::int32_t> with) {
+    const std::int64_t length = fixture.model->config().seq_len;
+    std::vector<double> out;
+    MemoryReader(*fixture.model, nullptr, false, with)
+        .read(tokens, {0, 1, std::ssize(tokens), 1, length}, [&](auto windows, auto) {
+          for (const WindowResult& window : windows) out.push_back(window.frozen);
+          return true;
+        });
+    return out;
+  };
+  const std::vector<double> together = losses(text, border), stream = losses(text, std::nullopt);
+  ASSERT_EQ(together.size(), text.size() - 1);
+  std::size_t at = 0, different = 0;
+  for (const std::vector<std::int32_t>& document : documents) {
+    const std::vector<double> alone = losses(document, std::nullopt);
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_NEAR(together[at + i], alone[i], 1e-5) << at << " + " << i;
+      different += std::fabs(stream[at + i] - alone[i]) > 1e-3;
+    }
+    at += document.size();
+  }
+  EXPECT_GT(different, 20u);
+
+  // In larger windows as token by token, and what is kept says so.
+  MemorySettings settings = small_settings();
+  settings.border = border;
+  Memory memory = fixture.memory(settings);
+  double sum = 0;
+  learn_text(*fixture.model, memory, "a", text, std::ssize(text), [&](auto windows, auto) {
+    for (const WindowResult& window : windows) sum += window.frozen;
+    return true;
+  });
+  EXPECT_NEAR(sum, std::accumulate(together.begin(), together.end(), 0.0), 1e-3);
+  Folder folder;
+  save_memory(memory, folder.file("m"));
+  EXPECT_TRUE(same(load_memory(*fixture.ctx, folder.file("m")), memory));
 }
 
 TEST(Reading, DoesNotDependOnThreads) {

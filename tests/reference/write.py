@@ -236,7 +236,7 @@ CASES = {
     "keys-rebirth-mean": {"respawn_threshold": 0.6, "constraint": "clamp", "key_ema": 0.5, "update_fraction": 0.8},
     "keys-too-few-for-rebirth": {"respawn_threshold": 0.9, "constraint": "free", "tokens": 2},
     "keys-balance": {"balance_rate": 0.05, "use_alpha": False, "use_beta": False, "use_delta": False, "tokens": 12},
-    "keys-balance-slack": {"balance_rate": 0.05, "balance_slack": 0.37, "use_alpha": False, "use_beta": False,
+    "keys-balance-slack": {"balance_rate": 0.05, "balance_slack": 0.55, "use_alpha": False, "use_beta": False,
                            "use_delta": False, "tokens": 12},
     "keys-balance-rebirth": {"balance_rate": 0.05, "respawn_threshold": 0.6, "constraint": "clamp", "seed": 7,
                              "steps": 4},

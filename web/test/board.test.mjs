@@ -146,6 +146,102 @@ try {
   );
   await page.getByRole('button', { name: 'all of it' }).click();
 
+  // --- inside a model ---
+  await page.getByRole('button', { name: 'inside live', exact: true }).click();
+  await figure('What every expert carries').locator('svg image').waitFor();
+  const map = figure('Where the keys lie');
+  await map.locator('svg').waitFor();
+  await page
+    .getByRole('combobox', { name: 'run', exact: true })
+    .selectOption({ label: join(runs, 'seed1').replace(/^.*\/runs/, 'runs') });
+  await page.waitForFunction(() => window.somePage.views[0].views.inside.keys.chart?.spec.frames.steps.length === 5);
+  const mapNow = () => map.locator('svg').innerHTML();
+  const end = await mapNow();
+  await map.locator('input[type="range"]').focus();
+  await page.keyboard.press('Home');
+  assert.match(await map.locator('.now').first().textContent(), /^step 0$/);
+  assert.notEqual(await mapNow(), end, 'at the first step the keys lie elsewhere');
+  await map.getByRole('button', { name: 'Play' }).click();
+  await page.waitForFunction(
+    (node) => node.value === node.max,
+    await map.locator('input[type="range"]').elementHandle(),
+  );
+  assert.equal(await mapNow(), end, 'after playing it is where it was');
+  await map.getByRole('button', { name: 'work out t-SNE' }).click();
+  await map.getByRole('button', { name: 't-SNE', exact: true }).click();
+  assert.match(await map.locator('.now').first().textContent(), /^t-SNE of step 20/);
+  await map.getByRole('button', { name: 'UMAP', exact: true }).click();
+  assert.notEqual(await mapNow(), end);
+  await figure('Experts chosen together').locator('svg').waitFor();
+  await figure('Gate entropy').locator('svg').waitFor();
+  const carried = await page.evaluate(() => window.somePage.views[0].views.inside.load.chart.spec);
+  assert.deepEqual(carried.x.values, [5, 10, 15, 20]);
+  for (const row of carried.rows) assert.ok(Math.abs(row.reduce((a, b) => a + b) - 8) < 0.1, 'shares are of 8 experts');
+  await page.getByRole('combobox', { name: 'layer', exact: true }).selectOption('1');
+  await page.waitForFunction(() => window.location.hash.includes('layer=1'));
+  // What it carries, live.
+  const key = join(runs, 'seed1', 'load.jsonl');
+  appendFileSync(key, '{"load":[[800,0,0,0,0,0,0,0],[0,800,0,0,0,0,0,0]],"step":25}\n');
+  await page.waitForFunction(() => window.somePage.views[0].views.inside.load.chart.spec.x.values.at(-1) === 25);
+  await page.getByRole('button', { name: 'Compare', exact: true }).click();
+
+  // --- ask it ---
+  await page.locator('.tabs').getByRole('button', { name: 'Ask', exact: true }).click();
+  const form = page.locator('section[aria-label="ask"] form');
+  await form.getByLabel('prompt').fill('Once upon a time there');
+  await form.getByLabel('tokens', { exact: true }).fill('12');
+  await form.getByRole('button', { name: 'Ask' }).click();
+  const answers = page.locator('.answer');
+  const statusOf = (side) => answers.nth(side).locator('> .under');
+  await statusOf(0)
+    .filter({ hasText: /tokens; / })
+    .waitFor();
+  assert.ok((await answers.nth(0).locator('> .text span.written').count()) > 0, 'it has written something');
+  assert.match(await answers.nth(0).locator('> .text span').first().getAttribute('title'), /^layer 0: \d+ \(/);
+  await answers.nth(0).locator('.view .text button').nth(2).click();
+  assert.match(await answers.nth(0).locator('.view section h2').textContent(), /^Token 2: /);
+  const strongest = await page.evaluate(() => {
+    const { trace } = window.somePage.views[0].views.ask.sides[0];
+    return { layer: trace.data.layers[0], expert: trace.data.tokens[1].layers[0].experts[0], k: trace.data.top_k };
+  });
+  // The same model beside it, without an expert that the first one used, and with one expert a token.
+  await page.getByLabel('another beside it').check();
+  const other2 = answers.nth(1);
+  await other2.getByLabel('without the expert of layer').fill(String(strongest.layer));
+  await other2.getByLabel('number').fill(String(strongest.expert));
+  await form.getByRole('button', { name: 'Ask' }).click();
+  await statusOf(1)
+    .filter({ hasText: /tokens; / })
+    .waitFor();
+  const fired = await page.evaluate(
+    ([layer, expert]) => {
+      const { sides } = window.somePage.views[0].views.ask;
+      const uses = ({ trace }) => trace.data.tokens.some((one) => one.layers[layer].experts.includes(expert));
+      return sides.map(uses);
+    },
+    [strongest.layer, strongest.expert],
+  );
+  assert.deepEqual(fired, [true, false], 'an expert that is switched off is chosen by nobody');
+  await other2.getByLabel('number').fill('');
+  await other2.getByLabel('experts a token').fill('1');
+  await form.getByRole('button', { name: 'Ask' }).click();
+  await page.waitForFunction(() => window.somePage.views[0].views.ask.sides[1].trace?.data.top_k === 1);
+  assert.equal(await page.evaluate(() => window.somePage.views[0].views.ask.sides[0].trace.data.top_k), strongest.k);
+  await other2.getByLabel('experts a token').fill('99');
+  await form.getByRole('button', { name: 'Ask' }).click();
+  await statusOf(1).filter({ hasText: 'there are 8 experts' }).waitFor();
+  await other2.getByLabel('experts a token').fill('');
+  await form.getByRole('button', { name: 'Ask' }).click();
+  await statusOf(1)
+    .filter({ hasText: /tokens; / })
+    .waitFor();
+  assert.equal(
+    await answers.nth(0).locator('> .text').textContent(),
+    await answers.nth(1).locator('> .text').textContent(),
+    'the same question has the same answer',
+  );
+  await page.getByRole('button', { name: 'Compare', exact: true }).click();
+
   // --- exports ---
   const take = async (title, kind) => {
     const [download] = await Promise.all([
@@ -168,10 +264,10 @@ try {
   assert.match(rows[1], /^2,.*live,\d/);
 
   // --- wide, on a telephone, dark and light, by keyboard and by ear ---
-  const views = ['Compare'];
+  const views = ['Compare', 'Inside', 'Ask'];
   const everywhere = async (what) => {
     for (const view of views) {
-      await page.getByRole('button', { name: view, exact: true }).click();
+      await page.locator('.tabs').getByRole('button', { name: view, exact: true }).click();
       await page.waitForTimeout(300);
       await listen(page, `${view}, ${what}`);
       await shoot(`${view.toLowerCase()}-${what}`);
@@ -191,7 +287,7 @@ try {
   );
   await everywhere('dark');
   for (const view of views) {
-    await page.getByRole('button', { name: view, exact: true }).click();
+    await page.locator('.tabs').getByRole('button', { name: view, exact: true }).click();
     await fits(page, 360);
   }
   await everywhere('telephone');

@@ -20,7 +20,8 @@ const axes = {
   tokens: { name: 'tokens read', unit: 'tokens', place: 1 },
   time: { name: 'time of training', unit: 'seconds', place: 2 },
 };
-const buckets = 300;
+// The more curves, the fewer points of each: together they are as many as a screen can show.
+const bucketsOf = (runs) => Math.max(60, Math.min(300, Math.round(5000 / Math.max(1, runs))));
 
 // One metric: what is known of it for each run that is shown, and its chart.
 class Curve {
@@ -45,7 +46,7 @@ class Curve {
       from: place.get('from'),
       to: place.get('to'),
       band: place.get('band'),
-      buckets,
+      buckets: bucketsOf(this.runs().length),
       ...more,
     };
   }
@@ -92,7 +93,7 @@ class Curve {
       has.state = [keep * has.state[0] + (1 - keep) * y, keep * has.state[1] + (1 - keep)];
       has.smooth.push([x, has.state[0] / has.state[1]]);
     }
-    return has.points.length <= 6 * buckets;
+    return has.points.length <= 6 * bucketsOf(this.data.size);
   }
 
   spec() {
@@ -152,7 +153,7 @@ export class Compare {
           else if (isIntersecting) curve.draw();
         }
       },
-      { rootMargin: '300px' },
+      { rootMargin: '150px' },
     );
     for (const { figure } of this.curves) near.observe(figure.node);
   }

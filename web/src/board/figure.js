@@ -80,8 +80,9 @@ export class Figure {
 
   show(spec, options) {
     if (this.chart?.update(spec)) return;
+    const before = this.chart?.spec.kind === spec.kind ? this.chart.state : undefined;
     this.chart?.dispose();
-    this.chart = new Chart(this.plot, spec, this.title, options);
+    this.chart = new Chart(this.plot, spec, this.title, { before, ...options });
   }
 
   draw() {

@@ -9,10 +9,12 @@ import { element } from '../dom.js';
 import { histogram } from './bars.js';
 import { curves } from './curves.js';
 import { dots } from './dots.js';
+import { field } from './field.js';
 import { heat } from './heat.js';
 import { keys } from './keys.js';
 import { lines } from './lines.js';
 import { colours } from './style.js';
+import { together } from './together.js';
 
 echarts.use([
   BarChart,
@@ -26,16 +28,17 @@ echarts.use([
   SVGRenderer,
 ]);
 
-const kinds = { lines, histogram, dots, heat, keys, curves };
+const kinds = { lines, histogram, dots, heat, keys, curves, field, together };
 
 export class Chart {
   // `place`: an empty element that is in the page; `label`: what is drawn, for those who do not see it; `click` gets
   // the index of a mark that was clicked.
-  constructor(place, spec, label, { click } = {}) {
+  // `before`: the state of a chart of this kind that stood here.
+  constructor(place, spec, label, { click, before } = {}) {
     this.kind = kinds[spec.kind];
     if (!this.kind) throw new Error(`there is no chart of kind ${spec.kind}`);
     this.spec = spec;
-    this.state = this.kind.start?.(spec);
+    this.state = this.kind.start?.(spec, before);
     this.sheet = element('div', { class: 'sheet', role: 'img', 'aria-label': label });
     this.sheet.style.height = `${this.kind.height?.(spec) ?? 320}px`;
     const width = this.kind.leastWidth?.(spec);
@@ -46,9 +49,20 @@ export class Chart {
       : this.sheet;
     place.replaceChildren(frame);
     this.drawing = echarts.init(this.sheet, null, { renderer: 'svg' });
+    if (this.kind.hover) this.tellUnderPointer(place);
     if (click) this.drawing.on('click', ({ dataIndex }) => click(dataIndex));
     if (this.kind.controls) place.prepend(this.kind.controls(spec, this.state, () => this.draw()));
     else this.draw();
+  }
+
+  // Where marks are one picture, what lies under the pointer is told below it.
+  tellUnderPointer(place) {
+    const told = element('p', { class: 'now' }, '\u00a0');
+    place.append(told);
+    this.drawing.getZr().on('mousemove', ({ offsetX, offsetY }) => {
+      const spot = this.drawing.convertFromPixel({ gridIndex: 0 }, [offsetX, offsetY]);
+      told.textContent = this.kind.hover(this.spec, spot) || '\u00a0';
+    });
   }
 
   draw() {

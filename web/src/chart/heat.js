@@ -68,3 +68,7 @@ export function heat(c, spec) {
 heat.height = (spec) =>
   (spec.x.turned ? 110 : 66) + Math.max(14, Math.min(28, 420 / spec.y.categories.length)) * spec.y.categories.length;
 heat.leastWidth = (spec) => 160 + 9 * spec.x.categories.length;
+heat.rows = (spec) => [
+  [spec.x.name ?? 'x', spec.y.name ?? 'y', 'value'],
+  ...spec.cells.map(([x, y, value]) => [spec.x.categories[x], spec.y.categories[y], value]),
+];

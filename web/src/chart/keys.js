@@ -129,8 +129,27 @@ export function keys(c, spec, state) {
 }
 
 keys.height = () => 400;
+keys.rows = (spec, state) => {
+  const { places, note } = view(spec, state);
+  const now = places[places.length - 1];
+  return [
+    ['expert', 'x', 'y', 'share of choices', note],
+    ...spec.experts.map((expert, i) => [expert, now[i][0], now[i][1], spec.share[i]]),
+  ];
+};
 
-keys.start = (spec) => ({ method: 'pca', step: spec.frames.steps.length - 1, playing: 0 });
+// The map that was looked at stays, and so does the step, unless it was the last: then it goes on with the new ones.
+keys.start = (spec, before) => {
+  const last = spec.frames.steps.length - 1;
+  if (before) clearInterval(before.playing);
+  const has = { pca: true, tsne: !!spec.tsne, umap: !!spec.neighbours };
+  return {
+    method: before && has[before.method] ? before.method : 'pca',
+    step: before && before.step < before.last ? Math.min(before.step, last) : last,
+    last,
+    playing: 0,
+  };
+};
 
 // Which map, and at which saved step.
 keys.controls = (spec, state, redraw) => {

@@ -101,3 +101,8 @@ export function lines(c, spec) {
   };
   return option;
 }
+
+lines.rows = (spec) => [
+  [spec.x.name, 'curve', spec.y.name],
+  ...spec.series.flatMap((series) => series.points.map(([x, y]) => [x, series.name, y])),
+];

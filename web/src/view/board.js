@@ -1,6 +1,8 @@
 // The board: runs as they train, beside one another and from inside. Data: {read_only}. Everything else is asked of the
 // server (board/server.js); what is shown stands in the address (board/place.js).
+import { Ask } from '../board/ask.js';
 import { Compare } from '../board/compare.js';
+import { Inside } from '../board/inside.js';
 import { Place } from '../board/place.js';
 import { RunList } from '../board/runs.js';
 import { ask, follow } from '../board/server.js';
@@ -20,7 +22,11 @@ class Board {
     node.classList.add('board');
     this.views = {};
     this.panels = {};
-    const tabs = [['compare', 'Compare', Compare], ...this.moreViews()];
+    const tabs = [
+      ['compare', 'Compare', Compare],
+      ['inside', 'Inside', Inside],
+      ...(data.read_only ? [] : [['ask', 'Ask', Ask]]),
+    ];
     this.tabs = choice(
       'view',
       tabs.map(([name, words]) => [name, words]),
@@ -43,10 +49,6 @@ class Board {
       news: (news) => this.news(news),
       lost: () => this.tell('The server does not answer; it is tried again.'),
     });
-  }
-
-  moreViews() {
-    return [];
   }
 
   // What goes wrong is told where it is seen.
@@ -111,6 +113,12 @@ class Board {
     for (const [name, panel] of Object.entries(this.panels)) panel.hidden = name !== now;
     this.list.draw();
     this.views[now].show();
+    // What was out of sight did not hear of another width or other colours.
+    if (this.shown && this.shown !== now) {
+      this.views[now].resize();
+      this.views[now].draw();
+    }
+    this.shown = now;
   }
 
   news(news) {

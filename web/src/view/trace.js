@@ -29,8 +29,10 @@ const table = (head, rows) =>
   element('div', { class: 'table' }, element('table', {}, head, element('tbody', {}, rows)));
 
 class Trace {
-  constructor(place, data) {
+  // `of`: what tells it from another trace in the same page.
+  constructor(place, data, of = '') {
     this.data = data;
+    this.of = of;
     this.layer = Math.max(0, data.layers.indexOf(data.middle_layer));
     this.shading = 'picked';
     this.listed = 'expert';
@@ -74,7 +76,7 @@ class Trace {
       return chip;
     });
     const text = element('div', { class: data.tokens_hold_blanks ? 'text' : 'text apart' }, this.chips);
-    this.seen = element('section', { 'aria-live': 'polite', 'aria-label': 'what is picked' });
+    this.seen = element('section', { 'aria-live': 'polite', 'aria-label': `what is picked${this.of}` });
     this.list = element('div');
     const plot = element('div', { class: 'plot' });
     const title = 'The strongest expert of each token, layer by layer';
@@ -90,11 +92,11 @@ class Trace {
         'div',
         { class: 'columns' },
         element('div', {}, text, this.seen),
-        element('aside', { 'aria-label': 'experts and sets of the layer' }, this.lists.row, this.list),
+        element('aside', { 'aria-label': `experts and sets of the layer${this.of}` }, this.lists.row, this.list),
       ),
       element(
         'figure',
-        { class: 'chart', id: 'trace-field' },
+        { class: 'chart', id: document.getElementById('trace-field') ? undefined : 'trace-field' },
         element('figcaption', {}, title),
         plot,
         element(
@@ -374,4 +376,4 @@ class Trace {
   }
 }
 
-export const trace = (place, data) => new Trace(place, data);
+export const trace = (place, data, of) => new Trace(place, data, of);

@@ -1,0 +1,224 @@
+#include "board/ask.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "page/escape.h"
+#include "study/read.h"
+#include "study/trace.h"
+#include "train/checkpoint.h"
+
+namespace some::board {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t most_opened = 2, longest_prompt = 16000;
+constexpr int most_tokens = 400;
+constexpr auto longest_answer = std::chrono::minutes(3);
+
+void send(Stream& stream, const nlohmann::json& line) {
+  stream.send(shared_text(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
+}
+
+// A model is opened by readers that follow links: where there is one, the model stays closed.
+void refuse_links(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
+    if (entry.is_symlink())
+      bad_input("the run holds a link ({}): it is not followed", entry.path().filename().string());
+  }
+  if (error) bad_input("the run cannot be looked through");
+}
+
+// While this lives the model chooses as it was asked to; afterwards as it was trained.
+class Changed {
+ public:
+  Changed(OpenedRun& run, const Asked& asked) : model_(*run.model), before_(model_.config()) {
+    const ModelConfig& config = before_;
+    if ((asked.experts_a_token || asked.off) && config.ffn != Ffn::some)
+      bad_input("this model has no experts that could be chosen otherwise");
+    if (asked.experts_a_token && *asked.experts_a_token > config.experts)
+      bad_input("there are {} experts: say at most as many a token", config.experts);
+    const int k = asked.experts_a_token.value_or(config.top_k);
+    if (asked.off) {
+      if (asked.off->layer >= config.layers || asked.off->expert >= config.experts)
+        bad_input("there is no expert {} in layer {}", asked.off->expert, asked.off->layer);
+      if (config.routing != RoutingKind::keys)
+        bad_input("this model does not choose by its keys: none of its experts can be switched off");
+      if (k >= config.experts) bad_input("every token wants all {} experts: none can be switched off", config.experts);
+    }
+    if (k != config.top_k) {
+      ModelConfig other = config;
+      other.top_k = k;
+      model_.change_settings(other);
+    }
+    if (!asked.off) return;
+    KeyState& keys = layer_keys(asked.off->layer);
+    layer_ = asked.off->layer;
+    bias_ = keys.choice_bias;
+    Tensor bias = bias_ ? bias_.to(Device::cpu).clone() : Tensor::zeros({config.experts}, keys.keys.dtype());
+    const auto place = static_cast<std::size_t>(asked.off->expert);
+    if (bias.dtype() == DType::f64)
+      bias.data<double>()[place] = -1e30;
+    else
+      bias.data<float>()[place] = -1e30F;
+    keys.choice_bias = bias.to(model_.context().device);
+  }
+  ~Changed() {
+    if (layer_) layer_keys(*layer_).choice_bias = bias_;
+    if (model_.config().top_k != before_.top_k) {
+      try {
+        model_.change_settings(before_);
+      } catch (const Error&) {
+        // They were right before.
+      }
+    }
+  }
+  Changed(const Changed&) = delete;
+  Changed& operator=(const Changed&) = delete;
+
+ private:
+  KeyState& layer_keys(int layer) { return model_.layers().at(static_cast<std::size_t>(layer)).keys; }
+  Model& model_;
+  ModelConfig before_;
+  std::optional<int> layer_;
+  Tensor bias_;
+};
+
+}  // namespace
+
+Asked read_asked(const std::string& body) {
+  const JsonObject all(parse_json(body, "question"), "question");
+  Asked asked;
+  asked.run = all.need<std::string>("run");
+  asked.prompt = all.need<std::string>("prompt");
+  if (asked.prompt.size() > longest_prompt) bad_input("question: prompt: wants at most {} bytes", longest_prompt);
+  asked.how.temperature = all.get<double>("temperature", 0.8, 0.0, 10.0);
+  asked.how.top_k = all.get<int>("top_k", 0, 0, 1000000);
+  asked.how.top_p = all.get<double>("top_p", 1.0, 1e-6, 1.0);
+  asked.how.seed = all.get<std::uint64_t>("seed", 0);
+  asked.how.max_tokens = all.get<int>("max_tokens", 60, 1, most_tokens);
+  if (all.has("experts_a_token")) asked.experts_a_token = all.need<int>("experts_a_token", 1, 4096);
+  if (all.has("off")) {
+    const JsonObject off = all.object("off");
+    asked.off = Asked::Off{off.need<int>("layer", 0, 100000), off.need<int>("expert", 0, 100000000)};
+  }
+  asked.memory = all.get<bool>("memory", false);
+  check(asked.how);
+  return asked;
+}
+
+Asking::Asking(std::string device, int threads)
+    : device_(std::move(device)), threads_(threads), worker_(most_questions) {}
+
+Asking::Opened& Asking::open(const RunLog& run) {
+  refuse_links(run.folder());
+  const std::int64_t step = find_checkpoint(run.folder(), "latest").step;
+  const auto found = std::find_if(opened_.begin(), opened_.end(),
+                                  [&](const Opened& one) { return one.id == run.id() && one.step == step; });
+  if (found != opened_.end()) {
+    opened_.splice(opened_.begin(), opened_, found);
+    return opened_.front();
+  }
+  opened_.remove_if([&](const Opened& one) { return one.id == run.id(); });
+  while (opened_.size() >= most_opened) opened_.pop_back();
+  OpenOptions options;
+  options.checkpoint = std::to_string(step);
+  options.device = device_;
+  options.host = make_host(threads_);
+  opened_.push_front({run.id(), step, open_run(run.folder(), options), "", 0, std::nullopt});
+  return opened_.front();
+}
+
+Memory* Asking::memory_of(Opened& opened, const RunLog& run) {
+  const std::string file = run.memory();
+  if (file.empty()) bad_input("this run has no memory: 'some read' makes one");
+  struct stat now {};
+  if (::lstat(file.c_str(), &now) != 0) bad_input("the memory of this run is gone");
+  const std::int64_t time = now.st_mtim.tv_sec * 1000000000 + now.st_mtim.tv_nsec;
+  if (!opened.memory || opened.memory_file != file || opened.memory_time != time)
+    opened.memory.emplace(open_memory(opened.run, file));
+  opened.memory_file = file;
+  opened.memory_time = time;
+  return &*opened.memory;
+}
+
+void Asking::answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::shared_ptr<Stream>& stream) {
+  send(*stream, {{"kind", "waiting"}});
+  const auto question = std::make_shared<Asked>(std::move(asked));
+  const bool taken = worker_.add([this, run, question, stream] {
+    if (!stream->is_open()) return;
+    try {
+      write(*run, *question, *stream);
+    } catch (const std::exception& error) {
+      send(*stream, {{"kind", "error"}, {"error", page::valid_text(error.what())}});
+    }
+    stream->finish();
+  });
+  if (!taken) send(*stream, {{"kind", "error"}, {"error", "too many questions wait already: try again soon"}});
+}
+
+void Asking::write(const RunLog& run, Asked& asked, Stream& stream) {
+  Opened& opened = open(run);
+  OpenedRun& model = opened.run;
+  Memory* memory = asked.memory ? memory_of(opened, run) : nullptr;
+  const Changed changed(model, asked);
+  const std::vector<TokenId> prompt = model.tokenizer.encode(asked.prompt);
+  nlohmann::json words = nlohmann::json::array();
+  const auto word = [&](TokenId id) { return page::valid_text(model.tokenizer.token_bytes(id)); };
+  for (const TokenId id : prompt) words.push_back(word(id));
+  send(stream, {{"kind", "begin"},
+                {"step", opened.step},
+                {"prompt", words},
+                {"tokens_hold_blanks", model.tokenizer.kind() == TokenizerKind::bytelevel}});
+  // The choices of the tokens that were read last: of the prompt, then of each token that was written.
+  std::vector<nlohmann::json> read;
+  const bool has_experts = model.recipe.model.ffn == Ffn::some;
+  if (has_experts)
+    asked.how.look = [&](int layer, const SomeTape& tape) {
+      const std::vector<double> experts = read_vector(tape.routing.indices), gates = read_vector(tape.routing.gates);
+      const auto rows = static_cast<std::size_t>(tape.routing.indices.dim(0));
+      const std::size_t k = rows > 0 ? experts.size() / rows : 0;
+      if (layer == 0) read.assign(rows, nlohmann::json::array());
+      for (std::size_t row = 0; row < std::min(rows, read.size()); ++row) {
+        nlohmann::json chosen = nlohmann::json::array();
+        for (std::size_t i = row * k; i < (row + 1) * k; ++i)
+          chosen.push_back({static_cast<std::int64_t>(experts[i]), std::round(gates[i] * 1000) / 1000});
+        read[row].push_back(std::move(chosen));
+      }
+    };
+  const auto begun = std::chrono::steady_clock::now();
+  asked.how.stop = [&] {
+    return !stream.is_open() || worker_.stopping() || std::chrono::steady_clock::now() - begun > longest_answer;
+  };
+  asked.how.memory = memory;
+  const std::vector<Generated> written =
+      generate(*model.model, model.tokenizer, {asked.prompt}, asked.how, [&](std::size_t, TokenId token) {
+        if (!read.empty()) send(stream, {{"kind", "read"}, {"tokens", std::exchange(read, {})}});
+        send(stream, {{"kind", "token"}, {"text", word(token)}});
+      });
+  if (!stream.is_open()) return;
+  nlohmann::json end{{"kind", "end"}, {"text", page::valid_text(written[0].text)}, {"stopped", written[0].stopped}};
+  if (has_experts) {
+    std::vector<TokenId> ids = written[0].prompt;
+    ids.insert(ids.end(), written[0].tokens.begin(), written[0].tokens.end());
+    // Of a text longer than the model reads at once, the end.
+    const auto most = static_cast<std::size_t>(model.recipe.model.seq_len);
+    const std::size_t cut = ids.size() > most ? ids.size() - most : 0;
+    ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(cut));
+    Trace trace = trace_tokens(model, ids, parse_layers("", model.recipe.model), memory);
+    trace.prompt_tokens = written[0].prompt.size() > cut ? written[0].prompt.size() - cut : 0;
+    trace.stopped = written[0].stopped;
+    end["trace"] = to_json(trace, model);
+    end["trace"].erase("run");
+  }
+  send(stream, end);
+}
+
+}  // namespace some::board

@@ -1,0 +1,60 @@
+// Models that answer: a prompt goes in, and what the model writes comes back token by token with the experts of each,
+// then as a trace.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/host.h"
+#include "base/rooms.h"
+#include "board/http.h"
+#include "board/run_log.h"
+#include "board/worker.h"
+#include "memory/memory.h"
+#include "study/generate.h"
+#include "train/run.h"
+
+namespace some::board {
+
+struct Asked {
+  std::string run, prompt;
+  GenerateOptions how;
+  std::optional<int> experts_a_token;
+  struct Off {
+    int layer = 0, expert = 0;
+  };
+  std::optional<Off> off;  // an expert that nothing may choose
+  bool memory = false;
+};
+Asked read_asked(const std::string& body);  // bad_input where it makes no sense
+
+constexpr std::size_t most_questions = 8;  // that wait
+
+class Asking {
+ public:
+  Asking(std::string device, int threads);
+  std::size_t waiting() const { return worker_.waiting(); }
+  // Answers in lines of JSON: {"kind": "waiting" | "begin" | "read" | "token" | "end" | "error", ...}.
+  void answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::shared_ptr<Stream>& stream);
+
+ private:
+  struct Opened {
+    std::string id;
+    std::int64_t step = 0;
+    OpenedRun run;
+    std::string memory_file;
+    std::int64_t memory_time = 0;
+    std::optional<Memory> memory;
+  };
+  Opened& open(const RunLog& run);
+  Memory* memory_of(Opened& opened, const RunLog& run);
+  void write(const RunLog& run, Asked& asked, Stream& stream);
+  std::string device_;
+  int threads_;
+  std::list<Opened> opened_;  // the last used first; of the worker's thread alone
+  Worker worker_;
+};
+
+}  // namespace some::board

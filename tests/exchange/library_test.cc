@@ -1,0 +1,233 @@
+// Experts from other models' blocks: what ends up where, what is refused, and a run that trains with them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "base/files.h"
+#include "base/safetensors.h"
+#include "exchange/hf.h"
+#include "exchange/library_import.h"
+#include "study/tiny_run.h"
+
+namespace some::exchange {
+namespace {
+
+namespace fs = std::filesystem;
+using experts::LibraryFile;
+using experts::read_library_file;
+using study::input_error;
+using Named = std::vector<std::pair<std::string, Tensor>>;
+
+Tensor numbers(const Shape& shape, float first) {
+  Tensor out = Tensor::empty(shape, DType::f32);
+  for (std::int64_t i = 0; i < out.elements(); ++i) out.data<float>()[i] = first + 0.01f * static_cast<float>(i % 97);
+  return out;
+}
+
+float at(const Tensor& tensor, std::int64_t row, std::int64_t col) {
+  return tensor.data<float>()[row * tensor.dim(1) + col];
+}
+float at(const Tensor& tensor, std::int64_t e, std::int64_t row, std::int64_t col) {
+  return tensor.data<float>()[(e * tensor.dim(1) + row) * tensor.dim(2) + col];
+}
+
+// Blocks of 10 hidden units and a width of 6, [out, in].
+constexpr int width = 6, hidden = 10, blocks = 3;
+Named pythia_model() {
+  Named out;
+  for (int i = 0; i < blocks; ++i) {
+    const std::string prefix = fmt::format("gpt_neox.layers.{}.mlp.", i);
+    out.emplace_back(prefix + "dense_h_to_4h.weight", numbers({hidden, width}, static_cast<float>(i)));
+    out.emplace_back(prefix + "dense_h_to_4h.bias", numbers({hidden}, 0));
+    out.emplace_back(prefix + "dense_4h_to_h.weight", numbers({width, hidden}, static_cast<float>(-i)));
+  }
+  out.emplace_back("gpt_neox.embed_in.weight", numbers({4, width}, 0));
+  return out;
+}
+
+class LibraryTest : public testing::Test {
+ protected:
+  std::string write(const std::string& name, const Named& tensors) {
+    write_safetensors(folder_ / name, tensors, {});
+    return folder_ / name;
+  }
+  LibraryImport options(const std::string& model) {
+    LibraryImport out;
+    out.models = {model};
+    out.folder = folder_ / "libraries";
+    return out;
+  }
+  std::string fault(const LibraryImport& how) {
+    return input_error([&] { import_library(how); });
+  }
+  TemporaryFolder folder_;
+};
+
+void has(const std::string& message, const std::string& words) {
+  EXPECT_NE(message.find(words), std::string::npos) << "wanted: " << words << "\nsaid: " << message;
+}
+
+TEST_F(LibraryTest, BlocksAreCutIntoExpertsThatTogetherAreTheBlocks) {
+  const Named tensors = pythia_model();
+  LibraryImport how = options(write("pythia.safetensors", tensors));
+  how.d_ffn = 4;
+  how.layers = 2;
+  const ImportedLibrary made = import_library(how);
+  EXPECT_EQ(made.about.experts, 6);  // two pieces of three blocks
+  EXPECT_EQ(made.left_out, 2);
+  EXPECT_TRUE(made.biases_left_out);
+  EXPECT_FALSE(made.adapted);
+  const SafetensorsFile file = SafetensorsFile::open(made.path);
+  for (int l = 0; l < 2; ++l) {
+    const Tensor w1 = file.load(fmt::format("layers.{}.w1", l)), w2 = file.load(fmt::format("layers.{}.w2", l));
+    for (int e = 0; e < 6; ++e) {
+      const int block = (l * blocks / 2 + e / 2) % blocks, unit = e % 2 * 4;
+      const Tensor &up = tensors[static_cast<std::size_t>(3 * block)].second,
+                   &down = tensors[static_cast<std::size_t>(3 * block + 2)].second;
+      for (int u = 0; u < 4; ++u) {
+        for (int c = 0; c < width; ++c) {
+          ASSERT_EQ(at(w1, e, u, c), at(up, unit + u, c)) << l << " " << e;
+          ASSERT_EQ(at(w2, e, c, u), at(down, c, unit + u)) << l << " " << e;
+        }
+      }
+    }
+  }
+  // Named by what it holds: written once.
+  const LibraryFile about = read_library_file(made.path);
+  EXPECT_EQ(about.hash, fs::path(made.path).stem().string());
+  EXPECT_EQ(import_library(how).path, made.path);
+  EXPECT_EQ(std::distance(fs::directory_iterator(how.folder), fs::directory_iterator()), 1);
+}
+
+TEST_F(LibraryTest, NamesOfGpt2AreKnownAndItsMatricesTurned) {
+  Named turned;
+  for (const auto& [name, tensor] : pythia_model()) {
+    if (tensor.shape().rank() != 2 || name.find("mlp") == std::string::npos) continue;
+    Tensor other = Tensor::empty({tensor.dim(1), tensor.dim(0)}, DType::f32);
+    for (std::int64_t r = 0; r < tensor.dim(0); ++r)
+      for (std::int64_t c = 0; c < tensor.dim(1); ++c) other.data<float>()[c * tensor.dim(0) + r] = at(tensor, r, c);
+    const std::string block = name.substr(16, 1);
+    turned.emplace_back(fmt::format("transformer.h.{}.mlp.{}.weight", block,
+                                    name.find("h_to_4h") != std::string::npos ? "c_fc" : "c_proj"),
+                        other);
+  }
+  const ImportedLibrary pythia = import_library(options(write("pythia.safetensors", pythia_model()))),
+                        gpt2 = import_library(options(write("gpt2.safetensors", turned)));
+  EXPECT_EQ(gpt2.about.hash, pythia.about.hash);
+  LibraryImport own = options(folder_ / "pythia.safetensors");
+  own.pattern = "gpt_neox.layers.{}.mlp.dense_h_to_4h.weight,gpt_neox.layers.{}.mlp.dense_4h_to_h.weight";
+  EXPECT_EQ(import_library(own).about.hash, pythia.about.hash);
+}
+
+TEST_F(LibraryTest, AnotherWidthIsMetThroughAnOrthonormalMap) {
+  LibraryImport how = options(write("pythia.safetensors", pythia_model()));
+  how.d_model = 9;  // wider: lengths and products stay
+  const ImportedLibrary made = import_library(how), plain = import_library(options(how.models[0]));
+  EXPECT_TRUE(made.adapted);
+  const Tensor wide = SafetensorsFile::open(made.path).load("layers.0.w1"),
+               own = SafetensorsFile::open(plain.path).load("layers.0.w1");
+  ASSERT_EQ(wide.shape(), Shape({3, hidden, 9}));
+  for (int a = 0; a < hidden; ++a) {
+    for (int b = 0; b < hidden; ++b) {
+      double here = 0, there = 0;
+      for (int c = 0; c < 9; ++c) here += static_cast<double>(at(wide, 0, a, c)) * at(wide, 0, b, c);
+      for (int c = 0; c < width; ++c) there += static_cast<double>(at(own, 0, a, c)) * at(own, 0, b, c);
+      EXPECT_NEAR(here, there, 1e-5);
+    }
+  }
+  how.seed = 1;
+  EXPECT_NE(import_library(how).about.hash, made.about.hash);
+  how.d_model = 4;
+  EXPECT_EQ(import_library(how).about.d_model, 4);
+}
+
+TEST_F(LibraryTest, WhatMakesNoLibraryIsRefusedByName) {
+  LibraryImport how = options(write("pythia.safetensors", pythia_model()));
+  how.pattern = "bert";
+  has(fault(how), "--pattern bert: say gpt2, pythia, some");
+  how.pattern = "gpt2";
+  has(fault(how), "has no feed-forward blocks named as gpt2 names them");
+  how.pattern = "one,two";
+  has(fault(how), "has no {} for the number of the block");
+  how.pattern = "x.{}.up,x.{}.down";
+  has(fault(how), "there is no tensor x.0.up");
+  how.pattern.clear();
+  how.d_ffn = 11;
+  has(fault(how), "too few for one expert");
+  how.d_ffn = 5;
+  how.experts = 7;
+  has(fault(how), "give 6 experts of 5");
+  Named gated{{"model.layers.0.mlp.gate_proj.weight", numbers({4, 4}, 0)}};
+  has(fault(options(write("gated.safetensors", gated))), "its blocks are gated");
+  Named uneven = pythia_model();
+  uneven[5].second = numbers({width, hidden + 1}, 0);
+  has(fault(options(write("uneven.safetensors", uneven))), "they make no block");
+  uneven = pythia_model();
+  uneven[0].second = uneven[0].second.clone();
+  uneven[0].second.data<float>()[3] = NAN;
+  has(fault(options(write("nan.safetensors", uneven))), "not finite");
+  folder_.write("text.safetensors", "hello");
+  has(fault(options(folder_ / "text.safetensors")), "is not a sound safetensors file");
+}
+
+TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
+  const std::vector<std::string> small{"train.max_steps=3", "data.train_stories=40", "data.valid_stories=6",
+                                       "data.vocab=320",    "train.device=cpu",      "train.warmup_steps=1"};
+  const auto train = [&](std::vector<std::string> settings, const std::string& name) {
+    settings.insert(settings.begin(), small.begin(), small.end());
+    start_run(load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml", settings), folder_ / name, {});
+    return folder_ / name;
+  };
+  const std::string dense = train({"model.ffn=dense", "model.dense_mult=2"}, "dense");
+  LibraryImport how = options(find_checkpoint(dense, "latest").folder + "/model.safetensors");
+  how.d_ffn = 16;
+  const ImportedLibrary made = import_library(how);
+  EXPECT_EQ(made.about.experts, 8);  // two blocks of 64
+  const std::vector<std::string> uses{"some.init=file:" + made.path, "some.experts=8", "some.d_ffn=16"};
+  const std::string run = train(uses, "run");
+  OpenedRun opened = open_run(run, {"latest", "cpu", "", {}});
+  const Tensor stored = SafetensorsFile::open(made.path).load("layers.1.w2");
+  EXPECT_EQ(read_vector(opened.model->layers()[1].w2.compute), read_vector(stored));
+  // Fewer of them, and in double precision.
+  const OpenedRun fewer = open_run(train({uses[0], "some.experts=5", "some.d_ffn=16", "train.precision=f64"}, "fewer"),
+                                   {"latest", "cpu", "f64", {}});
+  EXPECT_EQ(fewer.model->layers()[0].w1.compute.dim(0), 5);
+
+  export_hf({.run = run, .out = folder_ / "exported"});
+  import_hf({.folder = folder_ / "exported", .out = folder_ / "back"});
+  EXPECT_EQ(read_file(find_checkpoint(folder_ / "back", "latest").folder + "/model.safetensors"),
+            read_file(find_checkpoint(run, "latest").folder + "/model.safetensors"));
+  has(input_error([&] { export_hf({.run = run, .out = folder_ / "seed", .experts_from_seed = true}); }),
+      "no seed draws them");
+
+  has(input_error([&] {
+        train({uses[0], "some.experts=9", "some.d_ffn=16"}, "a");
+      }),
+      "has 8 experts, some.experts = 9");
+  has(input_error([&] { train({uses[0], "some.experts=8", "some.d_ffn=20"}, "a"); }), "its experts are 16 x 32");
+  has(input_error([&] {
+        train({uses[0], "some.experts=8", "some.d_ffn=16", "model.layers=3"}, "a");
+      }),
+      "has no layer 2");
+  has(input_error([&] { train({"some.init=file:" + how.models[0]}, "a"); }), "is no library of experts");
+  has(input_error([&] { train({"some.init=file:"}, "a"); }), "some.init");
+  // Another library of the same sizes under its name: the checkpoint knows better.
+  const std::string other =
+      import_library([&] {
+        LibraryImport twice = how;
+        twice.d_model = 32;
+        twice.models = {
+            find_checkpoint(train({"model.ffn=dense", "model.dense_mult=2", "seed=5"}, "dense-5"), "latest").folder +
+            "/model.safetensors"};
+        return twice;
+      }())
+          .path;
+  fs::rename(made.path, made.path + ".aside");
+  has(input_error([&] { open_run(run, {"latest", "cpu", "", {}}); }), "there is no such file");
+  fs::copy(other, made.path);
+  has(input_error([&] { open_run(run, {"latest", "cpu", "", {}}); }), "the checkpoint was trained with");
+}
+
+}  // namespace
+}  // namespace some::exchange

@@ -1,0 +1,221 @@
+// Inside of one model while it trains: what each expert carries, where the keys lie and how they move, which experts
+// go together, what is born and dies.
+import { button, element } from '../dom.js';
+import { Figure } from './figure.js';
+import { ask } from './server.js';
+
+const measures = [
+  ['train.gini', 'Gini of use', 'Gini', (value) => value, '0: all alike; 1: one expert does it all.'],
+  ['train.effective_experts', 'Experts in effect', 'experts', (value) => value, 'As many alike would be as even.'],
+  [
+    'eval.experts_used_this_epoch',
+    'Experts that no token of the epoch chose',
+    'dead experts',
+    (value, experts) => experts - value,
+    'Counted from the beginning of each epoch: many at first, then those that nobody wants.',
+  ],
+  ['eval.gate_entropy', 'Gate entropy', 'nats', (value) => value, '0: one expert of a token has all the say.'],
+  ['eval.births', 'Births', 'keys reborn so far', (value) => value, ''],
+  ['eval.deaths', 'Deaths', 'experts found dead so far', (value) => value, ''],
+  ['eval.key_moved.mean', 'How far keys have moved', 'mean distance', (value) => value, 'From where the run began.'],
+];
+
+export class Inside {
+  constructor(board, place) {
+    this.board = board;
+    this.run = element('select', {
+      'aria-label': 'run',
+      change: () => {
+        board.place.set({ run: this.run.value, layer: '0' });
+        this.show();
+      },
+    });
+    this.layer = element('select', {
+      'aria-label': 'layer',
+      change: () => {
+        board.place.set({ layer: this.layer.value });
+        this.show();
+      },
+    });
+    this.load = new Figure('What every expert carries', {
+      note: 'A column a moment, a row an expert: pale below a fair share, strong above it, blank for none.',
+    });
+    this.keys = new Figure('Where the keys lie');
+    this.together = new Figure('Experts chosen together', {
+      note: 'The sets that the validation text chose most often in this layer.',
+    });
+    this.tsne = button('work out t-SNE', () => this.board.guard(this.showKeys(true)));
+    this.keysNote = element('div', { class: 'controls' }, this.tsne);
+    this.keys.node.append(this.keysNote);
+    this.curves = measures.map(([metric, title, unit, use, note]) => ({
+      metric,
+      unit,
+      use,
+      figure: new Figure(title, { note }),
+    }));
+    this.empty = element('p', { class: 'note', hidden: true }, 'None of these runs has layers of experts.');
+    this.parts = element(
+      'div',
+      {},
+      this.load.node,
+      element('div', { class: 'side-by-side' }, this.keys.node, this.together.node),
+      element(
+        'div',
+        { class: 'side-by-side' },
+        this.curves.map(({ figure }) => figure.node),
+      ),
+    );
+    place.append(
+      element(
+        'div',
+        { class: 'controls' },
+        element('label', {}, 'run ', this.run),
+        element('label', {}, 'layer ', this.layer),
+      ),
+      this.empty,
+      this.parts,
+    );
+  }
+
+  // The run that is looked into: the one the address names, or the first that has experts.
+  id() {
+    const { runs, place } = this.board;
+    if (runs.get(place.get('run'))?.layers) return place.get('run');
+    return [...runs.values()].find(({ layers }) => layers)?.id;
+  }
+
+  question(more = {}) {
+    return { runs: this.id(), ...more };
+  }
+
+  layerNumber() {
+    const { layers } = this.board.runs.get(this.id());
+    return Math.min(layers - 1, Math.max(0, Number(this.board.place.get('layer')) || 0));
+  }
+
+  show() {
+    const id = this.id();
+    this.empty.hidden = id !== undefined;
+    this.parts.hidden = id === undefined;
+    if (id === undefined) return;
+    const fill = (select, entries, chosen) => {
+      const same = entries.map(([value, words]) => `${value} ${words}`).join('\n');
+      if (select.dataset.entries !== same) {
+        select.replaceChildren(...entries.map(([value, words]) => element('option', { value }, words)));
+        select.dataset.entries = same;
+      }
+      select.value = chosen;
+    };
+    const run = this.board.runs.get(id);
+    fill(
+      this.run,
+      [...this.board.runs.values()].filter(({ layers }) => layers).map((one) => [one.id, one.place]),
+      id,
+    );
+    fill(
+      this.layer,
+      Array.from({ length: run.layers }, (_, i) => [
+        String(i),
+        i === Math.floor(run.layers / 2) ? `${i} (middle)` : `${i}`,
+      ]),
+      String(this.layerNumber()),
+    );
+    const now = `${id} ${this.layerNumber()}`;
+    if (this.shown !== now) {
+      this.shown = now;
+      this.keySteps = -1;
+      this.withTsne = false;
+    }
+    this.refresh();
+  }
+
+  refresh() {
+    this.board.guard(this.showLoad());
+    this.board.guard(this.showTogether());
+    const { key_steps: steps } = this.board.runs.get(this.id());
+    if (steps !== this.keySteps) this.board.guard(this.showKeys(this.withTsne));
+    this.keySteps = steps;
+    for (const curve of this.curves) this.board.guard(this.showCurve(curve));
+  }
+
+  async showLoad() {
+    const of = this.shown;
+    const { steps, experts, rows } = await ask('/api/load', this.question({ layer: this.layerNumber() }));
+    if (of !== this.shown) return;
+    this.load.node.hidden = !rows.length;
+    if (!rows.length) return;
+    this.load.show({
+      kind: 'field',
+      x: { name: 'step', values: steps },
+      y: { name: 'expert', values: experts },
+      rows: rows.map((row) => row.map((percent) => percent / 100)),
+      unit: 'times a fair share',
+      middle: 1,
+    });
+  }
+
+  async showKeys(tsne) {
+    const of = this.shown;
+    this.tsne.disabled = tsne;
+    const { tsne_can: can, ...spec } = await ask(
+      '/api/keys',
+      this.question({ layer: this.layerNumber(), tsne: tsne ? 1 : '' }),
+    );
+    if (of !== this.shown) return;
+    this.withTsne = tsne;
+    this.tsne.disabled = false;
+    this.keysNote.hidden = !can || tsne;
+    this.keys.node.hidden = !spec.kind;
+    if (spec.kind) this.keys.show(spec);
+  }
+
+  async showTogether() {
+    const of = this.shown;
+    const { sets } = await ask('/api/together', this.question({ layer: this.layerNumber() }));
+    if (of !== this.shown) return;
+    this.together.node.hidden = !sets.some(({ experts }) => experts.length > 1);
+    if (!this.together.node.hidden) this.together.show({ kind: 'together', sets });
+  }
+
+  async showCurve({ metric, unit, use, figure }) {
+    const of = this.shown;
+    const { layers } = await ask('/api/layers', this.question({ metric }));
+    if (of !== this.shown) return;
+    const { experts } = this.board.runs.get(this.id());
+    figure.node.hidden = layers.every((points) => points.length === 0);
+    if (figure.node.hidden) return;
+    const middle = Math.floor(layers.length / 2);
+    figure.show({
+      kind: 'lines',
+      x: { name: 'step' },
+      y: { name: unit },
+      series: layers.map((points, i) => ({
+        name: i === middle ? `layer ${i} (middle)` : `layer ${i}`,
+        role: i === middle ? 'middle' : 'layer',
+        shade: layers.length > 1 ? i / (layers.length - 1) : 0,
+        points: points.map(([x, y]) => [x, use(y, experts)]),
+      })),
+    });
+  }
+
+  // What changed is asked for once a second at most.
+  news({ run }) {
+    if (run.id !== this.id() || this.waiting) return;
+    this.waiting = setTimeout(() => {
+      this.waiting = 0;
+      if (this.board.current() === 'inside') this.refresh();
+    }, 500);
+  }
+
+  figures() {
+    return [this.load, this.keys, this.together, ...this.curves.map(({ figure }) => figure)];
+  }
+
+  draw() {
+    for (const figure of this.figures()) figure.draw();
+  }
+
+  resize() {
+    for (const figure of this.figures()) figure.resize();
+  }
+}
