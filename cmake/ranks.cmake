@@ -1,5 +1,5 @@
-# Training on several ranks (tests/ranks/run.py): the same bytes on 1, 2 and 4, through kills and changes of their number;
-# different recipes, programs and texts refused; a rank that hangs. Skipped where there is no MPI.
+# Training on several ranks (tests/ranks/run.py): the same bytes on 1, 2 and 4, through kills and changes of their
+# number; different recipes, programs and texts refused; a rank that hangs. Skipped where there is no MPI.
 find_program(SOME_MPIRUN mpirun)
 if(TARGET some_mpi AND SOME_MPIRUN)
   foreach(scenario equal elastic refusals lost)

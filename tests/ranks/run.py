@@ -4,7 +4,8 @@
 usage: tests/ranks/run.py --program build/some [--mpirun mpirun] [--ranks 1,2,4] [--rounds 2] [--seed 1] [SCENARIO...]
 
 scenarios: equal    every number of ranks gives the same model, optimizer and metrics, for several recipes
-           elastic  runs stopped by a signal to any rank, or killed, at random moments, go on with other numbers of ranks
+           elastic  runs stopped by a signal to any rank, or killed, at random moments, go on with other numbers of
+                    ranks
            refusals different recipes, settings or texts, too few micro-batches, other commands, no backend
            lost     a rank that stops answering ends all, with a line that names it
 """
@@ -48,8 +49,8 @@ device = "cpu"
 threads = 1
 """
 
-# Everything that is summed over micro-batches, in several ways of using it; numbers of micro-batches that are no power of
-# two, where the last rank has fewer.
+# Everything that is summed over micro-batches, in several ways of using it; numbers of micro-batches that are no power
+# of two, where the last rank has fewer.
 VARIANTS = {
     "rules": ["some.delta=0.05", "some.decay_warmup=3", "some.constraint=clamp", "some.respawn_threshold=0.9",
               "some.theta_percentile=0.5", "some.topk_warmup=0.2", "some.balance_loss=0.1"],
@@ -71,7 +72,8 @@ class Ranks:
             out.write(RECIPE)
         self.environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                                 OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none",
-                                OMPI_MCA_btl_vader_single_copy_mechanism="none", PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
+                                OMPI_MCA_btl_vader_single_copy_mechanism="none",
+                                PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
 
     def words(self, ranks, *arguments):
         return ([self.mpirun, "-n", str(ranks)] if ranks > 1 else []) + [self.program, *arguments]
@@ -95,8 +97,8 @@ class Ranks:
     def hashes(self, run):
         """Of all that must be the same: what the last checkpoint holds, the metrics, the settings."""
         folder = os.path.join(self.folder, run)
-        steps = sorted((int(name[5:]), name) for name in os.listdir(folder + "/checkpoints") if re.fullmatch(r"step-\d+", name))
-        last = "checkpoints/" + steps[-1][1]
+        steps = [int(name[5:]) for name in os.listdir(folder + "/checkpoints") if re.fullmatch(r"step-\d+", name)]
+        last = f"checkpoints/step-{max(steps)}"
         names = [last + "/model.safetensors", last + "/optimizer.safetensors", last + "/metrics.jsonl", "metrics.jsonl",
                  "config.toml", "tokenizer.json", "data.json", "best", "latest"]
         out = {}
@@ -155,8 +157,8 @@ def equal(ranks, options):
     # A run that begins from another, in stages of its own, made longer afterwards.
     for count in options.ranks:
         run = f"equal/from-{count}"
-        ranks.run(ranks.words(count, "train", "--from", "equal/rules-1", "--with-optimizer", "data.train=builtin:nature",
-                              "--out", run))
+        ranks.run(ranks.words(count, "train", "--from", "equal/rules-1", "--with-optimizer",
+                              "data.train=builtin:nature", "--out", run))
         ranks.run(ranks.words(options.ranks[-1] if count == 1 else 1, "train", "--resume", run, "train.epochs=3"))
         ranks.expect_same(f"equal/from-{options.ranks[0]}", run)
 
