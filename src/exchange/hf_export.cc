@@ -148,7 +148,8 @@ ExportResult export_hf(const ExportOptions& options) {
               model.init);
   if (options.experts_from_seed && model.init == "orthogonal")
     options.host.log.warning(
-        "an orthogonal library is drawn by the Python files to the bit, but slowly: hours for the published sizes");
+        "an orthogonal library is drawn by the Python files to the bit, but slowly: more than a minute a matrix of "
+        "1024 x 512");
   const RunHistory history = history_of(options.run, options.host.log);
   std::vector<RunHistory> controls;
   for (const std::string& control : options.controls) controls.push_back(history_of(control, options.host.log));
