@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "board/inside.h"
+#include "board/slots.h"
 #include "page/escape.h"
 #include "train/recipe_schema.h"
 
@@ -166,7 +167,7 @@ const std::vector<Question>& questions() {
       {"/api/runs", true, false, all_runs},      {"/api/points", false, false, points},
       {"/api/settings", false, false, settings}, {"/api/layers", false, false, layer_curves},
       {"/api/load", false, false, expert_load},  {"/api/together", false, false, chosen_together},
-      {"/api/keys", false, true, map_of_keys},
+      {"/api/keys", false, true, map_of_keys},   {"/api/memory", false, true, slots_of_memory},
   };
   return all;
 }

@@ -10,6 +10,7 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <deque>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -243,33 +244,37 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // --- as a stream ---
 
-  void begin_stream(const std::string& type) {
-    if (!open_) return;
+  static SharedText stream_head(const std::string& type) {
     std::string head = "HTTP/1.1 200 OK\r\nContent-Type: " + type + "\r\nConnection: close\r\n";
     for (const auto& [name, value] : guard_fields("")) head += name + ": " + value + "\r\n";
-    boost::system::error_code ignored;
-    // What the system keeps for a slow reader is bounded too.
-    stream_.socket().set_option(net::socket_base::send_buffer_size(64 << 10), ignored);
-    stream_.expires_never();
-    listen_for_the_end();
-    push(shared_text(head + "\r\n"));
+    return shared_text(head + "\r\n");
   }
 
-  void push(const SharedText& bytes) {
-    if (!open_) return;
-    queue_.push_back(bytes);
-    if (queue_.size() == 1) write_queue();
+  // From any thread; what was delivered first is sent first. (Posts of several threads keep no order among them: they
+  // only wake the server's thread.) False: more waits for this reader than may, and it is given up.
+  bool deliver(const SharedText& bytes) {
+    const bool slow = (waiting_ += bytes->size()) > server_->settings().waiting_bytes;
+    {
+      const std::lock_guard lock(inbox_mutex_);
+      if (!slow) inbox_.push_back(bytes);
+    }
+    net::post(server_->io(), [self = shared_from_this(), slow] {
+      if (slow)
+        self->close();
+      else
+        self->take_delivered();
+    });
+    return !slow;
   }
-
-  void end_stream() {
-    if (!open_) return;
-    ends_ = true;
-    if (queue_.empty()) close();
+  void finish_delivering() {
+    {
+      const std::lock_guard lock(inbox_mutex_);
+      delivered_all_ = true;
+    }
+    net::post(server_->io(), [self = shared_from_this()] { self->take_delivered(); });
   }
 
   bool is_open() const { return open_; }
-  // From any thread. True: more waits for this reader than may.
-  bool add_waiting(std::size_t bytes) { return (waiting_ += bytes) > server_->settings().waiting_bytes; }
 
  private:
   void was_read(beast::error_code error) {
@@ -312,6 +317,28 @@ class Session : public std::enable_shared_from_this<Session> {
     });
   }
 
+  void take_delivered() {
+    std::deque<SharedText> more;
+    {
+      const std::lock_guard lock(inbox_mutex_);
+      more.swap(inbox_);
+      ends_ = delivered_all_;
+    }
+    if (!open_) return;
+    if (!streaming_) {
+      streaming_ = true;
+      boost::system::error_code ignored;
+      // What the system keeps for a slow reader is bounded too.
+      stream_.socket().set_option(net::socket_base::send_buffer_size(64 << 10), ignored);
+      stream_.expires_never();
+      listen_for_the_end();
+    }
+    const bool writing = !queue_.empty();
+    queue_.insert(queue_.end(), more.begin(), more.end());
+    if (!writing && !queue_.empty()) return write_queue();
+    if (ends_ && queue_.empty()) close();
+  }
+
   void write_queue() {
     stream_.expires_after(server_->settings().write_time);
     net::async_write(stream_, net::buffer(*queue_.front()),
@@ -339,8 +366,11 @@ class Session : public std::enable_shared_from_this<Session> {
   Response response_;  // lives while it is written
   http::response<http::span_body<const char>> message_;
   std::optional<http::response_serializer<http::span_body<const char>>> serializer_;
-  std::deque<SharedText> queue_;
-  bool ends_ = false;
+  std::mutex inbox_mutex_;
+  std::deque<SharedText> inbox_;
+  bool delivered_all_ = false;
+  std::deque<SharedText> queue_;  // being written, the first of it now
+  bool streaming_ = false, ends_ = false;
   std::array<char, 4096> ignored_{};
 };
 
@@ -358,7 +388,7 @@ class Pending : public Answer::Target {
   }
   std::shared_ptr<Stream> stream(const std::string& type) override {
     if (answered_.exchange(true)) return nullptr;
-    net::post(session_->server().io(), [session = session_, type] { session->begin_stream(type); });
+    session_->deliver(Session::stream_head(type));
     return std::make_shared<Going>(session_);
   }
 
@@ -367,20 +397,8 @@ class Pending : public Answer::Target {
    public:
     explicit Going(std::shared_ptr<Session> session) : session_(std::move(session)) {}
     ~Going() override { finish(); }
-    bool send(const SharedText& bytes) override {
-      if (!session_->is_open()) return false;
-      const bool slow = session_->add_waiting(bytes->size());
-      net::post(session_->server().io(), [session = session_, bytes, slow] {
-        if (slow)
-          session->close();
-        else
-          session->push(bytes);
-      });
-      return !slow;
-    }
-    void finish() override {
-      net::post(session_->server().io(), [session = session_] { session->end_stream(); });
-    }
+    bool send(const SharedText& bytes) override { return session_->is_open() && session_->deliver(bytes); }
+    void finish() override { session_->finish_delivering(); }
     bool is_open() const override { return session_->is_open(); }
 
    private:

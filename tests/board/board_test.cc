@@ -10,6 +10,7 @@
 
 #include "base/files.h"
 #include "board/client.h"
+#include "study/read.h"
 #include "temporary_folder.h"
 #include "train/load_file.h"
 #include "train/recipe.h"
@@ -296,11 +297,16 @@ class TrainedBoardTest : public BoardTest {
         fmt::format("POST /api/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                     "Content-Length: {}\r\n\r\n{}",
                     body.size(), body));
+    constexpr int waited = 60;  // a model may have to be opened first, on a busy machine
     // A refusal tells its length and the connection stays; an answer ends with it.
-    client.read_enough([](const std::string& text) {
-      const std::size_t head = text.find("\r\n\r\n");
-      return head != std::string::npos && text.find("Content-Length") < head;
-    });
+    client.read_enough(
+        [](const std::string& text) {
+          const std::size_t head = text.find("\r\n\r\n");
+          return head != std::string::npos && text.find("Content-Length") < head;
+        },
+        std::chrono::seconds(waited));
+    EXPECT_TRUE(client.all().find("Content-Length") != std::string::npos || client.ended())
+        << "nothing came for " << waited << " seconds after " << client.all();
     if (status != nullptr) *status = std::stoi(client.all().substr(9, 3));
     std::vector<Json> lines;
     std::istringstream text(client.all());
@@ -338,6 +344,32 @@ TEST_F(TrainedBoardTest, ShowsWhatIsInside) {
   for (const char* wrong : {"/api/load?layer=0", "/api/load?layer=2&runs=", "/api/keys?layer=-1&runs=",
                             "/api/keys?layer=0.5&runs=", "/api/together?layer=x&runs="})
     EXPECT_EQ(get_once(board_->port(), wrong + (std::string(wrong).ends_with("=") ? id() : "")).status, 400) << wrong;
+}
+
+TEST_F(TrainedBoardTest, ShowsTheSlotsOfAMemory) {
+  EXPECT_EQ(ask("/api/memory?runs=" + id()), Json::object());
+  OpenedRun run = open_run(folder_ / "runs/tiny", {"latest", "cpu", "", make_host(1)});
+  ReadOptions how;
+  how.texts = {"builtin:recipes"};
+  how.memory = folder_ / "runs/tiny/memory.safetensors";
+  how.choices.slots = 64;
+  how.tokens = 400;
+  how.original_tokens = 0;
+  read_texts(run, how);
+  EXPECT_TRUE(soon([&] { return runs()[0]["memory"] == 1; }));
+  const Json memory = ask("/api/memory?runs=" + id());
+  EXPECT_EQ(memory["slots"], 64);
+  EXPECT_EQ(memory["texts"][0]["name"], "builtin:recipes");
+  EXPECT_EQ(memory["texts"][0]["slots"], memory["in_use"]);
+  const Json& frames = memory["store"]["frames"];
+  std::int64_t births = 0;
+  for (const Json& frame : frames) births += frame["births"].get<std::int64_t>();
+  EXPECT_EQ(births, memory["in_use"].get<std::int64_t>()) << "every slot is born once";
+  EXPECT_EQ(frames.back()["dots"].size(), memory["store"]["slots"].size());
+  EXPECT_LT(frames[0]["dots"].size(), frames.back()["dots"].size());
+  const Json answer = asked({{"run", id()}, {"prompt", "Mix the flour"}, {"max_tokens", 3}, {"memory", true}}).back();
+  ASSERT_EQ(answer["kind"], "end") << answer;
+  EXPECT_TRUE(answer["trace"]["tokens"][2].contains("memory"));
 }
 
 TEST_F(TrainedBoardTest, AModelAnswersWithItsExperts) {

@@ -1,6 +1,7 @@
 // Inside of one model while it trains: what each expert carries, where the keys lie and how they move, which experts
 // go together, what is born and dies.
 import { button, element } from '../dom.js';
+import { store } from '../view/store.js';
 import { Figure } from './figure.js';
 import { ask } from './server.js';
 
@@ -53,6 +54,15 @@ export class Inside {
       use,
       figure: new Figure(title, { note }),
     }));
+    this.memoryTold = element('p', {});
+    this.memoryStore = element('div');
+    this.memory = element(
+      'section',
+      { 'aria-label': 'memory', hidden: true },
+      element('h2', {}, 'Its memory'),
+      this.memoryTold,
+      this.memoryStore,
+    );
     this.empty = element('p', { class: 'note', hidden: true }, 'None of these runs has layers of experts.');
     this.parts = element(
       'div',
@@ -64,6 +74,7 @@ export class Inside {
         { class: 'side-by-side' },
         this.curves.map(({ figure }) => figure.node),
       ),
+      this.memory,
     );
     place.append(
       element(
@@ -125,6 +136,7 @@ export class Inside {
       this.shown = now;
       this.keySteps = -1;
       this.withTsne = false;
+      this.memoryAt = -1;
     }
     this.refresh();
   }
@@ -136,6 +148,23 @@ export class Inside {
     if (steps !== this.keySteps) this.board.guard(this.showKeys(this.withTsne));
     this.keySteps = steps;
     for (const curve of this.curves) this.board.guard(this.showCurve(curve));
+    const { memory } = this.board.runs.get(this.id());
+    if (memory !== this.memoryAt) this.board.guard(this.showMemory());
+    this.memoryAt = memory;
+  }
+
+  // Slots as they were born and hit, from what the file keeps of it; again whenever it is written.
+  async showMemory() {
+    const of = this.shown;
+    const { texts, in_use: used, slots, store: data } = await ask('/api/memory', this.question());
+    if (of !== this.shown) return;
+    this.memory.hidden = !texts;
+    this.drawnStore = undefined;
+    if (!texts) return;
+    const read = texts.map((one) => `${one.name} (${one.tokens} tokens, ${one.slots} slots)`).join(', ');
+    this.memoryTold.textContent = `${used} of ${slots} slots hold something. Read: ${read}. Drag to any moment of the reading: slots that are there now, by their keys; a hit is the last one of its slot.`;
+    if (data) this.drawnStore = store(this.memoryStore, data);
+    else this.memoryStore.replaceChildren();
   }
 
   async showLoad() {
@@ -213,9 +242,11 @@ export class Inside {
 
   draw() {
     for (const figure of this.figures()) figure.draw();
+    this.drawnStore?.draw();
   }
 
   resize() {
     for (const figure of this.figures()) figure.resize();
+    this.drawnStore?.resize();
   }
 }

@@ -88,7 +88,8 @@ class Store {
     const { frames, slots, of } = this.data;
     const frame = frames[this.frame];
     this.slider.value = this.frame;
-    this.told.textContent = `${frame.tokens} tokens read; since the moment before: ${frame.births} born, ${frame.hits} hits, ${frame.lost} lost`;
+    const lost = frame.lost === undefined ? '' : `, ${frame.lost} lost`;
+    this.told.textContent = `${frame.tokens} tokens read; since the moment before: ${frame.births} born, ${frame.hits} hits${lost}`;
     this.width = Math.max(240, this.canvas.parentElement.clientWidth);
     this.height = Math.round(Math.min(520, this.width * 0.6));
     const scale = window.devicePixelRatio || 1;

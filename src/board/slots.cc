@@ -1,0 +1,118 @@
+#include "board/slots.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/context.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "memory/memory_file.h"
+#include "study/key_charts.h"
+#include "study/memory_view.h"
+#include "study/projection.h"
+#include "text/tokenizer.h"
+#include "train/run.h"
+
+namespace some::board {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t most_slots_shown = 600, moments = 24;
+constexpr std::int64_t words_beside = 14;
+
+// A slot with the moments of its birth and its last hit, in tokens that were read by then.
+struct Seen {
+  std::int64_t slot = 0;
+  double count = 0, born = 0, hit = 0;
+};
+
+std::vector<Seen> seen_slots(const Memory& memory) {
+  std::vector<double> before{0};
+  for (const KnownText& text : memory.texts) before.push_back(before.back() + static_cast<double>(text.tokens.size()));
+  const auto moment = [&](std::int64_t packed_place) {
+    const Place place = unpacked(packed_place);
+    const auto text = std::min(static_cast<std::size_t>(std::max<std::int64_t>(0, place.text)), before.size() - 1);
+    return before[text] + static_cast<double>(place.offset);
+  };
+  const Tensor& values = memory.store.values;
+  const std::vector<double> counts = read_vector(memory.store.counts);
+  std::vector<Seen> out;
+  for (std::int64_t m = 0; m < memory.store.slots(); ++m) {
+    if (values.data<std::int32_t>()[m] < 0) continue;
+    out.push_back({m, counts[static_cast<std::size_t>(m)], moment(memory.store.born.data<std::int64_t>()[m]),
+                   moment(memory.store.hit.data<std::int64_t>()[m])});
+  }
+  return out;
+}
+
+json frames_of(const std::vector<Seen>& all, const std::vector<Seen>& shown, const std::vector<Point2>& places,
+               double tokens) {
+  json frames = json::array();
+  for (std::size_t i = 1; i <= moments; ++i) {
+    const double begin = tokens * static_cast<double>(i - 1) / moments, end = tokens * static_cast<double>(i) / moments;
+    const auto now = [&](double moment) { return moment >= begin && (moment < end || i == moments); };
+    json dots = json::array();
+    for (std::size_t s = 0; s < shown.size(); ++s) {
+      if (shown[s].born >= end && i < moments) continue;
+      const int state = now(shown[s].born) ? 3 : now(shown[s].hit) ? 2 : 1;
+      dots.push_back({s, chart_number(places[s].x), chart_number(places[s].y), chart_number(shown[s].count), state});
+    }
+    const auto count = [&](const auto& which) { return std::count_if(all.begin(), all.end(), which); };
+    frames.push_back({{"tokens", static_cast<std::int64_t>(end)},
+                      {"births", count([&](const Seen& one) { return now(one.born); })},
+                      {"hits", count([&](const Seen& one) { return one.hit != one.born && now(one.hit); })},
+                      {"dots", dots}});
+  }
+  return frames;
+}
+
+}  // namespace
+
+std::string slots_of_memory(const Watch& watch, const Request& request) {
+  const auto runs = asked_runs(watch, request);
+  if (runs.size() != 1) bad_input("runs: wants the number of one run");
+  const std::string file = runs[0]->memory(), words = RunPaths{runs[0]->folder()}.tokenizer();
+  if (file.empty() || !is_own_file(file) || !is_own_file(words)) return "{}";
+  const auto ctx = make_context("cpu", "fp32", make_host(1));
+  const Memory memory = load_memory(*ctx, file);
+  const Tokenizer tokenizer = Tokenizer::load(words);
+  if (hex(tokenizer.hash()) != memory.tokenizer) bad_input("this memory was read with another tokenizer");
+  const std::vector<Seen> all = seen_slots(memory);
+  std::vector<Seen> shown = all;
+  if (shown.size() > most_slots_shown) {
+    std::stable_sort(shown.begin(), shown.end(), [](const Seen& a, const Seen& b) { return a.count > b.count; });
+    shown.resize(most_slots_shown);
+  }
+  double tokens = 0;
+  json texts = json::array();
+  for (std::size_t i = 0; i < memory.texts.size(); ++i) {
+    const double end = tokens + static_cast<double>(memory.texts[i].tokens.size());
+    const bool last = i + 1 == memory.texts.size();
+    texts.push_back({{"name", memory.texts[i].name},
+                     {"tokens", memory.texts[i].tokens.size()},
+                     {"slots", std::count_if(all.begin(), all.end(), [&](const Seen& one) {
+                        return one.born >= tokens && (one.born < end || last);
+                      })}});
+    tokens = end;
+  }
+  json out{{"texts", texts}, {"in_use", all.size()}, {"slots", memory.store.slots()}};
+  if (shown.size() >= 3) {
+    Points points{static_cast<std::int64_t>(shown.size()), memory.store.keys.dim(1), {}};
+    const std::vector<double> keys = read_vector(memory.store.keys);
+    json passages = json::array();
+    for (const Seen& one : shown) {
+      const auto row = keys.begin() + one.slot * points.dimensions;
+      points.values.insert(points.values.end(), row, row + points.dimensions);
+      json passage =
+          to_json(passage_at(memory, tokenizer, memory.store.born.data<std::int64_t>()[one.slot], words_beside));
+      passage["slot"] = one.slot;
+      passages.push_back(std::move(passage));
+    }
+    const std::vector<Point2> places = project(points, principal_plane(points));
+    out["store"] = {{"frames", frames_of(all, shown, places, tokens)}, {"slots", passages}, {"of", all.size()}};
+  }
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace some::board
