@@ -48,6 +48,19 @@ inline unsigned grid_for(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
 
+// Where a thread works that takes WIDTH neighbouring columns of a row, in a grid over grid_for(rows * columns / WIDTH,
+// blockDim.x); `here` is false behind the last row. Index: unsigned, which divides faster, where it can count them all.
+struct RowPiece {
+  std::int64_t row;
+  int column;
+  bool here;
+};
+template <int WIDTH, typename Index>
+__device__ __forceinline__ RowPiece row_piece(int threads, Index rows, int columns) {
+  const Index pieces = static_cast<Index>(columns / WIDTH), index = static_cast<Index>(blockIdx.x) * threads + threadIdx.x;
+  return {static_cast<std::int64_t>(index / pieces), static_cast<int>(index % pieces) * WIDTH, index < rows * pieces};
+}
+
 inline bool aligned16(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 template <typename... Pointers>
 bool all_aligned16(const Pointers*... pointers) {

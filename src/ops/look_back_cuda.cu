@@ -25,11 +25,8 @@ template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads) forward_kernel(const T* x, const std::int32_t* rows, const float* taps,
                                                           std::int64_t tokens, int width, int count, int d, T* y) {
   after_previous();
-  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  const int pieces = d / WIDTH;
-  if (index >= tokens * pieces) return;
-  const std::int64_t t = index / pieces;
-  const int column = static_cast<int>(index % pieces) * WIDTH;
+  const auto [t, column, here] = row_piece<WIDTH>(threads, tokens, d);
+  if (!here) return;
   const std::int32_t* const row = rows + t * width;
   float sum[WIDTH];
   load_elements<WIDTH>(x + static_cast<std::int64_t>(row[0]) * d + column, sum);
@@ -49,11 +46,8 @@ template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads) backward_kernel(const T* dy, const std::int32_t* rows, const float* taps,
                                                            std::int64_t tokens, int width, int count, int d, T* dx) {
   after_previous();
-  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  const int pieces = d / WIDTH;
-  if (index >= tokens * pieces) return;
-  const std::int64_t t = index / pieces;
-  const int column = static_cast<int>(index % pieces) * WIDTH;
+  const auto [t, column, here] = row_piece<WIDTH>(threads, tokens, d);
+  if (!here) return;
   float sum[WIDTH], values[WIDTH];
   load_elements<WIDTH>(dx + t * d + column, sum);
   load_elements<WIDTH>(dy + t * d + column, values);

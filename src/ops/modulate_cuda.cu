@@ -59,10 +59,8 @@ __device__ __forceinline__ void modulation(const View<T>& view, std::int64_t tok
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads) forward_kernel(const View<T> view, bool inside, T* h) {
   after_previous();
-  const unsigned pieces = static_cast<unsigned>(view.columns / WIDTH), index = blockIdx.x * threads + threadIdx.x;
-  if (index >= view.tokens * pieces) return;
-  const std::int64_t token = index / pieces;
-  const int column = static_cast<int>(index % pieces) * WIDTH;
+  const auto [token, column, here] = row_piece<WIDTH>(threads, view.tokens, view.columns);
+  if (!here) return;
   float v[WIDTH], z[WIDTH];
   modulation<T, WIDTH>(view, token, column, v);
   load_elements<WIDTH>(view.hidden + token * view.columns + column, z);
