@@ -21,7 +21,7 @@ Arena::~Arena() {
 Tensor Arena::allocate(Shape shape, DType type) {
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(type);
   const std::size_t needed = std::max<std::size_t>(1, (bytes + alignment - 1) / alignment) * alignment;
-  // Blocks behind the current one are empty: whatever was in them has been given back.
+  // Blocks after the current one are empty: whatever was in them has been given back.
   std::size_t index = current_;
   while (index < blocks_.size() && blocks_[index].size - blocks_[index].used < needed) ++index;
   if (index == blocks_.size()) {

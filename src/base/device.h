@@ -18,12 +18,12 @@ struct DeviceName {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
 };
-std::optional<DeviceName> device_named(const std::string& name);  // nothing where it is no such name
-// Also understands "auto": the first GPU where there is one. bad_input for a name that is none; throws when there is no
+std::optional<DeviceName> device_named(const std::string& name);  // empty for any other name
+// Also understands "auto": the first GPU where there is one. bad_input for an unknown name; throws when there is no
 // such GPU.
 DeviceName choose_device(const std::string& name);
 
-struct CudaState;  // a GPU in use: its stream, handles and books (base/cuda_state.h, CUDA builds only)
+struct CudaState;  // a GPU in use: its stream, handles and memory counts (base/cuda_state.h, CUDA builds only)
 
 // Where tensors live: the CPU, or a GPU together with the stream that everything done to the tensor is put on, one
 // after another. A stream belongs to the context that opened it: two contexts on one GPU are two devices, which do not
@@ -51,7 +51,7 @@ void device_release(const Device& device, void* data, std::size_t bytes);  // as
 void device_zero(const Device& device, void* data, std::size_t bytes);
 // On the GPU's stream; waits for completion unless both ends are on a GPU.
 void device_copy(const Device& to, void* target, const Device& from, const void* source, std::size_t bytes);
-void device_synchronize(const Device& device);  // waits for all that was put on its stream; the CPU has no such thing
+void device_synchronize(const Device& device);  // waits for everything on its stream; nothing to do on the CPU
 
 namespace cuda {
 
@@ -99,7 +99,7 @@ class Event {
   void* event_ = nullptr;
 };
 
-// What stands behind the functions on devices above.
+// The CUDA side of the functions above.
 void* allocate(CudaState& state, std::size_t bytes);
 void release(CudaState& state, void* data, std::size_t bytes);
 void zero(CudaState& state, void* data, std::size_t bytes);

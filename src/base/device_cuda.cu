@@ -165,7 +165,7 @@ OnGpu::OnGpu(const CudaState& state) {
 }
 
 OnGpu::~OnGpu() {
-  if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) cudaGetLastError();  // a destructor has no one to tell
+  if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) cudaGetLastError();  // a destructor cannot report it
 }
 
 void* allocate(CudaState& state, std::size_t bytes) {
@@ -189,7 +189,7 @@ void* allocate(CudaState& state, std::size_t bytes) {
 void release(CudaState& state, void* data, std::size_t bytes) {
   if (data == nullptr) return;
   state.bytes_held -= bytes;
-  // Called by destructors, also while an error unwinds or the process ends: a failure here has no one to tell.
+  // Called by destructors, also while an error unwinds or the process ends: a failure here cannot be reported.
   if (cudaFree(data) != cudaSuccess) cudaGetLastError();
 }
 

@@ -1,6 +1,6 @@
-// Text of strangers (names, titles, stories, paths) in messages and on terminals. What would move the cursor, hide
-// itself or turn the direction of writing is written out as \x1b, \u202e and the like, so that what is seen is what is
-// there.
+// Text we did not write (names, titles, stories, paths) in messages and on terminals. Whatever would move the cursor,
+// hide itself or change the direction of writing is written out as \x1b, \u202e and the like, so that what you see is
+// what is there.
 #pragma once
 
 #include <string>

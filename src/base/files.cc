@@ -58,7 +58,7 @@ std::string folder_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// An empty file beside `path`, locked as long as it is open: who tidies up (base/folders.h) removes what nobody holds.
+// An empty file beside `path`, locked as long as it is open: tidying (base/folders.h) removes what nobody holds.
 // A file that is not held yet may be removed right then, or belong to a process of this number in another container;
 // then another name is tried. Where there are no locks, nothing is tidied.
 int make_temporary(const std::string& path, std::string& name) {

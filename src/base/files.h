@@ -39,10 +39,10 @@ void write_file_atomic(const std::string& path, std::string_view contents);
 // The same for content produced piece by piece: `produce` is given a function that appends bytes.
 using ByteSink = std::function<void(const void*, std::size_t)>;
 void write_file_atomic(const std::string& path, const std::function<void(const ByteSink&)>& produce);
-// Whether a name from a file (of a recipe, a series, a run) names something inside of a folder, whatever the folder: no
+// Whether a name from a file (of a recipe, a series, a run) names something inside a folder, whatever the folder: no
 // slash, no dot at its beginning, nothing that acts on a terminal.
 bool is_plain_name(std::string_view name);
-// A file seen as memory, for reading. A file that is written anew (renamed over) leaves the mapping as it was.
+// A file seen as memory, for reading. Replacing the file (by renaming over it) leaves the mapping as it was.
 struct MappedFile {
   std::shared_ptr<const void> owner;
   const char* data = nullptr;

@@ -12,8 +12,8 @@
 
 namespace some {
 
-// Whether there is something at `path`. Fails (Fault::failure) when that cannot be told: permissions, an input/output
-// error, too many open files, a link that leads nowhere.
+// Whether there is something at `path`. Fails (Fault::failure) when there is no way to know: permissions, an
+// input/output error, too many open files, a link that leads nowhere.
 bool there_is(const std::string& path);
 bool there_is_folder(const std::string& path);
 bool there_is_file(const std::string& path);  // no folder, pipe or device

@@ -1,10 +1,10 @@
 // The part of fmt that is not templates, compiled once. Debian ships it only as a shared library, which a program
-// carried to another machine may not find; used as headers alone it would be compiled again in every file, which takes a
-// third of the time of a build.
+// carried to another machine may not find; used as headers alone it would be compiled again in every file, which takes
+// a third of the time of a build.
 #ifndef FMT_HEADER_ONLY
 #include <fmt/format-inl.h>
 
-// The macros know which of its versions this is; CMakeLists.txt looks that it is one whose list this is.
+// The macros know which of its versions this is; CMakeLists.txt checks that this list fits it.
 FMT_BEGIN_NAMESPACE
 namespace detail {
 

@@ -7,7 +7,7 @@ namespace some::cuda {
 
 Graph::~Graph() {
   if (executable_ != nullptr && cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_)) != cudaSuccess)
-    cudaGetLastError();  // a destructor has no one to tell
+    cudaGetLastError();  // a destructor cannot report it
 }
 
 Graph::Graph(Graph&& other) noexcept

@@ -22,7 +22,7 @@ Place place_of(std::string_view text, std::size_t offset) {
           before.size() - (newline == std::string_view::npos ? 0 : newline + 1) + 1};
 }
 
-// Where the text first nests too deep. What stands behind a fault in the text may be counted wrongly; the parser stops
+// Where the text first nests too deep. What follows a fault in the text may be counted wrongly; the parser stops
 // at the fault, so that does no harm.
 std::optional<std::size_t> first_too_deep(std::string_view text) {
   int depth = 0;

@@ -1,6 +1,6 @@
 // JSON that comes from disk. Everything that reads some goes through here: how deep it may nest is limited (the library
-// writes and compares by recursion), and whatever is wrong with it is told as file, place and what was wanted, never in
-// the library's own words.
+// writes and compares by recursion), and whatever is wrong with it is reported as file, place and what was wanted,
+// never in the library's own words.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr int deepest_json = 64;
 // bad_input "ORIGIN: line 3, column 7: not JSON: ..." when it is not JSON, or nests deeper than deepest_json.
 nlohmann::json parse_json(std::string_view text, const std::string& origin,
                           const nlohmann::json::parser_callback_t& watch = nullptr);
-// For lines that may be spoiled without harm: nothing where parse_json would throw.
+// For lines whose damage does no harm: empty where parse_json would throw.
 std::optional<nlohmann::json> parse_json_line(std::string_view line);
 
 // A value for a message: one short line, structures only named.

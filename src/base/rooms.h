@@ -1,6 +1,6 @@
 // The rooms of the house as namespaces, in their order: a room sees the names of the rooms before it, as it sees their
-// headers, and never those of a room behind it. base itself is `some`. Of two rooms that give the same name to
-// different things each sees its own first; who sees both says which is meant (study::KeySnapshot).
+// headers, and never those of a room after it. base itself is `some`. Of two rooms that give the same name to
+// different things each sees its own first; whoever sees both says which is meant (study::KeySnapshot).
 //
 // An operation's two implementations stand in cpu and cuda inside its room (ops/op.h); the device itself, which they
 // work with, is base's some::cuda.

@@ -39,7 +39,7 @@ template <typename... Args>
   bad_input("{} is not a sound safetensors file: {}", path, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// A file of a stranger may name its tensors as it likes.
+// A file from elsewhere may name its tensors as it likes.
 std::string shown(const std::string& name) { return escaped(shortened(name, 80)); }
 
 std::size_t read_size(const nlohmann::json& value, const std::string& path, const std::string& name) {

@@ -49,13 +49,13 @@ struct Threads::Pool {
   ~Pool();
   void run(std::int64_t count, Piece piece, void* body);
 
-  // The work at hand. Written while the door is shut and nobody inside.
+  // The current work. Written while the door is shut and nobody is inside.
   Piece piece = nullptr;
   void* body = nullptr;
   std::int64_t pieces = 0;
   std::mutex error_mutex;
   std::exception_ptr error;
-  // How long a piece took lately, by what it does: a guess at how long the work at hand will take. Only who holds
+  // How long a piece took lately, by what it does: a guess at how long the current work will take. Only whoever holds
   // `busy` looks at it, and nothing but time depends on it.
   struct Seen {
     Piece piece = nullptr;
@@ -234,7 +234,7 @@ Threads::Threads(int count) {
 Threads::~Threads() = default;
 
 void Threads::run(std::int64_t pieces, Piece piece, void* body) {
-  // A pool at work is someone else's, or our own: then this is work inside of work.
+  // A pool at work is someone else's, or our own: then this is work inside work.
   if (pieces <= 1 || pool_ == nullptr || pool_->busy.exchange(true)) {
     for (std::int64_t i = 0; i < pieces; ++i) piece(body, i);
     return;

@@ -15,7 +15,7 @@ namespace some {
 // moment's spinning, and only while nobody else seems to want the cores).
 //
 // Threads are started with the first work for more than one. A pool may be used from several threads: whoever finds it
-// at work does his own work alone.
+// busy does the work alone.
 class Threads {
  public:
   explicit Threads(int count = 0);  // 0: usable_cpus() (base/cpus.h)

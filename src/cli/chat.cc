@@ -82,7 +82,7 @@ class Chat {
         }
       } catch (const Error& error) {
         if (error.fault() != Fault::input) throw;
-        say("{}\n", error.what());  // a slip of the one who types does not end the conversation
+        say("{}\n", error.what());  // a typing mistake does not end the conversation
       }
       std::fflush(stdout);
     }

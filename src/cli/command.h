@@ -1,5 +1,5 @@
-// The command line as the commands see it: a name, options, and what is to be done. CLI11 stands behind it; its headers
-// take seconds to compile, so command.cc alone reads them. The names of the functions are CLI11's own.
+// The command line as the commands see it: a name, options, and what is to be done. It is made with CLI11, whose
+// headers take seconds to compile, so command.cc alone reads them. The names of the functions are CLI11's own.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,7 @@ bool is_terminal() {
 
 int terminal_columns() {
   winsize size{};
-  // Asked anew each time: windows change their size.
+  // Asked each time: windows change their size.
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 

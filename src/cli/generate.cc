@@ -77,7 +77,7 @@ void run(GenerateFlags options) {
     if (options.adapt_window < 1) bad_input("--adapt-window {}: say at least 1", options.adapt_window);
     options.generate.adapt_window = options.adapt_window;
     choose_rules(run.recipe.model.keys,
-                 options.generate.adapt_rules);  // wrong names are told before anything is written
+                 options.generate.adapt_rules);  // wrong names are reported before anything is written
     options.generate.adapt_step = run.step;
     start.emplace(*run.model);
   }

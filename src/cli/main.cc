@@ -24,7 +24,7 @@ int exit_code = 0;
 namespace {
 
 // A descriptor that the caller closed would be given to the next file opened, and what is printed would land in that
-// file. Standard output is opened for reading only: printing to it fails and is told.
+// file. Standard output is opened for reading only: printing to it fails and is reported.
 void keep_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) == -1 && errno == EBADF)
@@ -66,7 +66,7 @@ int file_fault(const std::filesystem::filesystem_error& error) {
   return 1;
 }
 
-// An exception where none can be handed on (a thread's end, a destructor): told like any other, not by a signal.
+// An exception where none can be handed on (a thread's end, a destructor): reported like any other, not by a signal.
 [[noreturn]] void last_words() {
   const char* what = "some: stopped by an error that could not be told\n";
   try {
@@ -94,7 +94,8 @@ int main(int argc, char** argv) {
   cli::add_commands(program);
   program.check_numbers();
   try {
-    cli::named_command(program, {argv + 1, argv + argc});  // a word that names no command is told, with the nearest one
+    cli::named_command(program,
+                       {argv + 1, argv + argc});  // a word that names no command is reported, with the nearest one
     program.run(argc, argv);
   } catch (const cli::WrongUse& wrong) {
     return cli::wrong_use(program, wrong);

@@ -14,7 +14,7 @@ namespace some::cli {
 std::string shown_token(const Tokenizer& tokenizer, TokenId token);
 // A token as it is shown in a table: blanks and line ends made visible.
 std::string visible(const std::string& bytes);
-// With blanks behind it, up to so many columns.
+// Padded with blanks to so many columns.
 std::string padded(const std::string& text, std::size_t width);
 // "57 tokens, 124 tokens/s"
 std::string rate_words(std::size_t tokens, double seconds);

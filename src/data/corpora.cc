@@ -23,7 +23,7 @@ std::int64_t train_count(const DataConfig& config) {
 
 StorySource training_source(const DataConfig& config) { return {config.train, config, 0, train_count(config)}; }
 
-// Built-in pieces for anything but training begin behind those of the training text, so that they are new to the model.
+// Built-in pieces for anything but training begin after those of the training text, so that they are new to the model.
 StorySource other_source(const std::string& name, const DataConfig& config, std::int64_t limit) {
   const std::int64_t first = is_builtin(config.train) ? train_count(config) : builtin_train_stories;
   return {name, config, first, is_builtin(name) && limit == 0 ? builtin_valid_stories : limit};
@@ -162,7 +162,7 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
         set.source.name());
 }
 
-// A folder that nothing came into goes again: a text that is refused leaves nothing behind.
+// A folder that stayed empty is removed again: a text that is refused leaves nothing behind.
 struct FolderMade {
   explicit FolderMade(const std::string& name) : folder(there_is(name) ? "" : name) {}
   ~FolderMade() {

@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view builtin_prefix = "builtin:";
 constexpr std::int64_t progress_every = 500;  // stories
 
-// Pieces of the built-in generator, told by all threads a block at a time.
+// Pieces of the built-in generator, written by all threads a block at a time.
 class BuiltinStories {
  public:
   // The generator's own seed is fixed: runs that differ in their seed alone learn from the same text.

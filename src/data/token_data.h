@@ -61,7 +61,7 @@ struct Corpora {
 };
 // Reads, splits, trains or loads the tokenizer, tokenises (using the cache in `cache_folder`, keyed by the hash of text
 // and tokenizer; a stale or damaged cache is rebuilt), warns when a validation story also stands in the training text.
-// `progress` (may be empty) is told (what, done, total).
+// `progress` (may be empty) is called with (what, done, total).
 using DataProgress = std::function<void(const std::string&, std::int64_t, std::int64_t)>;
 Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
                      const DataProgress& progress);
@@ -72,7 +72,7 @@ std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig
 TokenData load_tokens(const Host& host, const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
                       std::int64_t limit, const std::string& cache_folder);
 
-// Token data from ids at hand (whole stories, EOS included where wanted). Without byte lengths every id counts one
+// Token data from given ids (whole stories, EOS included where wanted). Without byte lengths every id counts one
 // byte.
 TokenData make_token_data(const std::vector<std::vector<std::int32_t>>& ids,
                           const std::vector<std::vector<std::uint32_t>>& byte_lengths = {});

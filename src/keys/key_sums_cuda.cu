@@ -29,14 +29,14 @@ struct Batch {
   std::int32_t *keys, *items;     // of every choice, as they stand; items may be null
   std::int32_t *counts, *starts;  // of the counting sort; null where CUB sorts
   std::int32_t *sorted_keys, *sorted_items;
-  unsigned long long* positions;  // the sums
-  std::int32_t *together, *slot_counts;  // together may be null: nobody asks who was chosen with whom
+  unsigned long long* positions;         // the sums
+  std::int32_t *together, *slot_counts;  // together may be null where no rule asks which experts were chosen together
   float *gate_sums, *query_sums;
 
   __device__ bool takes(std::int64_t row) const {
     return (targets == nullptr || targets[row] >= 0) && pace.takes_part(first_position + row);
   }
-  // Choices are sorted by expert*top_k + slot; those of rows that do not take part stand behind all experts.
+  // Choices are sorted by expert*top_k + slot; those of rows that do not take part come after all experts.
   __host__ __device__ int keys_end() const { return experts * top_k; }
   __host__ __device__ int all_keys() const { return (experts + 1) * top_k; }
 };
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(1024) scan_kernel(const __grid_constant__ Batc
   if (threadIdx.x == 0) starts[keys] = before;
 }
 
-// The same blocks as list_choices_kernel. Tokens keep their order within a key: a choice stands behind those of the
+// The same blocks as list_choices_kernel. Tokens keep their order within a key: a choice comes after those of the
 // blocks before, of the warps before, and of the lanes before.
 __global__ void __launch_bounds__(threads) place_kernel(const __grid_constant__ Batches batches) {
   extern __shared__ unsigned short in_warp[];  // [warps, E + 1] of one slot
@@ -308,9 +308,9 @@ void add_layers(Context& ctx, std::span<const LayerChoices> layers, const Tensor
   const std::int64_t choices = any.rows * any.slots;
   const int block = any.rows > 8192 ? threads : threads / 2;
   const int blocks = grid_for(any.rows, block), all_keys = any.all_keys();
-  const std::size_t pair_bytes =
-      any.together != nullptr && any.experts <= most_shared_experts ? sizeof(std::int32_t) * any.experts * any.experts
-                                                                    : 0;
+  const std::size_t pair_bytes = any.together != nullptr && any.experts <= most_shared_experts
+                                     ? sizeof(std::int32_t) * any.experts * any.experts
+                                     : 0;
   const std::size_t place_bytes = sizeof(unsigned short) * (block / warp_size) * (any.experts + 1);
   const bool counting = all_keys <= most_listed / (pair_bytes > 0 ? 4 : 1) && place_bytes <= (48 << 10);
   const auto numbers = [&](std::int64_t count) { return ints(ctx.scratch({count}, DType::i32)); };

@@ -1,4 +1,4 @@
-// The length of keys (spec 4.6), before decay or behind it.
+// The length of keys (spec 4.6), before decay or after it.
 #pragma once
 
 #include "keys/rule.h"

@@ -1,7 +1,7 @@
 // Rebirth of keys that have shrunk away (spec 4.9). The dead keys, by rising expert number, take the sampled positions,
 // by rising priority; nobody is reborn where there are fewer positions than dead keys. A reborn key's running mean
-// starts anew at the new key, otherwise the expert would be found at the old place for as long as the mean remembers it.
-// KeyState::counts: [0] += keys reborn, [1] += keys found dead, [2] = these of this update.
+// starts over at the new key, otherwise the expert would be found at the old place for as long as the mean remembers
+// it. KeyState::counts: [0] += keys reborn, [1] += keys found dead, [2] = these of this update.
 #pragma once
 
 #include "keys/rule.h"

@@ -34,7 +34,7 @@ struct FoundRun {
   LabIdentity identity;
   RunState state = RunState::absent;
   std::string failure;  // why it broke off, where it did
-  bool stored = false;  // lab.json told the identity
+  bool stored = false;  // the identity comes from lab.json
 
   std::string state_text() const;  // "done", "running", "interrupted", "failed"
 };

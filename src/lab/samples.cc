@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr int version = 1;  // of samples.json: other prompts or settings are another version
 constexpr std::int64_t new_tokens = 60;
 constexpr std::size_t traced_tokens = 32;
-// Frozen experts are made anew when a model is opened; beyond this a CPU takes minutes and gigabytes for it.
+// Frozen experts are drawn again when a model is opened; beyond this a CPU needs minutes and gigabytes for it.
 constexpr std::int64_t most_parameters_on_a_cpu = 1'000'000'000;
 const std::vector<std::string> prompts = {"One morning a small", "The old dog looked at"};
 

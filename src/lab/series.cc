@@ -101,7 +101,7 @@ std::vector<std::string> SeriesIndex::select(const std::vector<std::string>& nam
     } else {
       std::vector<std::string> known = all;
       for (const Series& one : series) known.push_back(one.name);
-      // Runs of the ablation reports bear the report's number before their own name: "v1" is 1-v1 or 3-v1.
+      // Runs of the ablation reports carry the report's number before their own name: "v1" is 1-v1 or 3-v1.
       std::string numbered;
       for (const std::string& one : all) {
         if (one.ends_with("-" + name)) numbered += (numbered.empty() ? "" : " or ") + one;

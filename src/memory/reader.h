@@ -55,7 +55,7 @@ class MemoryReader {
   Memory* memory_;
   bool learn_;
   Tensor shares_;             // of a reader that does not learn
-  std::vector<bool> in_use_;  // slots, as far as the fates told
+  std::vector<bool> in_use_;  // slots, as far as the fates said
 };
 
 // A text becomes known to the memory and is read, or read on from where it was left; `tokens` begins with what was read
@@ -67,7 +67,7 @@ std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, s
 Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64_t most);
 
 // The memory as it would be had it never read the text of this number: everything else is read again, in its order.
-// progress is told (tokens done, of how many).
+// progress is called with (tokens done, of how many).
 Memory without_text(Model& model, const Memory& memory, std::int64_t text,
                     const std::function<void(std::int64_t, std::int64_t)>& progress);
 

@@ -31,7 +31,7 @@ struct MemorySettings {
   // How sharply a key's nearness counts. Several are read side by side, and the mixture finds out which to hear.
   std::vector<double> sharpness = {40.0, 153.0};
   double decay = 0.001;     // of usage, a window
-  double share = 0.01;      // what every weight of the mixture is given anew after each token
+  double share = 0.01;      // what every weight of the mixture gains back after each token
   bool counts = true;       // a slot's say grows with its count; false is a control
   std::int64_t window = 0;  // tokens from one lesson to the next; 0: half of seq_len, at most 256
 

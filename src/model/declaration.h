@@ -41,7 +41,7 @@ struct Parameter {
 
 Initial uniform(std::int64_t fan_in);  // U(+-1/sqrt(fan_in))
 
-// The list in the making.
+// The list as it is being made.
 class Declaration {
  public:
   explicit Declaration(const ModelConfig& config) : config_(config) {}

@@ -41,7 +41,7 @@ DeviceBatch upload(Context& ctx, const Batch& batch) {
   return out;
 }
 
-// spec 2. Both placements of the norm are one walk: a block adds to `residual` and reads `input`; behind a norm,
+// spec 2. Both placements of the norm are one walk: a block adds to `residual` and reads `input`; after a norm,
 // post-norm goes on with the normed tensor in both roles, pre-norm keeps the sum as the residual.
 struct Model::Stream {
   Tensor residual, input;
@@ -184,9 +184,9 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
   const bool post = config_.norm == Norm::post;
   const Shape shape = dy.shape();
   SumsHeld sums(ctx);
-  Tensor dsum2 = ctx.scratch(shape);             // of what the norm behind the feed-forward block reads
+  Tensor dsum2 = ctx.scratch(shape);             // of what the norm after the feed-forward block reads
   Tensor dafter_attention = ctx.scratch(shape);  // of what the feed-forward block reads
-  Tensor dsum1 = ctx.scratch(shape);             // of what the norm behind the attention reads
+  Tensor dsum1 = ctx.scratch(shape);             // of what the norm after the attention reads
   Tensor dresidual;  // pre-norm: the gradient that reaches the residual stream past the norms; it lies in dsum1
   Tensor dquery;     // grounding: what a layer sends to the one below
   for (int i = config_.layers - 1; i >= 0; --i) {
@@ -198,7 +198,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
       norm_backward(ctx, dy, block.norm1.sum, block.norm1.mean, block.norm1.rstd, after_weight, after_bias, extra,
                     dsum1);
     } else {
-      // Post-norm: norm1.y is the residual too. Pre-norm: the residual's part joins behind norm1.
+      // Post-norm: norm1.y is the residual too. Pre-norm: the residual's part joins after norm1.
       norm_backward(ctx, dy, block.norm2.sum, block.norm2.mean, block.norm2.rstd, after_weight, after_bias, extra,
                     dsum2, post ? &dafter_attention : nullptr);
       if (!post) fill(ctx, 0, dafter_attention);

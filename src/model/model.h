@@ -26,7 +26,8 @@ struct DeviceBatch {
 };
 DeviceBatch upload(Context& ctx, const Batch& batch);
 
-// Everything a training pass is given by value. A recorded step (train/step.h) is played again only where this is equal.
+// Everything a training pass is given by value. A recorded step (train/step.h) is played again only where this is
+// equal.
 struct TrainPass {
   int top_k = 0;                    // 0: the configured one
   double temperature = 0;           // 0: train_temp
@@ -52,7 +53,7 @@ class Model {
   Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool training, bool make_library = true);
 
   // Refuses a batch with ids outside of the vocabulary: on a GPU nothing looks at them again before memory is read
-  // there. The passes below call it; so does who plays a recorded pass again.
+  // there. The passes below call it; so does whoever replays a recorded pass.
   void check_ids(const DeviceBatch& batch) const;
   // Forward and backward over one micro-batch: adds to the gradients and the key sums. Returns nll [T] (master, on the
   // device, until the arena is reset).
@@ -86,7 +87,7 @@ class Model {
   void set_key_settings(const KeySettings& settings);     // adaptation chooses its own rules
   // Other settings for the same weights and keys: none of those that decide what they are (SettingRole::model).
   void change_settings(const ModelConfig& config);
-  // Goes up whenever tensors of the key stores are made anew: while it stays, they are where they were.
+  // Goes up whenever tensors of the key stores are replaced: while it stays the same, they are where they were.
   std::int64_t key_memory() const { return key_memory_; }
 
   Context& context() { return *ctx_; }

@@ -1,5 +1,5 @@
 // Multi-head attention over packed sequences (spec 2, "Attn"). Token t of sequence s attends to tokens of s only, and,
-// when causal, only to those not behind it. S x S weights are never stored.
+// when causal, only to those not after it. S x S weights are never stored.
 #pragma once
 
 #include "base/rooms.h"

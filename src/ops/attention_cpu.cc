@@ -12,7 +12,7 @@ namespace some::ops::cpu {
 namespace {
 
 // Scores exist for one block of queries against one block of keys at a time. A key block is a whole number of query
-// blocks, so that the first key of a block a query visits is never behind the query.
+// blocks, so that the first key of a block a query visits never comes after the query.
 constexpr std::int64_t query_block = 64, key_block = 256;
 
 struct Span {
@@ -177,7 +177,7 @@ void turn(Context& ctx, Tensor& qkv, const Tensor& positions, int heads, bool in
   if (rows == 0) return;
   const std::int32_t* position = positions.data<std::int32_t>();
   T* data = qkv.data<T>();
-  // Angles depend on the position alone: one table of cosines and sines, made anew because it is cheap.
+  // Angles depend on the position alone: one table of cosines and sines, made each time because it is cheap.
   const std::int64_t count = *std::max_element(position, position + rows) + 1;
   ArenaScope scope(*ctx.arena);
   T* table = ctx.scratch({count, pairs, 2}).template data<T>();

@@ -42,7 +42,7 @@ __device__ __forceinline__ float dot(const T* left, const T* right, int size) {
   return sum;
 }
 
-// The sequence that holds a token: the last whose start is not behind it.
+// The sequence that holds a token: the last that does not start after it.
 __device__ __forceinline__ int sequence_of(const std::int32_t* offsets, int count, int token) {
   int low = 0, high = count - 1;
   while (low < high) {

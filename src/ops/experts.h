@@ -14,7 +14,7 @@ struct DispatchPlan {
   Tensor offsets;  // i32 [E+1]: expert e has order[offsets[e]] .. order[offsets[e+1]-1]
   int experts = 0;
   Tensor
-      tiles;  // the GPU's table of row tiles (ops/grouped_gemm.h); empty on the CPU, and made anew where it is missing
+      tiles;  // the GPU's table of row tiles (ops/grouped_gemm.h); empty on the CPU, and made again where it is missing
 };
 
 // Allocates the plan's tensors from the context's arena. indices: i32 [T, k].

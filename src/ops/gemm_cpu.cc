@@ -96,8 +96,8 @@ void make_all_kernels(const Onednn& library, const std::string& name) {
   }
 }
 
-// oneDNN is opened at run time so that a program built here also runs where it is not installed: by the first who needs
-// it, for the whole process, since a library cannot be opened twice. What is found does not change any more.
+// oneDNN is opened at run time so that a program built here also runs where it is not installed: by the first caller
+// that needs it, for the whole process, since a library cannot be opened twice. What is found does not change any more.
 const Onednn& onednn() {
   static const Onednn library = [] {
     Onednn result;

@@ -8,7 +8,7 @@
 namespace some::ops {
 
 // rows[t, j] = the row of the state j tokens before t in its sequence, -1 where there is none; rows: i32 [T, n + 1],
-// so that rows[t, 0] = t. positions: i32 [T], where each row stands in its sequence; a sequence's rows lie one behind
+// so that rows[t, 0] = t. positions: i32 [T], where each row stands in its sequence; a sequence's rows lie one after
 // another.
 SOME_OP(void, past_rows, (Context & ctx, const Tensor& positions, Tensor& rows), (ctx, positions, rows))
 

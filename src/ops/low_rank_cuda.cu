@@ -124,8 +124,7 @@ __global__ void __launch_bounds__(threads, 2) thin_gradient_kernel(const Gradien
   for (int start = begin + threadIdx.x / row_lanes; start < end; start += row_slots * ahead) {
     float x[ahead][kWidth], low[ahead][kRanks];
 #pragma unroll
-    for (int i = 0; i < ahead;
-         ++i) {  // rows behind the last are the last again, with weight 0: no branch between loads
+    for (int i = 0; i < ahead; ++i) {  // rows past the end repeat the last one, with weight 0: no branch between loads
       const int j = min(start + i * row_slots, end - 1);
       const int choice = choices ? gradient.order[j] : 0;
       const std::int64_t source = gradient.gather == 0 ? j : choice / gradient.gather;

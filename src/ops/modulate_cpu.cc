@@ -216,7 +216,7 @@ void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tenso
   T* result = dstates.data<T>();
   parallel_chunks(*ctx.threads, tokens, row_grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
-      // Who saw the state of t: its own choices, or those of later tokens that listen so far back.
+      // Which choices saw the state of t: its own choices, or those of later tokens that listen so far back.
       for (std::int64_t back = view.listen > 0 ? 1 : 0; back <= view.listen; ++back) {
         const std::int64_t later = t + back;
         if (later >= tokens || (back > 0 && view.rows[later * width + back] != t)) continue;

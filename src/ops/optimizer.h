@@ -29,7 +29,7 @@ inline std::array<double, 3> adam_rates(const AdamSettings& s) {
           1.0 / std::sqrt(1.0 - std::pow(s.beta2, step))};
 }
 
-// value *= 1 - lr*weight_decay; then the bias-corrected Adam step. All flat [P], master; compute is written anew from
+// value *= 1 - lr*weight_decay; then the bias-corrected Adam step. All flat [P], master; compute is rewritten from
 // value (skipped when it shares value's memory).
 SOME_OP(void, adamw_step,
         (Context & ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second,

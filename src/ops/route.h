@@ -15,7 +15,7 @@ SOME_OP(void, query_forward,
         (Context & ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query, Tensor& norms),
         (ctx, raw, previous, ground, query, norms))
 // draw = gradient with respect to raw, in master precision (it may share dquery's memory) or compute precision (what
-// the products behind it read); dprevious (master, may be null) is ADDED to.
+// the products after it read); dprevious (master, may be null) is ADDED to.
 SOME_OP(void, query_backward,
         (Context & ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms,
          double ground, Tensor& draw, Tensor* dprevious),

@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(threads)
                     scores + row * k, gates + row * k);
 }
 
-// Any number of experts and any k: in each round the best of those that stand behind the last one chosen.
+// Any number of experts and any k: in each round the best of those ranked after the last one chosen.
 __global__ void __launch_bounds__(threads)
     choose_any_kernel(const float* all_scores, const float* bias, const float* temperature, std::int64_t rows,
                       int experts, int k, std::int32_t* indices, float* scores, float* gates) {

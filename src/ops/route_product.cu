@@ -81,7 +81,7 @@ struct Row {
       largest = fmaxf(fmaxf(fmaxf(fabsf(part.x), fabsf(part.y)), fmaxf(fabsf(part.z), fabsf(part.w))), largest);
     return scale_for(warp_max(largest));
   }
-  // Calls store(column, larger pieces, smaller pieces) for every four numbers of this lane, and for the zeros behind
+  // Calls store(column, larger pieces, smaller pieces) for every four numbers of this lane, and for the zeros after
   // them.
   template <typename Store>
   __device__ __forceinline__ void split_into(float scale, int depth, int lane, Store&& store) const {

@@ -15,7 +15,7 @@ struct Jobs {
 };
 
 // Block (x, y): chunk x of sum y. partials: [sums, chunks, 2, d]; 0 holds the sum of a key that came from the chunk
-// before (it may go on behind this one as well), 1 that of a key that begins here and goes on in the next chunk.
+// before (it may go on after this one as well), 1 that of a key that begins here and goes on in the next chunk.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     chunk_sums_kernel(const __grid_constant__ Jobs jobs, int count, int chunk_length, std::int32_t keys_end,
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(threads)
 constexpr int span_threads = 256;
 constexpr int span_warps = span_threads / warp_size;
 
-// Block (x, y, z) looks whether, in sum z, a key begins in chunk x and goes on behind it; if so it adds up columns y of
+// Block (x, y, z) checks whether, in sum z, a key begins in chunk x and goes on after it; if so it adds up columns y of
 // the key's partial sums, warp w every eighth.
 template <int WIDTH>
 __global__ void __launch_bounds__(span_threads)

@@ -17,7 +17,7 @@ using page::Document;
 using page::Table;
 using page::Text;
 
-constexpr std::size_t most_points = 160;  // more are no longer told apart
+constexpr std::size_t most_points = 160;  // more could not be told apart
 
 std::string loss_text(double loss, double bits_per_byte) {
   return fmt::format("{:.4f} nats ({:.4f} bits a byte)", loss, bits_per_byte);

@@ -36,7 +36,7 @@ class Reader {
     pass_.observe = [this](int layer, const SomeTape& tape) { learner_->observe(layer, tape, nullptr); };
   }
 
-  // Puts rows that were read before into the cache anew, at other positions. Nothing is learnt from them again.
+  // Puts rows that were read before back into the cache, at other positions. Nothing is learnt from them again.
   void read_again(const Rows& rows) {
     if (rows.tokens.empty()) return;
     EvalPass pass;

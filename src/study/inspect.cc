@@ -176,7 +176,7 @@ nlohmann::json to_json(const InspectReport& report) {
   out["evaluation"]["data"] = report.data;
   for (const InspectedLayer& layer : report.layers) {
     nlohmann::json one = to_json(layer.measures);
-    // Counted anew since the last epoch was closed, so empty at its end: what that epoch's own evaluation saw is told
+    // Counted from the end of each epoch, so empty at its end: what that epoch's own evaluation saw is reported
     // instead.
     one.erase("experts_used_this_epoch");
     one["experts_used_last_epoch"] =

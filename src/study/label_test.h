@@ -53,7 +53,7 @@ struct LabelTestOptions {
   std::uint64_t seed = 0;
   std::int64_t least_count = 50;  // a unit that fires more rarely is not judged
   bool affinities = false;        // per label: the most given expert and set
-  // Chance deals the labels out anew among tokens of like frequency instead of among positions. An expert for a single
+  // Chance deals the labels out among tokens of similar frequency instead of among positions. An expert for a single
   // noun is more than chance by position; only an expert that brings nouns together is more than chance by type.
   bool shuffle_types = false;
 };

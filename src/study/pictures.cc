@@ -92,7 +92,7 @@ MapFrame map_frame(const KeyMap& map, Ranges ranges, const std::vector<double>& 
   if (numbers) {
     draw_axes(frame.svg, frame.x, frame.y, map.x_name, map.y_name);
   } else {
-    // Places in a t-SNE map have no unit: only who is near whom counts.
+    // Places in a t-SNE map have no unit: only which points are near each other counts.
     frame.svg.box(map_left, map_top, map_right - map_left, map_bottom - map_top, "none", "#bbbbbb");
     frame.svg.text((map_left + map_right) / 2, map_bottom + 18, map.x_name,
                    {.anchor = Anchor::middle, .colour = "#444444"});

@@ -222,7 +222,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   Model& model = *run.model;
   if (run.recipe.model.seq_len < 2)
     bad_input("this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a text");
-  // Texts first: a name that is none must not cost the time of making a memory.
+  // Texts first: a wrong name must not cost the time of making a memory.
   std::vector<std::vector<std::int32_t>> streams;
   for (const std::string& text : options.texts) {
     const TokenData data =
@@ -237,7 +237,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
     refuse_changes(memory, options.memory, options.choices);
   } else if (!options.frozen) {
     memory = new_memory(run, chosen_settings(usual_settings(run), options.choices));
-    // A name that nothing can be written under is told before hours of reading.
+    // A name that cannot be written to is reported before hours of reading.
     if (!options.memory.empty()) save_memory(memory, options.memory);
   }
   const std::int64_t window =

@@ -1,4 +1,4 @@
-// Stretch text into a memory (spec 8): losses in windows beside the frozen twin, what was gained, and what the memory
+// Reads text into a memory (spec 8): losses in windows beside the frozen twin, what was gained, and what the memory
 // costs on the text the model was trained for.
 #pragma once
 

@@ -16,7 +16,7 @@ using nlohmann::json;
 using page::Document;
 using page::Text;
 
-constexpr std::size_t most_spans = 160;  // more are no longer told apart
+constexpr std::size_t most_spans = 160;  // more could not be told apart
 constexpr std::int64_t words_beside = 14;
 
 // Windows of all texts taken together, in at most most_spans.

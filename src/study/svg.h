@@ -57,7 +57,7 @@ struct Axis {
 
 // Frame, grid, ticks and names of a plot's two axes.
 void draw_axes(Svg& svg, const Axis& x, const Axis& y, const std::string& x_name, const std::string& y_name);
-// From 0 (pale) to 1 (dark), told apart on white and in grey.
+// From 0 (pale) to 1 (dark), distinct on white and in grey.
 std::string scale_colour(double share);
 // A bar of scale_colour with the ticks of `axis`; axis.from and axis.to are its lower and upper end.
 void draw_colour_bar(Svg& svg, double x, const Axis& axis, const std::string& name);

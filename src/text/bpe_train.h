@@ -16,7 +16,7 @@ namespace some::text {
 struct BpeTrainOptions {
   TokenizerKind kind = TokenizerKind::bytelevel;
   // Size of the whole vocabulary: special tokens, alphabet and merges. The special tokens and the alphabet are always
-  // taken in whole, and a text may have too few pairs to fill it; both are told by a warning.
+  // taken in whole, and a text may have too few pairs to fill it; a warning reports either.
   std::size_t vocab_size = 8192;
   // Pairs seen less often are not merged.
   std::uint64_t min_frequency = 0;

@@ -26,7 +26,7 @@ class LineReader {
  public:
   explicit LineReader(std::string path) : path_(std::move(path)), file_(path_) { buffer_.resize(1u << 18); }
 
-  // Puts the next line behind what `to` holds, without its line end ("\n" or "\r\n"); false at the end of the file.
+  // Appends the next line to `to`, without its line end ("\n" or "\r\n"); false at the end of the file.
   bool append_line(std::string& to) {
     const std::size_t begin = to.size();
     const std::uint64_t line_offset = offset_;
@@ -134,7 +134,7 @@ struct CorpusReader::Impl {
     if (options.separator.find_first_of("\r\n") != std::string::npos)
       bad_input("data.separator has a line end in it; it must be one line");
     if (options.field.empty()) bad_input("the field of JSON lines is empty; expected a name such as text");
-    open_next();  // so that a file that cannot be opened is told at once
+    open_next();  // so that a file that cannot be opened is reported at once
   }
 
   void open_next() {

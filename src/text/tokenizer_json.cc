@@ -175,7 +175,7 @@ class Reader {
     }
   }
 
-  // Ids must be 0 to n-1, each once, over the vocabulary and the added tokens behind it: they index tables.
+  // Ids must be 0 to n-1, each once, over the vocabulary and the added tokens after it: they index tables.
   void add_token(const std::string& token, const Json& id, std::size_t limit, std::string_view where) {
     if (!id.is_number_integer()) {
       refuse(where, "gives {} the id {}; expected a whole number from 0", shown_token(token), shown(id));
