@@ -75,21 +75,31 @@ ArenaScope::~ArenaScope() {
 Context::Context() = default;
 Context::~Context() = default;
 
-std::unique_ptr<Context> make_context(const DeviceName& device, const std::string& precision, Host host) {
+const char* name_of(Precision precision) {
+  return precision == Precision::fp32 ? "fp32" : precision == Precision::bf16 ? "bf16" : "f64";
+}
+
+Precision precision_named(const std::string& name) {
+  for (const Precision one : {Precision::fp32, Precision::bf16, Precision::f64}) {
+    if (name == name_of(one)) return one;
+  }
+  bad_input("unknown precision \"{}\": use \"fp32\", \"bf16\" (GPU) or \"f64\" (CPU)", name);
+}
+
+std::unique_ptr<Context> make_context(const DeviceName& device, Precision precision, Host host) {
   const bool gpu = device.kind == DeviceKind::cuda;
   auto context = std::make_unique<Context>();
   static_cast<Host&>(*context) = std::move(host);
-  if (precision == "fp32") {
-    context->compute = context->master = DType::f32;
-  } else if (precision == "f64") {
-    if (gpu) bad_input("precision \"f64\" works on the CPU only: use \"fp32\" or \"bf16\" on the GPU");
-    context->compute = context->master = DType::f64;
-  } else if (precision == "bf16") {
-    if (!gpu) bad_input("precision \"bf16\" works on the GPU only: use \"fp32\" on the CPU");
-    context->compute = DType::bf16;
-    context->master = DType::f32;
-  } else {
-    bad_input("unknown precision \"{}\": use \"fp32\", \"bf16\" (GPU) or \"f64\" (CPU)", precision);
+  switch (precision) {
+    case Precision::fp32: break;
+    case Precision::bf16:
+      if (!gpu) bad_input("precision \"bf16\" works on the GPU only: use \"fp32\" on the CPU");
+      context->compute = DType::bf16;
+      break;
+    case Precision::f64:
+      if (gpu) bad_input("precision \"f64\" works on the CPU only: use \"fp32\" or \"bf16\" on the GPU");
+      context->compute = context->master = DType::f64;
+      break;
   }
   if (gpu) {
     context->device = Device(cuda::open(device.index));
@@ -101,7 +111,7 @@ std::unique_ptr<Context> make_context(const DeviceName& device, const std::strin
 }
 
 std::unique_ptr<Context> make_context(const std::string& device, const std::string& precision, Host host) {
-  return make_context(choose_device(device), precision, std::move(host));
+  return make_context(choose_device(device), precision_named(precision), std::move(host));
 }
 
 }  // namespace some

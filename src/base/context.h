@@ -77,9 +77,15 @@ struct Context : Host {
   Tensor scratch(Shape shape) { return scratch(std::move(shape), compute); }
 };
 
-// Opens a device. Precision "fp32", "f64" or "bf16"; what a device cannot do (bf16 on the CPU, f64 on the GPU) is
-// refused with an error.
-std::unique_ptr<Context> make_context(const DeviceName& device, const std::string& precision, Host host = {});
+// What activations and matrix weights are computed in. Parameters, routing and keys have four bytes a number in the
+// first two.
+enum class Precision : std::uint8_t { fp32, bf16, f64 };
+const char* name_of(Precision precision);
+Precision precision_named(const std::string& name);  // bad_input for a name that is none
+
+// Opens a device. What it cannot do (bf16 on the CPU, f64 on the GPU) is refused with an error.
+std::unique_ptr<Context> make_context(const DeviceName& device, Precision precision, Host host = {});
+// By their names, as users write them.
 std::unique_ptr<Context> make_context(const std::string& device, const std::string& precision, Host host = {});
 
 }  // namespace some

@@ -107,7 +107,7 @@ void run(const InfoFlags& options) {
                        {"tokens_per_step", forecast.slots_per_step},
                        {"real_tokens_per_step", nullptr},
                        {"device", gpu ? "cuda" : "cpu"},
-                       {"precision", forecast.precision},
+                       {"precision", name_of(forecast.precision)},
                        {"memory_bytes", nullptr},
                        {"memory", nullptr},
                        {"memory_fits", forecast.fits()},
@@ -177,7 +177,7 @@ void run(const InfoFlags& options) {
       "a step       {} slots{}, {}{:.3f} TFLOP\n", forecast.slots_per_step,
       forecast.real_tokens_per_step ? fmt::format(", about {:.0f} real tokens", *forecast.real_tokens_per_step) : "",
       at_most, forecast.operations.total() / 1e12);
-  const std::string where = fmt::format("on a {} in {}", gpu ? "GPU" : "CPU", forecast.precision);
+  const std::string where = fmt::format("on a {} in {}", gpu ? "GPU" : "CPU", name_of(forecast.precision));
   if (!forecast.memory_known) {
     fmt::print("memory       unknown {}\n", where);
     return;

@@ -13,7 +13,6 @@ namespace {
 struct InspectFlags {
   ModelFlags model;
   InspectOptions inspect;
-  int layer = -1;   // not given: all
   std::string out;  // not given: RUN/inspect
   bool no_pictures = false, svg = false;
   bool json = false;
@@ -81,7 +80,6 @@ void print_table(const InspectReport& report) {
 void run(InspectFlags options) {
   OpenedRun run = open_run(options.model);
   options.inspect.maps = !options.no_pictures;
-  if (options.layer >= 0) options.inspect.layer = options.layer;
   if (options.out.empty())
     options.out = (std::filesystem::path(options.model.run) / "inspect").lexically_normal().string();
   const InspectReport report = inspect_run(run, options.inspect);
@@ -105,7 +103,7 @@ void add_inspect(Command& app) {
   Command* command =
       app.add_subcommand("inspect", "how a run has organised itself: a table of every layer, a page of usage and keys");
   add_model_flags(*command, options->model);
-  command->add_option("--layer", options->layer, "only this layer, counted from 0")->range(0, 4095);
+  command->add_option("--layer", options->inspect.layer, "only this layer, counted from 0")->range(0, 4095);
   command->add_option("--out", options->out, "folder for the page and its data (default: RUN/inspect)");
   command->add_flag("--no-pictures", options->no_pictures, "only the table: no page, no files");
   command->add_flag("--svg", options->svg, "also draw the pictures as SVG files");

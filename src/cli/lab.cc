@@ -23,8 +23,8 @@ struct LabFlags {
   std::vector<std::string> words;  // names and KEY=VALUE
   LabOptions lab;
   std::string device, precision;
-  int threads = -1;
-  std::int64_t max_steps = -1;
+  std::optional<int> threads;
+  std::optional<std::int64_t> max_steps;
   std::vector<std::string> out;
   bool no_samples = false;
   bool json = false;
@@ -232,10 +232,10 @@ void run(LabFlags options) {
   while (lab.runs.size() > 1 && lab.runs.back() == '/') lab.runs.pop_back();
   for (const std::string& word : options.words)
     (word.find('=') == std::string::npos ? names : lab.overrides).push_back(word);
-  if (options.max_steps >= 0) lab.max_steps = options.max_steps;
+  lab.max_steps = options.max_steps;
   if (!options.device.empty()) lab.overrides.push_back("train.device=" + options.device);
   if (!options.precision.empty()) lab.overrides.push_back("train.precision=" + options.precision);
-  if (options.threads >= 0) lab.overrides.push_back(fmt::format("train.threads={}", options.threads));
+  if (options.threads) lab.overrides.push_back(fmt::format("train.threads={}", *options.threads));
   const std::vector<PlannedRun> plan = plan_runs(index, names, lab);
 
   watch_signals();
@@ -286,7 +286,7 @@ void report(const LabFlags& options) {
   report_options.samples = !options.no_samples;
   report_options.device = options.device.empty() ? "auto" : options.device;
   report_options.progress = [](const std::string& what) { say_line("{}", what); };
-  report_options.host = make_host(options.threads, terminal_log());
+  report_options.host = make_host(options.threads.value_or(0), terminal_log());
   for (const std::string& out : options.out) {
     if (!out.ends_with(".html") && !out.ends_with(".md"))
       bad_input("-o {}: wants a file that ends in .html or .md", out);

@@ -34,9 +34,8 @@ std::string one_line(std::string text) {
   return text;
 }
 
-std::string in_words(const nlohmann::json& passage) {
-  return fmt::format("…{}[{}]{}…", one_line(passage["before"].get<std::string>()),
-                     one_line(passage["token"].get<std::string>()), one_line(passage["after"].get<std::string>()));
+std::string in_words(const Passage& passage) {
+  return fmt::format("…{}[{}]{}…", one_line(passage.before), one_line(passage.token), one_line(passage.after));
 }
 
 void show(const ShowOptions& options) {
@@ -47,27 +46,22 @@ void show(const ShowOptions& options) {
   if (hex(tokenizer.hash()) != memory.tokenizer)
     bad_input("{} was read with another tokenizer than that of {}: say where its own run is with --run FOLDER",
               options.file, run);
-  const nlohmann::json report = describe_memory(memory, tokenizer, options.strongest);
-  if (options.json) return print_json(report);
-  fmt::print("{}: {} of {} slots hold what {:.0f} tokens taught; it belongs to {}\n", options.file,
-             report["slots_in_use"].get<std::int64_t>(), memory.settings.slots, report["tokens_held"].get<double>(),
-             memory.run);
+  const MemoryDescription report = describe_memory(memory, tokenizer, options.strongest);
+  if (options.json) return print_json(to_json(report));
+  fmt::print("{}: {} of {} slots hold what {:.0f} tokens taught; it belongs to {}\n", options.file, report.slots_in_use,
+             memory.settings.slots, report.tokens_held, memory.run);
   double say = 0;
-  for (const auto& one : report["say"]) say += one.get<double>();
+  for (const double one : report.say) say += one;
   fmt::print("its say in the answer now: {:.1f}%\n\n", 100 * say);
   std::int64_t number = 0;
-  for (const auto& text : report["texts"])
-    fmt::print("text {}  {}: {} tokens read, {} slots born there\n", ++number, text["text"].get<std::string>(),
-               text["tokens"].get<std::int64_t>(), text["slots"].get<std::int64_t>());
-  if (!report["strongest"].empty()) fmt::print("\n   slot    count    usage  token\n");
-  for (const auto& slot : report["strongest"]) {
-    fmt::print("{:>7}  {:>7.0f}  {:>7.1f}  \"{}\"\n", slot["slot"].get<std::int64_t>(), slot["count"].get<double>(),
-               slot["usage"].get<double>(), one_line(slot["token"].get<std::string>()));
-    fmt::print("         born in {} at {}: {}\n", slot["born"]["text"].get<std::string>(),
-               slot["born"]["offset"].get<std::int64_t>(), in_words(slot["born"]));
-    if (slot["hit"]["offset"] != slot["born"]["offset"] || slot["hit"]["text"] != slot["born"]["text"])
-      fmt::print("         last in {} at {}: {}\n", slot["hit"]["text"].get<std::string>(),
-                 slot["hit"]["offset"].get<std::int64_t>(), in_words(slot["hit"]));
+  for (const MemoryDescription::Text& text : report.texts)
+    fmt::print("text {}  {}: {} tokens read, {} slots born there\n", ++number, text.name, text.tokens, text.slots);
+  if (!report.strongest.empty()) fmt::print("\n   slot    count    usage  token\n");
+  for (const MemoryDescription::Slot& slot : report.strongest) {
+    fmt::print("{:>7}  {:>7.0f}  {:>7.1f}  \"{}\"\n", slot.slot, slot.count, slot.usage, one_line(slot.token));
+    fmt::print("         born in {} at {}: {}\n", slot.born.text, slot.born.offset, in_words(slot.born));
+    if (slot.hit.offset != slot.born.offset || slot.hit.text != slot.born.text)
+      fmt::print("         last in {} at {}: {}\n", slot.hit.text, slot.hit.offset, in_words(slot.hit));
   }
 }
 

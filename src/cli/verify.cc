@@ -10,7 +10,8 @@ namespace {
 
 struct VerifyFlags {
   std::vector<std::string> paths;
-  VerifyOptions verify;
+  std::string device = "cpu", precision = "fp32";
+  double tolerance = 0;
   bool json = false, all = false;
 };
 
@@ -18,8 +19,10 @@ void run(const VerifyFlags& options) {
   nlohmann::json files = nlohmann::json::array();
   int failed_files = 0;
   double worst_overall = 0;
+  VerifyOptions how{choose_device(options.device), precision_named(options.precision), std::nullopt};
+  if (options.tolerance > 0) how.tolerance = options.tolerance;
   for (const std::string& path : find_fixtures(options.paths)) {
-    const VerifyReport report = verify_fixture(path, options.verify);
+    const VerifyReport report = verify_fixture(path, how);
     const Comparison* worst = report.worst();
     failed_files += !report.passed();
     nlohmann::json tensors = nlohmann::json::array();
@@ -47,13 +50,10 @@ void run(const VerifyFlags& options) {
   }
   const bool passed = failed_files == 0;
   if (options.json) {
-    print_json({{"passed", passed},
-                {"device", options.verify.device},
-                {"precision", options.verify.precision},
-                {"files", files}});
+    print_json({{"passed", passed}, {"device", options.device}, {"precision", options.precision}, {"files", files}});
   } else {
     fmt::print("{}: {} files, {} failed ({}, {})\n", passed ? "passed" : "FAILED", files.size(), failed_files,
-               options.verify.device, options.verify.precision);
+               options.device, options.precision);
   }
   if (!passed) exit_code = 1;
 }
@@ -64,10 +64,9 @@ void add_verify(Command& app) {
   auto options = std::make_shared<VerifyFlags>();
   Command* command = app.add_subcommand("verify", "compare with golden fixtures");
   command->add_option("PATHS", options->paths, "fixture files or folders of them")->required();
-  command->add_option("--device", options->verify.device, "cpu, cuda or cuda:N")->capture_default_str();
-  command->add_option("--precision", options->verify.precision, "fp32, f64 (CPU) or bf16 (GPU)")->capture_default_str();
-  command->add_option("--tolerance", options->verify.tolerance,
-                      "one tolerance for everything instead of the precision's own");
+  command->add_option("--device", options->device, "cpu, cuda or cuda:N")->capture_default_str();
+  command->add_option("--precision", options->precision, "fp32, f64 (CPU) or bf16 (GPU)")->capture_default_str();
+  command->add_option("--tolerance", options->tolerance, "one tolerance for everything instead of the precision's own");
   command->add_flag("--all", options->all, "show every tensor");
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] { run(*options); });

@@ -192,7 +192,7 @@ GuildLayer Study::layer_report(int layer) const {
 
 GuildReport study_guilds(OpenedRun& run, const GuildOptions& options) {
   require_experts(run, "study for guilds");
-  if (options.layer != -1) require_layer(run.recipe.model, options.layer);
+  if (options.layer) require_layer(run.recipe.model, *options.layer);
   if (options.shuffles < 1 || options.shuffles > 100000)
     bad_input("--shuffles {}: say a number from 1 to 100000", options.shuffles);
   if (options.least_count < 1) bad_input("--least-count {}: say at least 1", options.least_count);
@@ -247,7 +247,7 @@ GuildReport study_guilds(OpenedRun& run, const GuildOptions& options) {
   for (const std::int64_t count : study.class_count)
     out.class_shares.push_back(static_cast<double>(count) / static_cast<double>(study.choices.positions()));
   for (int layer = 0; layer < run.recipe.model.layers; ++layer) {
-    if (options.layer == -1 || options.layer == layer) out.layers.push_back(study.layer_report(layer));
+    if (!options.layer || *options.layer == layer) out.layers.push_back(study.layer_report(layer));
   }
   return out;
 }

@@ -16,8 +16,8 @@
 namespace some::study {
 
 struct GuildOptions {
-  int layer = -1;    // -1: all
-  std::string data;  // empty: the run's validation stories
+  std::optional<int> layer;  // this layer alone; otherwise all
+  std::string data;          // empty: the run's validation stories
   std::int64_t stories = 200;
   int shuffles = 100;
   std::uint64_t seed = 0;

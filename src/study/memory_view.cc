@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 
@@ -36,7 +36,7 @@ nlohmann::json to_json(const Passage& passage) {
           {"after", passage.after}};
 }
 
-nlohmann::json describe_memory(const Memory& memory, const Tokenizer& tokenizer, std::size_t strongest) {
+MemoryDescription describe_memory(const Memory& memory, const Tokenizer& tokenizer, std::size_t strongest) {
   const std::vector<double> counts = read_vector(memory.store.counts), usage = read_vector(memory.store.usage);
   const auto host = [](const Tensor& tensor) { return tensor.device().is_cpu() ? tensor : tensor.to(Device::cpu); };
   const Tensor born = host(memory.store.born), hit = host(memory.store.hit), values = host(memory.store.values);
@@ -49,29 +49,46 @@ nlohmann::json describe_memory(const Memory& memory, const Tokenizer& tokenizer,
     all += counts[m];
     ++births[static_cast<std::size_t>(unpacked(born.data<std::int64_t>()[m]).text)];
   }
-  nlohmann::json texts = nlohmann::json::array();
+  MemoryDescription out;
+  out.model = memory.model;
+  out.run = memory.run;
+  out.settings = memory.settings;
+  out.slots_in_use = std::ssize(order);
+  out.tokens_held = all;
+  out.say = say_of(memory.settings, read_vector(memory.store.shares));
   for (std::size_t i = 0; i < memory.texts.size(); ++i)
-    texts.push_back({{"text", memory.texts[i].name}, {"tokens", memory.texts[i].tokens.size()}, {"slots", births[i]}});
+    out.texts.push_back({memory.texts[i].name, std::ssize(memory.texts[i].tokens), births[i]});
   const std::size_t shown = std::min(strongest, order.size());
   std::partial_sort(
       order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(),
       [&](std::size_t a, std::size_t b) { return counts[a] != counts[b] ? counts[a] > counts[b] : a < b; });
-  nlohmann::json slots = nlohmann::json::array();
   for (std::size_t i = 0; i < shown; ++i) {
     const std::size_t m = order[i];
-    slots.push_back({{"slot", m},
-                     {"token", tokenizer.decode(std::span(values.data<std::int32_t>() + m, 1))},
-                     {"count", counts[m]},
-                     {"usage", usage[m]},
-                     {"born", to_json(passage_at(memory, tokenizer, born.data<std::int64_t>()[m], 12))},
-                     {"hit", to_json(passage_at(memory, tokenizer, hit.data<std::int64_t>()[m], 12))}});
+    out.strongest.push_back({static_cast<std::int64_t>(m),
+                             tokenizer.decode(std::span(values.data<std::int32_t>() + m, 1)), counts[m], usage[m],
+                             passage_at(memory, tokenizer, born.data<std::int64_t>()[m], 12),
+                             passage_at(memory, tokenizer, hit.data<std::int64_t>()[m], 12)});
   }
-  return {{"model", memory.model},
-          {"run", memory.run},
-          {"settings", memory::to_json(memory.settings)},
-          {"slots_in_use", order.size()},
-          {"tokens_held", all},
-          {"say", say_of(memory.settings, read_vector(memory.store.shares))},
+  return out;
+}
+
+nlohmann::json to_json(const MemoryDescription& description) {
+  nlohmann::json texts = nlohmann::json::array(), slots = nlohmann::json::array();
+  for (const MemoryDescription::Text& text : description.texts)
+    texts.push_back({{"text", text.name}, {"tokens", text.tokens}, {"slots", text.slots}});
+  for (const MemoryDescription::Slot& slot : description.strongest)
+    slots.push_back({{"slot", slot.slot},
+                     {"token", slot.token},
+                     {"count", slot.count},
+                     {"usage", slot.usage},
+                     {"born", to_json(slot.born)},
+                     {"hit", to_json(slot.hit)}});
+  return {{"model", description.model},
+          {"run", description.run},
+          {"settings", memory::to_json(description.settings)},
+          {"slots_in_use", description.slots_in_use},
+          {"tokens_held", description.tokens_held},
+          {"say", description.say},
           {"texts", texts},
           {"strongest", slots}};
 }

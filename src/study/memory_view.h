@@ -1,7 +1,7 @@
 // What a memory knows, in words: its strongest slots with the passages they come from.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -20,8 +20,27 @@ struct Passage {
 Passage passage_at(const Memory& memory, const Tokenizer& tokenizer, std::int64_t packed_place, std::int64_t around);
 nlohmann::json to_json(const Passage& passage);
 
-// Texts with the tokens read and the slots born there; the strongest slots (most used first); totals.
-nlohmann::json describe_memory(const Memory& memory, const Tokenizer& tokenizer, std::size_t strongest);
+struct MemoryDescription {
+  struct Text {
+    std::string name;
+    std::int64_t tokens = 0, slots = 0;  // read; born there
+  };
+  struct Slot {
+    std::int64_t slot = 0;
+    std::string token;
+    double count = 0, usage = 0;
+    Passage born, hit;  // where it was born; where it was found last
+  };
+  std::string model, run;
+  MemorySettings settings;
+  std::int64_t slots_in_use = 0;
+  double tokens_held = 0;
+  std::vector<double> say;  // what its slots weigh in an answer, of each sharpness
+  std::vector<Text> texts;
+  std::vector<Slot> strongest;  // those with the highest counts
+};
+MemoryDescription describe_memory(const Memory& memory, const Tokenizer& tokenizer, std::size_t strongest);
+nlohmann::json to_json(const MemoryDescription& description);
 
 // The number of the text that a user means by a name, or by a number from 1 on; bad_input where there is none.
 std::int64_t text_named(const Memory& memory, const std::string& name);

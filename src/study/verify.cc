@@ -63,15 +63,15 @@ struct Tolerances {
 
 Tolerances tolerances(const VerifyOptions& options) {
   Tolerances out;
-  if (options.precision == "f64")
+  if (options.precision == Precision::f64)
     out = {1e-9, 1e-9, true, false};
-  else if (options.precision == "bf16")
+  else if (options.precision == Precision::bf16)
     out = {2e-2, 2e-2, false, true};
-  else if (options.device.starts_with("cuda"))
+  else if (options.device.kind == DeviceKind::cuda)
     out = {1e-4, 2e-3, true, false};
   else
     out = {2e-5, 2e-3, true, false};
-  if (options.tolerance > 0) out.values = out.stepped = options.tolerance;
+  if (options.tolerance) out.values = out.stepped = *options.tolerance;
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Golden fixtures: runs a case through the ordinary code and compares what comes out (formats in docs/verify.md).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,8 @@ namespace some::study {
 
 struct Comparison {
   std::string name;  // of the expected tensor
-  double error =
-      0;  // largest absolute difference over the expected tensor's largest magnitude; for indices, how many differ
+  // The largest absolute difference over the expected tensor's largest magnitude; of indices, how many differ.
+  double error = 0;
   double tolerance = 0;
   bool passed() const { return error <= tolerance; }
 };
@@ -26,9 +27,9 @@ struct VerifyReport {
 };
 
 struct VerifyOptions {
-  std::string device = "cpu";
-  std::string precision = "fp32";  // fp32 | f64 | bf16
-  double tolerance = 0;            // 0: the precision's own
+  DeviceName device;
+  Precision precision = Precision::fp32;
+  std::optional<double> tolerance;  // one for everything; otherwise the precision's own
 };
 
 // Every .safetensors file of a folder, or the file itself. bad_input when there is none or a file is no fixture.

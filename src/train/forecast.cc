@@ -52,8 +52,8 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   const bool gpu = train.device.starts_with("cuda") || (train.device == "auto" && some::cuda::available());
   out.device = gpu ? DeviceKind::cuda : DeviceKind::cpu;
   out.precision = resolved_precision(out.device, train.precision);
-  out.memory_known = out.precision != "f64";  // the estimate counts numbers of two and of four bytes
-  out.memory = estimate_memory(model, row * train.batch, out.precision == "bf16", true);
+  out.memory_known = out.precision != Precision::f64;  // the estimate counts numbers of two and of four bytes
+  out.memory = estimate_memory(model, row * train.batch, out.precision == Precision::bf16, true);
   // Sums of several micro-batches (train/step_sums.h); on several ranks there are fewer of them.
   out.memory.parameters += sum_levels(train.accumulate) * 4.0 * static_cast<double>(out.parameters.trainable);
   out.memory_limit = limit_of(gpu);

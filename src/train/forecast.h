@@ -27,7 +27,7 @@ struct Forecast {
   double tokens_per_step = 0;
   OperationCount operations;            // of a step
   DeviceKind device = DeviceKind::cpu;  // that the memory is meant for; "auto" is what this machine would do
-  std::string precision;
+  Precision precision = Precision::fp32;
   MemoryEstimate memory;
   bool memory_known = true;  // not in f64
   double memory_limit = 0;   // what the device has; infinite where that is not known

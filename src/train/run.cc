@@ -69,9 +69,9 @@ std::optional<RunData> read_run_data(const RunPaths& paths) {
   return data;
 }
 
-std::string resolved_precision(DeviceKind device, const std::string& precision) {
-  if (precision.empty() || precision == "auto") return device == DeviceKind::cuda ? "bf16" : "fp32";
-  return precision;
+Precision resolved_precision(DeviceKind device, const std::string& precision) {
+  if (precision.empty() || precision == "auto") return device == DeviceKind::cuda ? Precision::bf16 : Precision::fp32;
+  return precision_named(precision);
 }
 
 std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host) {

@@ -67,6 +67,6 @@ std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& ho
 // What computes there: the library of matrix products with its version and instruction set, or the GPU. Another one may
 // change the last bits of a result.
 std::string computed_by(const Context& ctx);
-std::string resolved_precision(DeviceKind device, const std::string& precision);
+Precision resolved_precision(DeviceKind device, const std::string& precision);
 
 }  // namespace some::train

@@ -286,7 +286,7 @@ class FixtureTarget : public Target {
   void read(const std::string& input) override {
     file_.set(input);
     study::VerifyOptions options;
-    options.precision = input.size() % 2 == 0 ? "f64" : "fp32";
+    options.precision = input.size() % 2 == 0 ? Precision::f64 : Precision::fp32;
     study::verify_fixture(file_.path(), options);
   }
 

@@ -141,7 +141,7 @@ TEST(Inspect, TellsWhatIsWrong) {
     GuildOptions guilds;
     guilds.layer = 7;
     EXPECT_NE(input_error([&] { study_guilds(run, guilds); }).find("layers 0 to 1"), std::string::npos);
-    guilds.layer = -1;
+    guilds.layer.reset();
     guilds.shuffles = 0;
     EXPECT_NE(input_error([&] { study_guilds(run, guilds); }).find("shuffles"), std::string::npos);
   }

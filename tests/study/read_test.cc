@@ -148,7 +148,7 @@ TEST(Memory, HasItsSayInEvaluationGenerationAndTraces) {
   EXPECT_GT(passages, 5u);
   EXPECT_NE(to_json(trace, run).dump().find("passages"), std::string::npos);
 
-  const nlohmann::json shown = describe_memory(memory, run.tokenizer, 5);
+  const nlohmann::json shown = to_json(describe_memory(memory, run.tokenizer, 5));
   EXPECT_EQ(shown["strongest"].size(), 5u);
   EXPECT_EQ(shown["texts"][0]["tokens"], 3000);
 }

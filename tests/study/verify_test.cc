@@ -44,10 +44,10 @@ std::string write_case(const TemporaryFolder& folder, const std::string& gini, d
 
 TEST(Verify, BetaIsAnnealedOverTheStepsOfACase) {
   TemporaryFolder folder;
-  for (const char* precision : {"f64", "fp32"}) {
-    const VerifyReport report = verify_fixture(write_case(folder, "0", 0.1), {"cpu", precision, 0});
+  for (const Precision precision : {Precision::f64, Precision::fp32}) {
+    const VerifyReport report = verify_fixture(write_case(folder, "0", 0.1), {{}, precision, {}});
     ASSERT_NE(report.worst(), nullptr);
-    EXPECT_TRUE(report.passed()) << precision << ": " << report.worst()->name << " " << report.worst()->error;
+    EXPECT_TRUE(report.passed()) << name_of(precision) << ": " << report.worst()->name << " " << report.worst()->error;
   }
 }
 
@@ -55,21 +55,22 @@ TEST(Verify, BetaIsAnnealedOverTheStepsOfACase) {
 // not.
 TEST(Verify, ASmallGiniIsNotComparedWithItself) {
   TemporaryFolder folder;
-  const VerifyReport report = verify_fixture(write_case(folder, "1.1904478458e-08", 0.1 + 1e-7), {"cpu", "fp32", 0});
+  const VerifyReport report =
+      verify_fixture(write_case(folder, "1.1904478458e-08", 0.1 + 1e-7), {{}, Precision::fp32, {}});
   EXPECT_TRUE(report.passed()) << report.worst()->name << " " << report.worst()->error;
-  EXPECT_FALSE(verify_fixture(write_case(folder, "0.001", 0.1), {"cpu", "fp32", 0}).passed());
+  EXPECT_FALSE(verify_fixture(write_case(folder, "0.001", 0.1), {{}, Precision::fp32, {}}).passed());
 }
 
 // What the NumPy reference computed, for every kind and setting: tests/reference.
 TEST(Verify, TheCommittedFixturesPass) {
   const std::vector<std::string> files = find_fixtures({SOME_SOURCE_DIR "/tests/reference/fixtures"});
-  for (const char* precision : {"f64", "fp32"}) {
+  for (const Precision precision : {Precision::f64, Precision::fp32}) {
     std::map<std::string, int> kinds;
     for (const std::string& file : files) {
-      const VerifyReport report = verify_fixture(file, {"cpu", precision, 0});
+      const VerifyReport report = verify_fixture(file, {{}, precision, {}});
       kinds[report.kind] += 1;
       ASSERT_NE(report.worst(), nullptr) << file;
-      EXPECT_TRUE(report.passed()) << file << " in " << precision << ": " << report.worst()->name << " "
+      EXPECT_TRUE(report.passed()) << file << " in " << name_of(precision) << ": " << report.worst()->name << " "
                                    << report.worst()->error;
     }
     for (const char* kind : {"layer", "keys", "model"}) EXPECT_GE(kinds[kind], 10) << kind;
@@ -92,7 +93,7 @@ TEST(Verify, AResultThatNobodyComparesIsRefused) {
   for (const std::string& name : file.names()) tensors.push_back({name, file.load(name)});
   write_safetensors(folder / "other.safetensors", tensors, file.metadata());
   try {
-    verify_fixture(folder / "other.safetensors", {"cpu", "f64", 0});
+    verify_fixture(folder / "other.safetensors", {{}, Precision::f64, {}});
     FAIL() << "an expectation that is never met was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.fault(), Fault::input);
@@ -106,7 +107,7 @@ TEST(Verify, ASettingThatIsNoneIsRefused) {
   write_safetensors(path, {{"keys", numbers({1, 1}, {1})}},
                     {{"kind", "keys"}, {"config", R"({"experts": 1, "d_model": 1, "entropy_band": [0.5]})"}});
   try {
-    verify_fixture(path, {"cpu", "f64", 0});
+    verify_fixture(path, {{}, Precision::f64, {}});
     FAIL() << "a band of one number was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.fault(), Fault::input);
@@ -140,7 +141,7 @@ TEST(Verify, ShapesIdsAndSizesAreCheckedBeforeTheyAreUsed) {
     }
     write_safetensors(path, tensors, {{"kind", "keys"}, {"config", config}});
     try {
-      verify_fixture(path, {"cpu", "f64", 0});
+      verify_fixture(path, {{}, Precision::f64, {}});
       FAIL() << "taken: " << config << " " << changed;
     } catch (const Error& error) {
       EXPECT_EQ(error.fault(), Fault::input) << error.what();

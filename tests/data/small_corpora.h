@@ -1,0 +1,82 @@
+// Corpora of a few stories, for the tests of reading text and of the cache.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "data/source.h"
+#include "data/token_data.h"
+
+namespace some::data {
+
+// Collects what the library says while a test runs.
+class Listener {
+ public:
+  std::vector<std::string> warnings, infos;
+  Host host = make_host(0, Log([this](LogLevel level, const std::string& message) {
+                          (level == LogLevel::warning ? warnings : infos).push_back(message);
+                        }));
+  Listener() = default;
+  Listener(const Listener&) = delete;
+};
+
+inline bool any_contains(const std::vector<std::string>& messages, const std::string& part) {
+  return std::any_of(messages.begin(), messages.end(),
+                     [&](const auto& m) { return m.find(part) != std::string::npos; });
+}
+
+inline std::string story_number(int i) {
+  return "Story " + std::to_string(i) + " tells of a cat that had " + std::to_string(i * i) + " friends.";
+}
+
+inline std::string text_of(int first, int count, const std::string& line_end = "\n") {
+  std::string text;
+  for (int i = first; i < first + count; ++i) text += story_number(i) + line_end + "<|endoftext|>" + line_end;
+  return text;
+}
+
+inline DataConfig small_config(const std::string& train, const std::string& valid = "") {
+  DataConfig config;
+  config.train = train;
+  config.valid = valid;
+  config.vocab = 300;
+  return config;
+}
+
+inline Corpora load(const DataConfig& config, const std::string& cache = "", std::uint64_t seed = 1, const Host& host = {}) {
+  return load_corpora(host, config, seed, cache, {});
+}
+
+inline std::string decode(const Corpora& corpora, const TokenData& data, std::int64_t story) {
+  return corpora.tokenizer.decode(data.ids(story), {.skip_specials = true});
+}
+
+inline std::vector<std::string> all_texts(const Corpora& corpora, const TokenData& data) {
+  std::vector<std::string> texts;
+  for (std::int64_t i = 0; i < data.stories(); ++i) texts.push_back(decode(corpora, data, i));
+  return texts;
+}
+
+inline bool same_tokens(const TokenData& a, const TokenData& b) {
+  if (a.stories() != b.stories() || a.tokens() != b.tokens() || a.hash() != b.hash()) return false;
+  for (std::int64_t i = 0; i < a.stories(); ++i) {
+    if (!std::ranges::equal(a.ids(i), b.ids(i)) || !std::ranges::equal(a.bytes(i), b.bytes(i))) return false;
+    if (a.story_bytes(i) != b.story_bytes(i)) return false;
+  }
+  return true;
+}
+
+template <typename Call>
+inline std::string fault(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace some::data

@@ -1,0 +1,168 @@
+// The cache of tokenised text: used where it fits, made anew where it does not.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "base/files.h"
+#include "base/random.h"
+#include "data/small_corpora.h"
+#include "data/token_file.h"
+#include "temporary_folder.h"
+
+namespace some::data {
+namespace {
+
+class Cache : public testing::Test {
+ protected:
+  void SetUp() override {
+    config_ = small_config(folder_.write("t.txt", text_of(0, 20)), folder_.write("v.txt", text_of(50, 5)));
+    cache_ = folder_.file("cache");
+    plain_ = load(config_).train;
+  }
+  std::string train_file() {  // the larger of the two
+    std::string largest;
+    for (const auto& entry : std::filesystem::directory_iterator(cache_))
+      if (largest.empty() || entry.file_size() > std::filesystem::file_size(largest)) largest = entry.path().string();
+    return largest;
+  }
+  std::size_t cached_files() {
+    return static_cast<std::size_t>(
+        std::distance(std::filesystem::directory_iterator(cache_), std::filesystem::directory_iterator()));
+  }
+  void expect_rebuilt(const std::string& damaged) {
+    const std::string path = train_file();
+    const std::string sound = read_file(path);
+    write_file_atomic(path, damaged);
+    Listener listener;
+    const Corpora corpora = load(config_, cache_, 1, listener.host);
+    EXPECT_TRUE(same_tokens(corpora.train, plain_));
+    EXPECT_TRUE(any_contains(listener.infos, path)) << "damage was not noticed";
+    EXPECT_TRUE(listener.warnings.empty());
+    EXPECT_EQ(read_file(path), sound) << "the cache was not made anew";
+  }
+  TemporaryFolder folder_;
+  DataConfig config_;
+  std::string cache_;
+  TokenData plain_;
+};
+
+TEST_F(Cache, IsUsedAndGivesTheSame) {
+  const Corpora first = load(config_, cache_);
+  EXPECT_TRUE(same_tokens(first.train, plain_));
+  EXPECT_EQ(cached_files(), 2u);
+  const auto written = std::filesystem::last_write_time(train_file());
+  Listener listener;
+  bool tokenised = false;
+  const Corpora second =
+      load_corpora(listener.host, config_, 1, cache_, [&](const std::string& what, std::int64_t, std::int64_t) {
+        tokenised = tokenised || what.starts_with("tokenising");
+      });
+  EXPECT_FALSE(tokenised);
+  EXPECT_TRUE(listener.infos.empty());
+  EXPECT_EQ(std::filesystem::last_write_time(train_file()), written);
+  EXPECT_TRUE(same_tokens(second.train, plain_));
+}
+
+TEST_F(Cache, OtherTextTokenizerOrEosIsNotMistaken) {
+  load(config_, cache_);
+  config_.eos = false;
+  EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));
+  config_.vocab = 290;
+  EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));
+  config_.train_stories = 19;
+  EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));
+  folder_.write("t.txt", text_of(1, 20));
+  EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));
+}
+
+TEST_F(Cache, FlippedBitsAreNoticed) {
+  load(config_, cache_);
+  const std::string sound = read_file(train_file());
+  std::set<std::size_t> places = {
+      0, 8, 15, 16, 17, sound.size() / 2, sound.size() - 1, sound.size() - 8, sound.size() - 9};
+  for (std::size_t field = 1; field <= 8; ++field) places.insert(sound.size() - 8 * field);
+  const RandomStream stream = random_stream(1, "damage");
+  for (std::uint64_t i = 0; i < 12; ++i) places.insert(stream.below(i, static_cast<std::uint32_t>(sound.size())));
+  for (const std::size_t place : places) {
+    SCOPED_TRACE(place);
+    std::string damaged = sound;
+    damaged[place] = static_cast<char>(damaged[place] ^ (1 << (place % 8)));
+    expect_rebuilt(damaged);
+  }
+}
+
+TEST_F(Cache, TruncatedEmptyAndLengthenedAreNoticed) {
+  load(config_, cache_);
+  const std::string sound = read_file(train_file());
+  for (const std::size_t size : {std::size_t{1}, std::size_t{16}, std::size_t{79}, std::size_t{80}, sound.size() / 2,
+                                 sound.size() - 64, sound.size() - 8, sound.size() - 1}) {
+    SCOPED_TRACE(size);
+    expect_rebuilt(sound.substr(0, size));
+  }
+  expect_rebuilt(sound + "x");
+  expect_rebuilt(sound + std::string(8, '\0'));
+  expect_rebuilt(
+      "This is no token file at all, but it is long enough to be one: it has many more than eighty bytes in it.");
+}
+
+TEST_F(Cache, EmptyFileIsNoticed) {
+  load(config_, cache_);
+  const std::string path = train_file();
+  write_file_atomic(path, "");
+  EXPECT_TRUE(same_tokens(load(config_, cache_).train, plain_));
+}
+
+TEST_F(Cache, OfAnotherKeyIsNoticed) {
+  load(config_, cache_);
+  const std::string path = train_file();
+  DataConfig other = config_;
+  other.train = folder_.write("other.txt", text_of(7, 30));
+  load(other, folder_.file("cache2"));
+  std::string stranger;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.file("cache2")))
+    if (stranger.size() < entry.file_size()) stranger = read_file(entry.path().string());
+  expect_rebuilt(stranger);
+}
+
+TEST_F(Cache, NothingHalfDoneIsLeftWhenTheTextIsBad) {
+  folder_.write("t.txt", text_of(0, 3) + "\xff");
+  EXPECT_THROW(load(config_, cache_), Error);
+  EXPECT_TRUE(!std::filesystem::exists(cache_) || cached_files() == 0);
+}
+
+// Images whose checksum is right but whose contents make no sense are refused without reading outside of them.
+TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
+  std::string sound;
+  TokenWriter writer([&](const void* data, std::size_t size) { sound.append(static_cast<const char*>(data), size); },
+                     {});
+  const std::vector<std::int32_t> ids = {5, 6, 7};
+  const std::vector<std::uint32_t> lengths = {1, 2, 3};
+  for (int i = 0; i < 4; ++i) writer.add(ids, lengths, 6);
+  writer.finish();
+  const auto opens = [](std::string image) {
+    const std::uint64_t checksum = XXH3_64bits(image.data(), image.size() - 8);
+    std::memcpy(image.data() + image.size() - 8, &checksum, 8);
+    std::string problem;
+    const auto impl = open_token_image({nullptr, image.data(), image.size()}, {}, &problem);
+    return impl != nullptr;
+  };
+  EXPECT_TRUE(opens(sound));
+  const std::size_t tail = sound.size() - 64, table = tail - 4 * sizeof(StoryEntry);
+  for (std::size_t place = table; place < tail + 24; place += 8) {
+    if (place < tail && (place - table) % 24 == 16) continue;  // bytes of text: any number is possible
+    for (const std::uint64_t value :
+         {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{40}, ~std::uint64_t{0}, std::uint64_t{1} << 61}) {
+      std::string image = sound;
+      std::uint64_t before = 0;
+      std::memcpy(&before, image.data() + place, 8);
+      if (before == value) continue;
+      std::memcpy(image.data() + place, &value, 8);
+      EXPECT_FALSE(opens(image)) << place << " " << value;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace some::data
