@@ -36,7 +36,7 @@ if(SOME_WEB)
     VERBATIM)
 else()
   set(page_script ${web_build}/empty)
-  set(page_style ${CMAKE_SOURCE_DIR}/web/src/page.css)
+  set(page_style ${CMAKE_SOURCE_DIR}/web/src/style/frame.css)  # the other views are made by the script
   set(page_hash ${web_build}/empty)
   file(TOUCH ${web_build}/empty)
 endif()

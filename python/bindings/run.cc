@@ -206,8 +206,11 @@ class Run {
         options.choices.share = value.cast<double>();
       else if (name == "sharpness")
         options.choices.sharpness = value.cast<std::vector<double>>();
+      else if (name == "documents")
+        options.choices.documents = value.cast<bool>();
       else
-        bad_input("read: there is no setting {}; known are slots, window, match, decay, share, sharpness", name);
+        bad_input("read: there is no setting {}; known are slots, window, match, decay, share, sharpness, documents",
+                  name);
     }
     nlohmann::json out;
     {
@@ -288,7 +291,7 @@ void add_run(py::module_& module) {
       .def("read", &Run::read, arg("texts"), arg("memory") = "", arg("settings") = py::dict(), arg("stories") = 0,
            arg("tokens") = 0, arg("original_tokens") = 20000,
            "Reads texts into a memory (a file; \"\": nothing is kept) and tells what it gains, as `some read --json`. "
-           "settings: slots, window, match, decay, share, sharpness.")
+           "settings: slots, window, match, decay, share, sharpness, documents.")
       .def("keys", &Run::keys, arg("layer"), "The keys of a layer, [experts, query size].")
       .def("usage", &Run::usage, arg("layer"), "How much each expert of a layer is used, [experts].")
       .def("experts", &Run::experts, arg("layer"),

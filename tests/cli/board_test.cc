@@ -7,7 +7,7 @@
 
 #include "base/files.h"
 #include "browser.h"
-#include "cli/command.h"
+#include "cli/run_command.h"
 
 namespace some::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "base/files.h"
-#include "cli/command.h"
+#include "cli/run_command.h"
 #include "train/checkpoint.h"
 
 namespace some::cli {
@@ -167,7 +167,8 @@ TEST(Cli, OutOfMemoryIsOneLine) {
   // Training, which needs oneDNN and its kernels: without room for them it ends too, and not with another library.
   std::string right;
   for (int more = 320; more >= 0; more -= 32) {
-    const int code = run(least + more, "train '" + tiny + "' train.max_steps=2 train.warmup_steps=1 train.threads=1 --out run");
+    const int code =
+        run(least + more, "train '" + tiny + "' train.max_steps=2 train.warmup_steps=1 train.threads=1 --out run");
     const std::string told = read_file(folder / "err");
     EXPECT_TRUE(code == 0 || code == 1) << least + more << " MiB: " << code << told;
     if (code == 1) {
@@ -387,7 +388,7 @@ TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
     const std::string name = "stopped" + std::to_string(number);
     const RunningCommand command(folder_->path(),
-                          {"train", tiny, "--out", name, "--device", "cpu", "train.checkpoint_every=5"});
+                                 {"train", tiny, "--out", name, "--device", "cpu", "train.checkpoint_every=5"});
     ASSERT_TRUE(command.wait_for("step 1/"));
     usleep(50000);
     command.signal(number);

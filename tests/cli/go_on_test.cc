@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
-#include "cli/command.h"
+#include "cli/run_command.h"
 
 namespace some::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "base/files.h"
-#include "cli/command.h"
+#include "cli/run_command.h"
 
 namespace some::cli {
 namespace {
