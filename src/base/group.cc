@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 #include "base/cpus.h"
 #include "base/device.h"
@@ -47,6 +48,36 @@ std::string allowed_cpus() {
   }
   return text;
 }
+
+// Some ranks of a link, numbered anew.
+class PartLink : public Link {
+ public:
+  PartLink(const std::shared_ptr<Link>& whole, int rank, std::span<const int> ranks)
+      : whole_(whole), ranks_(ranks.begin(), ranks.end()) {
+    const auto own = std::find(ranks_.begin(), ranks_.end(), rank);
+    if (own == ranks_.end()) failed("rank {} is none of those it would make a group with", rank);
+    rank_ = static_cast<int>(own - ranks_.begin());
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  void exchange(std::span<const Message> sends, std::span<const Message> receives) override {
+    const auto renamed = [&](std::span<const Message> messages) {
+      std::vector<Message> out(messages.begin(), messages.end());
+      for (Message& one : out) one.peer = ranks_.at(static_cast<std::size_t>(one.peer));
+      return out;
+    };
+    whole_.lock()->exchange(renamed(sends), renamed(receives));
+  }
+  [[noreturn]] void end_all(int code) noexcept override {
+    if (const auto whole = whole_.lock()) whole->end_all(code);
+    std::_Exit(code);
+  }
+
+ private:
+  std::weak_ptr<Link> whole_;  // the whole group's alone: with its leave() all parts end
+  std::vector<int> ranks_;
+  int rank_ = 0;
+};
 
 }  // namespace
 
@@ -391,6 +422,71 @@ std::int64_t Group::highest(std::int64_t mine) const {
     mine = std::max(mine, other);
   }
   return mine;
+}
+
+void Group::exchange(const Tensor& from, std::span<const std::int64_t> sent, const Tensor& to,
+                     std::span<const std::int64_t> received) const {
+  const auto row_bytes = [](const Tensor& tensor) {
+    return tensor.dim(0) == 0 ? 0 : tensor.bytes() / static_cast<std::size_t>(tensor.dim(0));
+  };
+  const auto rows_of = [](std::span<const std::int64_t> counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  };
+  const std::size_t each = std::max(row_bytes(from), row_bytes(to));
+  const auto ranks = static_cast<std::size_t>(size()), self = static_cast<std::size_t>(rank());
+  const bool fits = sent.size() == ranks && received.size() == ranks && rows_of(sent) == from.dim(0) &&
+                    rows_of(received) == to.dim(0) && sent[self] == received[self];
+  if (!fits || from.dtype() != to.dtype() || from.device() != to.device() ||
+      from.bytes() != static_cast<std::size_t>(from.dim(0)) * each ||
+      to.bytes() != static_cast<std::size_t>(to.dim(0)) * each)
+    failed("ranks cannot exchange rows: {} rows for {} ranks into {} from {}, or their types or lengths differ",
+           from.dim(0), sent.size(), to.dim(0), received.size());
+  const auto starts = [&](std::span<const std::int64_t> counts) {
+    std::vector<std::size_t> out;
+    std::size_t at = 0;
+    for (const std::int64_t rows : counts) out.push_back(std::exchange(at, at + static_cast<std::size_t>(rows) * each));
+    return out;
+  };
+  const std::vector<std::size_t> sent_at = starts(sent), received_at = starts(received);
+  device_copy(to.device(), static_cast<char*>(to.raw()) + received_at[self], from.device(),
+              static_cast<char*>(from.raw()) + sent_at[self], static_cast<std::size_t>(sent[self]) * each);
+  if (!state_) return;
+  char *source = static_cast<char*>(from.raw()), *target = static_cast<char*>(to.raw());
+  const bool staged = from.device().is_cuda();
+  if (staged) {
+    source = state_->staging(from.device(), from.bytes() + to.bytes());
+    target = source + from.bytes();
+    device_copy(Device::cpu, source, from.device(), from.raw(), from.bytes());
+  }
+  std::vector<Link::Message> sends, receives;
+  for (std::size_t step = 1; step < ranks; ++step) {  // not everybody's first message to the same rank
+    const std::size_t next = (self + step) % ranks, before = (self + ranks - step) % ranks;
+    if (sent[next] > 0)
+      sends.push_back({static_cast<int>(next), source + sent_at[next], static_cast<std::size_t>(sent[next]) * each});
+    if (received[before] > 0)
+      receives.push_back(
+          {static_cast<int>(before), target + received_at[before], static_cast<std::size_t>(received[before]) * each});
+  }
+  state_->exchange(sends, receives);
+  if (!staged) return;
+  for (const Link::Message& one : receives)
+    device_copy(to.device(), static_cast<char*>(to.raw()) + (static_cast<char*>(one.data) - target), Device::cpu,
+                one.data, one.bytes);
+}
+
+std::vector<std::int64_t> Group::exchange(std::span<const std::int64_t> numbers) const {
+  std::vector<std::int64_t> mine(numbers.begin(), numbers.end()), others(mine.size());
+  const std::vector<std::int64_t> one_each(static_cast<std::size_t>(size()), 1);
+  const auto as_tensor = [](std::vector<std::int64_t>& values) {
+    return Tensor::wrap(values.data(), {static_cast<std::int64_t>(values.size())}, DType::i64, Device::cpu, nullptr);
+  };
+  exchange(as_tensor(mine), one_each, as_tensor(others), one_each);
+  return others;
+}
+
+Group Group::part(std::span<const int> ranks) const {
+  if (!state_ || ranks.size() == 1) return {};
+  return Group(std::make_shared<PartLink>(state_->link, rank(), ranks));
 }
 
 void Group::check_alike(const Facts& facts) const {

@@ -58,7 +58,16 @@ class Group {
   // What each rank gives, by rank, for everyone.
   std::vector<std::string> gather(const std::string& mine) const;
   std::int64_t highest(std::int64_t mine) const;
+  // To each rank its part, from each rank one. Rows (along the first dimension) of `from` lie in the order of the ranks
+  // they go to, `sent[r]` for rank r; so do those of `to`, by the ranks they come from, `received[r]` from rank r. Any
+  // number type, both on one device. What a rank keeps for itself is copied.
+  void exchange(const Tensor& from, std::span<const std::int64_t> sent, const Tensor& to,
+                std::span<const std::int64_t> received) const;
+  // One number to each rank, by rank; what each rank gave this one.
+  std::vector<std::int64_t> exchange(std::span<const std::int64_t> numbers) const;
   void wait_for_all() const { highest(0); }
+  // Some of the ranks, in this order, as a group of their own: called by those alone, each with the same list.
+  Group part(std::span<const int> ranks) const;
 
   // bad_input, on every rank, where a fact (a name and a value) is not the same on every rank: it says which.
   using Facts = std::vector<std::pair<std::string, std::string>>;

@@ -187,6 +187,62 @@ TEST(Group, GathersBroadcastsAndFolds) {
   }
 }
 
+TEST(Group, ExchangesRows) {
+  for (const int size : {1, 2, 3, 4, 7}) {
+    on_ranks(size, [&](const Group& linked) {
+      const Group group = size == 1 ? Group() : linked;
+      const int self = group.rank();
+      // Rank r has (r + 2 q) % 3 rows for rank q: some have none. A row says where it comes from and goes to.
+      const auto rows = [&](int from, int to) { return std::int64_t{(from + 2 * to) % 3}; };
+      std::vector<std::int64_t> sent;
+      std::vector<float> out;
+      for (int q = 0; q < size; ++q) {
+        sent.push_back(rows(self, q));
+        for (std::int64_t i = 0; i < sent.back(); ++i)
+          out.insert(out.end(), {static_cast<float>(self), static_cast<float>(q), static_cast<float>(i)});
+      }
+      const std::vector<std::int64_t> received = group.exchange(sent);
+      std::vector<float> expected;
+      std::int64_t total = 0;
+      for (int q = 0; q < size; ++q) {
+        ASSERT_EQ(received[static_cast<std::size_t>(q)], rows(q, self));
+        total += rows(q, self);
+        for (std::int64_t i = 0; i < rows(q, self); ++i)
+          expected.insert(expected.end(), {static_cast<float>(q), static_cast<float>(self), static_cast<float>(i)});
+      }
+      const Tensor from =
+          Tensor::wrap(out.data(), {static_cast<std::int64_t>(out.size()) / 3, 3}, DType::f32, Device::cpu, nullptr);
+      const Tensor to = Tensor::zeros({total, 3}, DType::f32);
+      group.exchange(from, sent, to, received);
+      const auto* const arrived = to.data<float>();
+      EXPECT_EQ(std::vector<float>(arrived, arrived + 3 * total), expected);
+      std::vector<std::int64_t> wrong = sent;
+      wrong.back() += 1;
+      EXPECT_THROW(group.exchange(from, wrong, to, received), Error);
+    });
+  }
+}
+
+TEST(Group, PartsAreGroupsOfTheirOwn) {
+  on_ranks(6, [&](const Group& group) {
+    // Three neighbours each; then the two that have the same place.
+    const int first = group.rank() / 3 * 3;
+    const Group neighbours = group.part(std::array{first, first + 1, first + 2});
+    EXPECT_EQ(neighbours.size(), 3);
+    EXPECT_EQ(neighbours.rank(), group.rank() % 3);
+    Threads threads(1);
+    std::int64_t value = group.rank();
+    const Tensor tensor = Tensor::wrap(&value, {1}, DType::i64, Device::cpu, nullptr);
+    neighbours.sum(threads, std::array{tensor});
+    EXPECT_EQ(value, group.rank() < 3 ? 3 : 12);
+    const Group across = group.part(std::array{group.rank() % 3 + 3, group.rank() % 3});
+    EXPECT_EQ(across.rank(), group.rank() < 3 ? 1 : 0);
+    across.sum(threads, std::array{tensor});
+    EXPECT_EQ(value, 15);
+    EXPECT_TRUE(group.part(std::array{group.rank()}).alone());
+  });
+}
+
 TEST(Group, NamesWhatDiffers) {
   on_ranks(4, [&](const Group& group) {
     group.check_alike({{"a", "1"}, {"b", "2"}});
