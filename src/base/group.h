@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/link.h"
+#include "base/log.h"
 #include "base/tensor.h"
 #include "base/threads.h"
 
@@ -36,6 +37,12 @@ class Group {
  public:
   Group() = default;
   explicit Group(std::shared_ptr<Link> link);  // collective, too
+  // Tensors on this rank's GPU go from GPU to GPU from here on, where every rank has one of its own and NCCL is there;
+  // otherwise through the host's memory, and the log says why. For all copies of the group. Parts of it that are made
+  // later do likewise.
+  void use_gpus(const Device& device, const Log& log) const;
+  void use_gpus(std::shared_ptr<GpuLink> link, const Device& device) const;
+  bool gpu_to_gpu() const;
 
   int rank() const;
   int size() const;
@@ -77,7 +84,7 @@ class Group {
   // The end of all common work: waits for the others. Nothing collective may follow, through no copy of this group.
   void leave() const;
 
-  // What was sent by this rank so far, and how long it waited for messages.
+  // What was sent by this rank so far, and how long it waited for messages (on a GPU: how long its stream did).
   struct Traffic {
     std::int64_t bytes = 0, exchanges = 0;
     double seconds = 0;
@@ -96,7 +103,9 @@ struct RankEnvironment {
 RankEnvironment rank_environment();
 // The group this process was started in; a group of one where it was started alone. `last_words` is told in one line
 // when another rank is lost (not heard of for 40 seconds, or as many as SOME_RANK_PATIENCE in the environment says), on
-// another thread, just before everything ends.
+// another thread, just before everything ends. SOME_RANKS_THROUGH in the environment: "host" leaves NCCL alone; "nccl"
+// insists on it; with either, a process that was started alone sends what it would add up to itself, as a check of the
+// way there.
 Group open_group(std::function<void(const std::string&)> last_words);
 
 }  // namespace some

@@ -87,7 +87,8 @@ std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& ho
     device.index = usable.at(static_cast<std::size_t>(host.group.local_rank()) % usable.size());
   }
   std::shared_ptr<Context> ctx = make_context(device, resolved_precision(device.kind, train.precision), host);
-  ctx->expert_group = make_expert_group(ctx->group, train.expert_ranks);
+  ctx->group.use_gpus(ctx->device, ctx->log);
+  ctx->expert_group = make_expert_group(ctx->group, train.expert_ranks);  // parts go the way of the whole
   return ctx;
 }
 
