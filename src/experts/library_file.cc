@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/finite.h"
 #include "base/folders.h"
 #include "base/safetensors.h"
 #include "base/threads.h"
@@ -63,8 +64,8 @@ LayerLibrary load_layer_library(Context& ctx, const LibrarySpec& spec, int layer
     if (shape[0] < spec.experts)
       bad_input("{}: layer {} has {} experts, some.experts = {}", path, layer, shape[0], spec.experts);
     const Block wanted = spec.wanted();
-    const Tensor matrices = file.load(name).rows(wanted.begin, wanted.end);
-    const Tensor here = spec.part ? matrices.clone() : matrices;  // what is not wanted is not kept
+    const Tensor here = file.map(name).rows(wanted.begin, wanted.end);
+    if (!all_finite(here)) bad_input("{}: {} holds a number that is not finite", path, name);
     library.hash += hash_of(ctx, matrix, here, wanted.begin);
     const Tensor typed = ctx.compute == DType::f32 ? here : here.to(ctx.compute);
     return ctx.device.is_cpu() ? typed : typed.to(ctx.device);
