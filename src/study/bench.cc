@@ -106,19 +106,12 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   };
   const int all = options.warmup + options.steps;
   std::vector<double> seconds;
-  const auto traffic = [&] {
-    Group::Traffic all = ctx.group.traffic();
-    const Group::Traffic experts = ctx.expert_group.traffic();
-    all.bytes += experts.bytes;
-    all.seconds += experts.seconds;
-    return all;
-  };
   Group::Traffic before;
   double measured = 0;
   // On a GPU steps overlap with the host's preparation of the next, as in training: groups of steps are timed.
   const int group = ctx.device.is_cuda() ? 4 : 1;
   for (int i = 0; i < all; i += group) {
-    if (seconds.empty()) before = traffic();
+    if (seconds.empty()) before = ctx.group.traffic();
     const double one = timed(ctx,
                              [&] {
                                for (int j = 0; j < group; ++j) step(i + j);
@@ -130,7 +123,7 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
     }
     if (progress) progress(std::min(all, i + group), all);
   }
-  const Group::Traffic after = traffic();
+  const Group::Traffic after = ctx.group.traffic();
   out.ranks = ctx.group.size();
   out.communication_share = (after.seconds - before.seconds) / measured;
   out.sent_bytes_per_step = static_cast<double>(after.bytes - before.bytes) /
