@@ -206,11 +206,17 @@ class Run {
         options.choices.share = value.cast<double>();
       else if (name == "sharpness")
         options.choices.sharpness = value.cast<std::vector<double>>();
+      else if (name == "values")
+        options.choices.values = value.cast<std::int64_t>();
+      else if (name == "inherit")
+        options.choices.inherit = value.cast<bool>();
       else if (name == "documents")
         options.choices.documents = value.cast<bool>();
       else
-        bad_input("read: there is no setting {}; known are slots, window, match, decay, share, sharpness, documents",
-                  name);
+        bad_input(
+            "read: there is no setting {}; known are slots, window, match, decay, share, sharpness, values, inherit, "
+            "documents",
+            name);
     }
     nlohmann::json out;
     {
