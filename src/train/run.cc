@@ -85,7 +85,9 @@ std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& ho
     }
     device.index = usable.at(static_cast<std::size_t>(host.group.local_rank()) % usable.size());
   }
-  return make_context(device, resolved_precision(device.kind, train.precision), host);
+  std::shared_ptr<Context> ctx = make_context(device, resolved_precision(device.kind, train.precision), host);
+  ctx->group.use_gpus(ctx->device, ctx->log);
+  return ctx;
 }
 
 std::string computed_by(const Context& ctx) {
