@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(threads)
   if (slot < 0) return;
   const std::int32_t token = lesson.values[slot];
   const float* row = scores + static_cast<std::int64_t>(j) * width;
-  Near mine;
+  Near mine = nothing_near();
   for (int m = threadIdx.x; m < width; m += threads) {
     const std::int32_t other = first + m;
     if (!(lesson.counts[other] > 0.0f) || legacy.gone[other]) continue;

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(threads)
   const float* counts = held.counts + first;
   const std::int32_t* values = held.values + first;
   float highest = -INFINITY;
-  Near mine;
+  Near mine = nothing_near();
   if (target >= 0) {
     for (int m = threadIdx.x; m < width; m += threads) {
       const float score = row[m];

@@ -14,8 +14,8 @@ constexpr std::int64_t slots_at_once = 8192;  // scores exist for this many slot
 
 // A slot and how near it is; -1: none.
 struct Near {
-  float product = -INFINITY;
-  std::int32_t slot = -1;
+  float product;
+  std::int32_t slot;
 
   // Among equals the lower slot.
   __device__ void consider(const Near& other) {
@@ -23,6 +23,7 @@ struct Near {
       *this = other;
   }
 };
+__device__ __forceinline__ Near nothing_near() { return {-INFINITY, -1}; }
 // The nearest that the block has, in its first thread. shared: one a warp.
 __device__ __forceinline__ Near block_nearest(Near mine, Near* shared) {
 #pragma unroll
