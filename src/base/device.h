@@ -11,6 +11,7 @@
 
 namespace some {
 
+enum class DType : std::uint8_t;  // base/tensor.h
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 
 // What a recipe means by "cpu", "cuda" (the first GPU) or "cuda:1".
@@ -63,6 +64,8 @@ std::string why_unusable(int index);
 
 std::shared_ptr<CudaState> open(int index);  // a new stream on that GPU; throws where it cannot be used
 std::string device_name(const Device& device);
+std::string identity(const Device& device);     // of the GPU: no other one anywhere has the same
+void* stream_of(const Device& device);          // a cudaStream_t
 std::size_t memory_peak(const Device& device);  // the most bytes of GPU memory that were held through it at once
 
 // Makes its GPU the one that the calling thread's launches go to, for as long as this lives.
@@ -89,6 +92,7 @@ class Event {
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
+  const Device& device() const { return device_; }
   void record();
   bool passed() const;
   void wait() const;
@@ -98,6 +102,9 @@ class Event {
   Device device_;
   void* event_ = nullptr;
 };
+
+// Numbers of any type but bf16, one by one: target += source. On the device's stream.
+void add_numbers(const Device& device, DType type, const void* source, void* target, std::int64_t count);
 
 // The CUDA side of the functions above.
 void* allocate(CudaState& state, std::size_t bytes);

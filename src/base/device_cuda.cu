@@ -5,6 +5,7 @@
 
 #include "base/cuda_state.h"
 #include "base/device.h"
+#include "base/tensor.h"
 
 namespace some {
 
@@ -82,6 +83,14 @@ __global__ void hopper_code_kernel(int* answer) {
 #endif
 }
 
+// One sum a number: no order, and the host's rounding.
+template <typename T>
+__global__ void add_numbers_kernel(const T* source, T* target, std::int64_t count) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
+    target[i] += source[i];
+}
+
 bool has_hopper_code(const CudaState& state) {
   int found = 0;
   auto* const answer = static_cast<int*>(state.workspace);
@@ -151,6 +160,15 @@ std::shared_ptr<CudaState> open(int index) {
 std::string device_name(const Device& device) {
   return machine().gpus[static_cast<std::size_t>(device.cuda().index)].properties.name;
 }
+
+std::string identity(const Device& device) {
+  const cudaUUID_t& id = machine().gpus[static_cast<std::size_t>(device.cuda().index)].properties.uuid;
+  std::string text;
+  for (const char byte : id.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+void* stream_of(const Device& device) { return device.cuda().stream; }
 
 std::size_t memory_peak(const Device& device) { return device.cuda().bytes_peak; }
 
@@ -232,6 +250,28 @@ void* allocate_pinned(const Device& device, std::size_t bytes) {
 
 void release_pinned(void* data) {
   if (data != nullptr && cudaFreeHost(data) != cudaSuccess) cudaGetLastError();
+}
+
+void add_numbers(const Device& device, DType type, const void* source, void* target, std::int64_t count) {
+  if (count == 0) return;
+  const CudaState& state = device.cuda();
+  const OnGpu on(state);
+  const auto launch = [&](auto zero) {
+    using T = decltype(zero);
+    constexpr int threads = 256;
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>((count + threads - 1) / threads, 1 << 16));
+    add_numbers_kernel<<<blocks, threads, 0, state.stream>>>(static_cast<const T*>(source), static_cast<T*>(target),
+                                                             count);
+    SOME_CUDA_LAUNCHED();
+  };
+  switch (type) {
+    case DType::f32: return launch(0.0f);
+    case DType::f64: return launch(0.0);
+    case DType::i32: return launch(std::int32_t{0});
+    case DType::i64: return launch(std::int64_t{0});
+    case DType::bf16: break;
+  }
+  failed("numbers of type {} are not added here", name_of(type));
 }
 
 Event::Event(const Device& device) : device_(device) {

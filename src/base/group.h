@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/link.h"
+#include "base/log.h"
 #include "base/tensor.h"
 #include "base/threads.h"
 
@@ -36,6 +37,12 @@ class Group {
  public:
   Group() = default;
   explicit Group(std::shared_ptr<Link> link);  // collective, too
+  // Tensors on this rank's GPU go from GPU to GPU from here on, where every rank has one of its own and NCCL is there;
+  // otherwise through the host's memory, and the log says why. For all copies of the group. Parts of it that are made
+  // later do likewise.
+  void use_gpus(const Device& device, const Log& log) const;
+  void use_gpus(std::shared_ptr<GpuLink> link, const Device& device) const;
+  bool gpu_to_gpu() const;
 
   int rank() const;
   int size() const;
@@ -58,7 +65,16 @@ class Group {
   // What each rank gives, by rank, for everyone.
   std::vector<std::string> gather(const std::string& mine) const;
   std::int64_t highest(std::int64_t mine) const;
+  // To each rank its part, from each rank one. Rows (along the first dimension) of `from` lie in the order of the ranks
+  // they go to, `sent[r]` for rank r; so do those of `to`, by the ranks they come from, `received[r]` from rank r. Any
+  // number type, both on one device. What a rank keeps for itself is copied.
+  void exchange(const Tensor& from, std::span<const std::int64_t> sent, const Tensor& to,
+                std::span<const std::int64_t> received) const;
+  // One number to each rank, by rank; what each rank gave this one.
+  std::vector<std::int64_t> exchange(std::span<const std::int64_t> numbers) const;
   void wait_for_all() const { highest(0); }
+  // Some of the ranks, in this order, as a group of their own: called by those alone, each with the same list.
+  Group part(std::span<const int> ranks) const;
 
   // bad_input, on every rank, where a fact (a name and a value) is not the same on every rank: it says which.
   using Facts = std::vector<std::pair<std::string, std::string>>;
@@ -68,7 +84,7 @@ class Group {
   // The end of all common work: waits for the others. Nothing collective may follow, through no copy of this group.
   void leave() const;
 
-  // What was sent by this rank so far, and how long it waited for messages.
+  // What was sent by this rank so far, and how long it waited for messages (on a GPU: how long its stream did).
   struct Traffic {
     std::int64_t bytes = 0, exchanges = 0;
     double seconds = 0;
@@ -87,7 +103,9 @@ struct RankEnvironment {
 RankEnvironment rank_environment();
 // The group this process was started in; a group of one where it was started alone. `last_words` is told in one line
 // when another rank is lost (not heard of for 40 seconds, or as many as SOME_RANK_PATIENCE in the environment says), on
-// another thread, just before everything ends.
+// another thread, just before everything ends. SOME_RANKS_THROUGH in the environment: "host" leaves NCCL alone; "nccl"
+// insists on it; with either, a process that was started alone sends what it would add up to itself, as a check of the
+// way there.
 Group open_group(std::function<void(const std::string&)> last_words);
 
 }  // namespace some

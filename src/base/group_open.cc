@@ -1,14 +1,16 @@
 // Which group a process was started in, and the library that links its ranks.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 
 #include "base/error.h"
-#include "base/group.h"
+#include "base/group_state.h"
 
 namespace some {
 namespace {
@@ -29,15 +31,27 @@ std::vector<std::string> places_of(const std::string& library) {
   return {(program / library).string(), (program.parent_path() / SOME_PLUGIN_FOLDER / library).string()};
 }
 
-OpenLink find_backend(const std::string& library) {
-  std::string problem;
+// A library beside the program. Null where it is not there, or cannot be opened: then `problem` says why.
+void* open_library(const std::string& library, int flags, std::string& problem) {
   for (const std::string& place : places_of(library)) {
     if (!std::filesystem::exists(place)) continue;
-    // MPI opens libraries of its own, which look for its symbols.
-    if (void* const handle = dlopen(place.c_str(), RTLD_NOW | RTLD_GLOBAL)) {
-      if (const auto open = reinterpret_cast<OpenLink>(dlsym(handle, open_link_symbol))) return open;
-    }
+    if (void* const handle = dlopen(place.c_str(), flags)) return handle;
     if (const char* const reason = dlerror()) problem = reason;
+  }
+  return nullptr;
+}
+
+template <typename Function>
+Function function_of(void* library, const char* name) {
+  return reinterpret_cast<Function>(dlsym(library, name));
+}
+
+OpenLink find_mpi() {
+  std::string problem;
+  // MPI opens libraries of its own, which look for its symbols.
+  if (void* const library = open_library("libsome_mpi.so", RTLD_NOW | RTLD_GLOBAL, problem)) {
+    if (const auto open = function_of<OpenLink>(library, open_link_symbol)) return open;
+    problem = "libsome_mpi.so is not of this program";
   }
   if (!problem.empty())
     failed("several ranks were started, and MPI cannot be used here: {}; install it (Debian: openmpi-bin)", problem);
@@ -46,7 +60,72 @@ OpenLink find_backend(const std::string& library) {
       "openmpi-bin), run cmake again and build; or start one process, without mpirun or srun");
 }
 
+// What one process sends to itself.
+class OwnLink : public Link {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void exchange(std::span<const Message> sends, std::span<const Message> receives) override {
+    for (std::size_t i = 0; i < sends.size(); ++i) std::memcpy(receives[i].data, sends[i].data, sends[i].bytes);
+  }
+  [[noreturn]] void end_all(int code) noexcept override { std::_Exit(code); }
+};
+
+// How tensors of GPUs are to travel.
+enum class Through { best, host, nccl };
+
+Through wanted_way() {
+  const char* const text = std::getenv("SOME_RANKS_THROUGH");
+  if (text == nullptr || *text == 0) return Through::best;
+  if (std::string_view(text) == "host") return Through::host;
+  if (std::string_view(text) == "nccl") return Through::nccl;
+  bad_input("SOME_RANKS_THROUGH is '{}' in the environment; it may be host or nccl", text);
+}
+
 }  // namespace
+
+// Every rank comes to the same end: what one finds, all are told before the next step is made.
+void Group::use_gpus(const Device& device, const Log& log) const {
+  if (!state_) return;
+  const std::optional<int> gpu = device.is_cuda() ? std::optional(cuda::index_of(device.cuda())) : std::nullopt;
+  // Asked on every rank alike: contexts are made by all of them together.
+  if (state_->gpu == gpu) return;
+  state_->gpu = gpu;
+  state_->gpu_link.reset();
+  const Through way = wanted_way();
+  if (!gpu || way == Through::host) return;
+  const auto give_up = [&](const std::string& reason) {
+    if (way == Through::nccl) failed("SOME_RANKS_THROUGH=nccl: {}", reason);
+    if (root()) log.info("{}: numbers go from GPU to GPU through the host's memory", reason);
+  };
+  const std::vector<std::string> gpus = gather(cuda::identity(device));
+  for (std::size_t r = 1; r < gpus.size(); ++r) {
+    const auto first = std::find(gpus.begin(), gpus.end(), gpus[r]);
+    if (static_cast<std::size_t>(first - gpus.begin()) < r)
+      return give_up(fmt::format("ranks {} and {} share a GPU, which NCCL does not do", first - gpus.begin(), r));
+  }
+  const auto worst_of_all = [&](const std::string& problem) -> std::string {
+    const std::vector<std::string> all = gather(problem);
+    for (int r = 0; r < size(); ++r) {
+      const std::string& one = all[static_cast<std::size_t>(r)];
+      if (!one.empty()) return size() == 1 ? one : fmt::format("rank {} on {}: {}", r, host(r), one);
+    }
+    return {};
+  };
+  std::string problem;
+  void* const library = open_library("libsome_nccl.so", RTLD_NOW | RTLD_LOCAL, problem);
+  if (library == nullptr && problem.empty()) problem = "this program was built without NCCL";
+  const auto make_id = library ? function_of<MakeGpuId>(library, make_gpu_id_symbol) : nullptr;
+  const auto open = library ? function_of<OpenGpuLink>(library, open_gpu_link_symbol) : nullptr;
+  if (library != nullptr && (make_id == nullptr || open == nullptr)) problem = "libsome_nccl.so is not of this program";
+  const cuda::OnGpu on(device.cuda());
+  std::string id = root() && problem.empty() ? make_id(problem) : "";
+  if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
+  broadcast(id);
+  std::shared_ptr<GpuLink> link(open(rank(), size(), id, problem));
+  if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
+  use_gpus(std::move(link), device);
+}
 
 RankEnvironment rank_environment() {
   struct Names {
@@ -64,7 +143,7 @@ RankEnvironment rank_environment() {
 
 Group open_group(std::function<void(const std::string&)> last_words) {
   const RankEnvironment started = rank_environment();
-  if (started.size == 1) return {};
+  if (started.size == 1) return wanted_way() == Through::best ? Group() : Group(std::make_shared<OwnLink>());
   // Lives as long as the process: the link's own thread may speak up at any time.
   struct Listener {
     std::function<void(const std::string&)> last_words;
@@ -87,7 +166,7 @@ Group open_group(std::function<void(const std::string&)> last_words) {
   if (const auto seconds = number_in_environment("SOME_RANK_PATIENCE"); seconds && *seconds > 0)
     options.patience_seconds = *seconds;
   std::string problem;
-  std::shared_ptr<Link> link(find_backend("libsome_mpi.so")(options, problem));
+  std::shared_ptr<Link> link(find_mpi()(options, problem));
   if (!link) failed("MPI cannot begin: {}", problem);
   if (link->size() != started.size)
     failed(

@@ -39,4 +39,21 @@ struct LinkOptions {
 using OpenLink = Link* (*)(const LinkOptions& options, std::string& problem);
 inline constexpr const char* open_link_symbol = "some_open_link";
 
+// What carries bytes between the memories of GPUs without the host's (NCCL): likewise a library of its own, opened
+// beside a Link, which hands round the id that the ranks find each other by.
+class GpuLink {
+ public:
+  virtual ~GpuLink() = default;
+  // Puts the messages on `stream` (a cudaStream_t), behind what stands there, and waits for nothing. All at once, in
+  // order from one rank to another, as above. What went wrong; empty: nothing.
+  virtual std::string exchange(void* stream, std::span<const Link::Message> sends,
+                               std::span<const Link::Message> receives) = 0;
+};
+
+using MakeGpuId = std::string (*)(std::string& problem);  // on rank 0
+inline constexpr const char* make_gpu_id_symbol = "some_make_gpu_id";
+// Collective; for the GPU that the calling thread uses.
+using OpenGpuLink = GpuLink* (*)(int rank, int size, const std::string& id, std::string& problem);
+inline constexpr const char* open_gpu_link_symbol = "some_open_gpu_link";
+
 }  // namespace some

@@ -18,6 +18,9 @@ namespace {
 int first_usable() { refuse(); }
 std::shared_ptr<CudaState> open(int) { refuse(); }
 std::string device_name(const Device&) { refuse(); }
+std::string identity(const Device&) { refuse(); }
+void* stream_of(const Device&) { refuse(); }
+void add_numbers(const Device&, DType, const void*, void*, std::int64_t) { refuse(); }
 std::size_t memory_peak(const Device&) { refuse(); }
 OnGpu::OnGpu(const CudaState&) { refuse(); }
 OnGpu::~OnGpu() = default;

@@ -20,7 +20,9 @@ void let_lower_ranks_speak(int rank) {
 
 }  // namespace
 
-bool works_on_ranks(const std::string& command) { return command == "train" || command == "bench"; }
+bool works_on_ranks(const std::string& command) {
+  return command == "train" || command == "bench" || command == "verify";
+}
 
 const Group& join_ranks() {
   if (!joined) joined = open_group([](const std::string& line) { say_line("some: {}", line); });

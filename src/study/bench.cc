@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "model/operations.h"
 #include "ops/gemm_cpu.h"
+#include "train/forecast.h"
 #include "train/matrix_rate.h"
 #include "train/run.h"
 #include "train/step.h"
@@ -105,12 +106,19 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   };
   const int all = options.warmup + options.steps;
   std::vector<double> seconds;
+  const auto traffic = [&] {
+    Group::Traffic all = ctx.group.traffic();
+    const Group::Traffic experts = ctx.expert_group.traffic();
+    all.bytes += experts.bytes;
+    all.seconds += experts.seconds;
+    return all;
+  };
   Group::Traffic before;
   double measured = 0;
   // On a GPU steps overlap with the host's preparation of the next, as in training: groups of steps are timed.
   const int group = ctx.device.is_cuda() ? 4 : 1;
   for (int i = 0; i < all; i += group) {
-    if (seconds.empty()) before = ctx.group.traffic();
+    if (seconds.empty()) before = traffic();
     const double one = timed(ctx,
                              [&] {
                                for (int j = 0; j < group; ++j) step(i + j);
@@ -122,7 +130,7 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
     }
     if (progress) progress(std::min(all, i + group), all);
   }
-  const Group::Traffic after = ctx.group.traffic();
+  const Group::Traffic after = traffic();
   out.ranks = ctx.group.size();
   out.communication_share = (after.seconds - before.seconds) / measured;
   out.sent_bytes_per_step = static_cast<double>(after.bytes - before.bytes) /
@@ -138,9 +146,10 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   out.operations_per_step = operations;
   out.operations_per_second = operations / out.step_seconds;
   out.share_of_matrix_rate = out.operations_per_second / out.matrix_rate / out.ranks;
-  out.predicted_bytes =
-      estimate_memory(recipe.model, tokens, ctx.compute == DType::bf16, true).total() +
-      sum_levels(trained.own_batches(train.accumulate).count()) * static_cast<double>(model.parameters().grad.bytes());
+  MemoryEstimate memory = estimate_memory(recipe.model, tokens, ctx.compute == DType::bf16, true);
+  share_experts(memory, recipe.model, tokens, ctx.compute == DType::bf16, train.expert_ranks);
+  out.predicted_bytes = memory.total() + sum_levels(trained.own_batches(train.accumulate).count()) *
+                                             static_cast<double>(model.parameters().grad.bytes());
   if (ctx.device.is_cuda()) {
     out.memory_bytes = static_cast<double>(some::cuda::memory_peak(ctx.device));
   } else {

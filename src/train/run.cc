@@ -15,6 +15,7 @@
 #include "train/checkpoint.h"
 #include "train/forecast.h"
 #include "train/json.h"
+#include "train/ranks.h"
 #include "train/recipe_toml.h"
 
 namespace some::train {
@@ -85,7 +86,10 @@ std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& ho
     }
     device.index = usable.at(static_cast<std::size_t>(host.group.local_rank()) % usable.size());
   }
-  return make_context(device, resolved_precision(device.kind, train.precision), host);
+  std::shared_ptr<Context> ctx = make_context(device, resolved_precision(device.kind, train.precision), host);
+  ctx->group.use_gpus(ctx->device, ctx->log);
+  ctx->expert_group = make_expert_group(ctx->group, train.expert_ranks);  // parts go the way of the whole
+  return ctx;
 }
 
 std::string computed_by(const Context& ctx) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/expert_part.h"
 #include "ops/elementwise.h"
 
 namespace some::train {
@@ -53,21 +54,37 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
     return outcome_;
   }
   const Block own = own_batches(static_cast<std::int64_t>(batches.size()));
+  // Experts of this rank are wanted as long as any rank has tokens. Those that learn do so then, too.
+  const std::int64_t passes = passes_of_group(static_cast<std::int64_t>(batches.size()));
+  const std::int64_t counted = experts_learn(model_.config()) ? passes : own.count();
   StepSums added = sums(pass);
   tree_.restart(added);
+  if (own.count() == 0) begin(pass);
   for (std::int64_t i = 0; i < own.end; ++i) {
     const Batch& batch = batches[static_cast<std::size_t>(i)];
     if (i >= own.begin) {
       begin(pass);
       ctx.arena->reset();
       add_batch(upload(ctx, batch), pass);
-      tree_.add(ctx, added, i + 1 < own.end);
+      tree_.add(ctx, added, i + 1 - own.begin < counted);
     }
     pass.first_position += batch.size();
+  }
+  for (std::int64_t i = own.count(); i < passes; ++i) {
+    if (i < counted) begin(pass);
+    ctx.arena->reset();
+    model_.serve_pass(true);
+    if (i < counted) tree_.add(ctx, added, i + 1 < counted);
   }
   add_over_ranks(ctx, added);
   finish(pass);
   return outcome_;
+}
+
+std::int64_t TrainStep::passes_of_group(std::int64_t of) const {
+  const int together = model_.context().expert_group.size();
+  // The first of the ranks that hold the experts together has the most micro-batches.
+  return block_of(of, group().rank() / together * together, group().size()).count();
 }
 
 StepSums TrainStep::sums(const TrainPass& pass) {

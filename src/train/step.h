@@ -41,7 +41,7 @@ class TrainStep {
   // the next step.
   const Tensor& run(std::span<const Batch> batches, const StepPlan& plan);
   std::int64_t replayed() const { return replayed_; }  // steps that were launched as one piece
-  // Of a step's micro-batches, those that this rank computes.
+  // Of a step's micro-batches, those that this rank computes. It may be none where others use its experts.
   Block own_batches(std::int64_t of) const { return block_of(of, group().rank(), group().size()); }
 
  private:
@@ -59,7 +59,8 @@ class TrainStep {
   };
 
   const Group& group() const { return model_.context().group; }
-  StepSums sums(const TrainPass& pass);  // where the model adds up
+  std::int64_t passes_of_group(std::int64_t of) const;  // of the ranks that hold the experts together, the most
+  StepSums sums(const TrainPass& pass);                 // where the model adds up
   void begin(const TrainPass& pass);
   void add_batch(const DeviceBatch& batch, const TrainPass& pass);
   void finish(const TrainPass& pass);

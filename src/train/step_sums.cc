@@ -84,7 +84,6 @@ void SumTree::add(Context& ctx, StepSums& sums, bool more_to_come) {
 }
 
 void add_over_ranks(Context& ctx, StepSums& sums) {
-  if (ctx.group.alone()) return;
   std::vector<Tensor> added{sums.gradients, sums.loss, sums.auxiliary_loss};
   for (const KeySums& keys : sums.keys) {
     for (const Tensor& one : additive_sums(keys)) added.push_back(one);

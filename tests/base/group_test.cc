@@ -1,78 +1,13 @@
-// Ranks as threads of one process: what the group computes does not depend on what carries its messages.
+// What a group computes does not depend on what carries its messages: here, threads of one process.
 #include "base/group.h"
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
-#include <mutex>
-#include <numeric>
-#include <thread>
-
 #include "base/error.h"
-#include "base/random.h"
+#include "thread_ranks.h"
 
 namespace some {
 namespace {
-
-struct Post {  // letters on their way, by (from, to)
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::map<std::pair<int, int>, std::deque<std::string>> letters;
-};
-
-class ThreadLink : public Link {
- public:
-  ThreadLink(std::shared_ptr<Post> post, int rank, int size) : post_(std::move(post)), rank_(rank), size_(size) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  void exchange(std::span<const Message> sends, std::span<const Message> receives) override {
-    std::unique_lock lock(post_->mutex);
-    for (const Message& one : sends)
-      post_->letters[{rank_, one.peer}].emplace_back(static_cast<const char*>(one.data), one.bytes);
-    post_->changed.notify_all();
-    for (const Message& one : receives) {
-      auto& waiting = post_->letters[{one.peer, rank_}];
-      post_->changed.wait(lock, [&] { return !waiting.empty(); });
-      ASSERT_EQ(waiting.front().size(), one.bytes);
-      std::memcpy(one.data, waiting.front().data(), one.bytes);
-      waiting.pop_front();
-    }
-  }
-  [[noreturn]] void end_all(int code) noexcept override { std::_Exit(code); }
-
- private:
-  std::shared_ptr<Post> post_;
-  int rank_, size_;
-};
-
-void on_ranks(int size, const std::function<void(const Group&)>& work) {
-  const auto post = std::make_shared<Post>();
-  std::vector<std::thread> threads;
-  for (int r = 0; r < size; ++r)
-    threads.emplace_back([&, r] { work(Group(std::make_shared<ThreadLink>(post, r, size))); });
-  for (std::thread& one : threads) one.join();
-  for (const auto& [way, letters] : post->letters) EXPECT_TRUE(letters.empty());
-}
-
-std::vector<float> numbers(int rank, std::int64_t count) {
-  const RandomStream stream = random_stream(7, fmt::format("rank.{}", rank));
-  std::vector<float> out(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < out.size(); ++i)
-    out[i] = static_cast<float>(stream.normal(i)) * (i % 3 == 0 ? 1e6f : 1e-3f);
-  return out;
-}
-
-// The tree as it is defined, by itself.
-float tree_sum(const std::vector<float>& values, std::size_t begin, std::size_t end) {
-  if (end - begin == 1) return values[begin];
-  std::size_t half = 1;
-  while (2 * half < end - begin) half *= 2;
-  return tree_sum(values, begin, begin + half) + tree_sum(values, begin + half, end);
-}
 
 TEST(Group, AloneNothingHappens) {
   const Group group;
@@ -185,6 +120,62 @@ TEST(Group, GathersBroadcastsAndFolds) {
       EXPECT_EQ(digits.data<std::int64_t>()[0], expected);
     });
   }
+}
+
+TEST(Group, ExchangesRows) {
+  for (const int size : {1, 2, 3, 4, 7}) {
+    on_ranks(size, [&](const Group& linked) {
+      const Group group = size == 1 ? Group() : linked;
+      const int self = group.rank();
+      // Rank r has (r + 2 q) % 3 rows for rank q: some have none. A row says where it comes from and goes to.
+      const auto rows = [&](int from, int to) { return std::int64_t{(from + 2 * to) % 3}; };
+      std::vector<std::int64_t> sent;
+      std::vector<float> out;
+      for (int q = 0; q < size; ++q) {
+        sent.push_back(rows(self, q));
+        for (std::int64_t i = 0; i < sent.back(); ++i)
+          out.insert(out.end(), {static_cast<float>(self), static_cast<float>(q), static_cast<float>(i)});
+      }
+      const std::vector<std::int64_t> received = group.exchange(sent);
+      std::vector<float> expected;
+      std::int64_t total = 0;
+      for (int q = 0; q < size; ++q) {
+        ASSERT_EQ(received[static_cast<std::size_t>(q)], rows(q, self));
+        total += rows(q, self);
+        for (std::int64_t i = 0; i < rows(q, self); ++i)
+          expected.insert(expected.end(), {static_cast<float>(q), static_cast<float>(self), static_cast<float>(i)});
+      }
+      const Tensor from =
+          Tensor::wrap(out.data(), {static_cast<std::int64_t>(out.size()) / 3, 3}, DType::f32, Device::cpu, nullptr);
+      const Tensor to = Tensor::zeros({total, 3}, DType::f32);
+      group.exchange(from, sent, to, received);
+      const auto* const arrived = to.data<float>();
+      EXPECT_EQ(std::vector<float>(arrived, arrived + 3 * total), expected);
+      std::vector<std::int64_t> wrong = sent;
+      wrong.back() += 1;
+      EXPECT_THROW(group.exchange(from, wrong, to, received), Error);
+    });
+  }
+}
+
+TEST(Group, PartsAreGroupsOfTheirOwn) {
+  on_ranks(6, [&](const Group& group) {
+    // Three neighbours each; then the two that have the same place.
+    const int first = group.rank() / 3 * 3;
+    const Group neighbours = group.part(std::array{first, first + 1, first + 2});
+    EXPECT_EQ(neighbours.size(), 3);
+    EXPECT_EQ(neighbours.rank(), group.rank() % 3);
+    Threads threads(1);
+    std::int64_t value = group.rank();
+    const Tensor tensor = Tensor::wrap(&value, {1}, DType::i64, Device::cpu, nullptr);
+    neighbours.sum(threads, std::array{tensor});
+    EXPECT_EQ(value, group.rank() < 3 ? 3 : 12);
+    const Group across = group.part(std::array{group.rank() % 3 + 3, group.rank() % 3});
+    EXPECT_EQ(across.rank(), group.rank() < 3 ? 1 : 0);
+    across.sum(threads, std::array{tensor});
+    EXPECT_EQ(value, 15);
+    EXPECT_TRUE(group.part(std::array{group.rank()}).alone());
+  });
 }
 
 TEST(Group, NamesWhatDiffers) {
