@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <thread>
 
 #include "base/error.h"
 #include "base/group_state.h"
+#include "base/heartbeat.h"
 
 namespace some {
 namespace {
@@ -70,6 +73,34 @@ class OwnLink : public Link {
   }
   [[noreturn]] void end_all(int code) noexcept override { std::_Exit(code); }
 };
+
+// Whether this rank does anything, watched from beside: the others would only wait for it. Until the process ends.
+void watch_over(const Group& group, double patience, const std::function<void(const std::string&)>& last_words) {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point then) {
+    return std::chrono::duration<double>(Clock::now() - then).count();
+  };
+  const double every = std::min(2.0, patience / 8);
+  auto alive = Clock::now(), looked = alive;
+  for (std::int64_t known = -1;;) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(every));
+    // One that was not scheduled itself could have seen nothing.
+    const bool slept = seconds_since(looked) > 2.5 * every;
+    looked = Clock::now();
+    if (const std::int64_t now = signs_of_life(); now != known || excused() || slept) {
+      known = now;
+      alive = looked;
+    }
+    if (const double silence = seconds_since(alive); silence > patience) {
+      if (last_words)
+        last_words(
+            fmt::format("{} has done nothing for {:.0f} seconds, though its process is alive: it hangs or goes "
+                        "round in circles; all ranks end, the last checkpoint is as it was",
+                        group.name(), silence));
+      group.end_all(1);
+    }
+  }
+}
 
 // How tensors of GPUs are to travel.
 enum class Through { best, host, nccl };
@@ -163,6 +194,7 @@ Group open_group(std::function<void(const std::string&)> last_words) {
                       "machine cannot be reached; all ranks end, the last checkpoint is as it was",
                       rank, host, seconds));
   };
+  options.waits = [](void*) { show_life(); };
   if (const auto seconds = number_in_environment("SOME_RANK_PATIENCE"); seconds && *seconds > 0)
     options.patience_seconds = *seconds;
   std::string problem;
@@ -175,6 +207,9 @@ Group open_group(std::function<void(const std::string&)> last_words) {
         started.size, link->size());
   listener->group = Group(std::move(link));
   listener->opened = true;
+  std::thread([listener, patience = options.patience_seconds] {
+    watch_over(listener->group, patience, listener->last_words);
+  }).detach();
   return listener->group;
 }
 
