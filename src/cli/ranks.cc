@@ -20,7 +20,11 @@ void let_lower_ranks_speak(int rank) {
 
 }  // namespace
 
-bool works_on_ranks(const std::string& command) { return command == "train" || command == "bench"; }
+bool works_on_ranks(const std::vector<std::string>& words) {
+  if (words.empty()) return false;
+  if (words[0] == "lab") return words.size() > 1 && words[1] == "run";
+  return words[0] == "train" || words[0] == "bench" || words[0] == "eval" || words[0] == "read";
+}
 
 const Group& join_ranks() {
   if (!joined) joined = open_group([](const std::string& line) { say_line("some: {}", line); });
