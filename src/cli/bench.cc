@@ -17,7 +17,7 @@ struct BenchFlags {
   std::vector<std::string> overrides;
   BenchOptions bench;
   int threads = -1;
-  bool json = false;
+  bool no_overlap = false, json = false;
 };
 
 void run_train(const BenchFlags& options) {
@@ -28,6 +28,7 @@ void run_train(const BenchFlags& options) {
   const Recipe recipe = load_recipe(find_recipe(options.recipe), changes);
   BenchOptions bench = options.bench;
   bench.group = join_ranks();
+  bench.overlap = !options.no_overlap;
   check_shares(bench.group.size(), recipe);
   const BenchResult r = bench_train(recipe, bench, [&](int done, int all) {
     if (!is_terminal() || !bench.group.root()) return;
@@ -50,6 +51,7 @@ void run_train(const BenchFlags& options) {
                 {"memory_bytes", r.memory_bytes},
                 {"predicted_bytes", r.predicted_bytes},
                 {"ranks", r.ranks},
+                {"hidden_communication_share", r.hidden_communication_share},
                 {"communication_share", r.communication_share},
                 {"sent_bytes_per_step", r.sent_bytes_per_step}});
     return;
@@ -63,9 +65,11 @@ void run_train(const BenchFlags& options) {
              r.operations_per_second / 1e12);
   fmt::print("share           {:.1f}% of this machine's own matrix rate of {:.3f} TFLOP/s{}, measured in this run\n",
              r.share_of_matrix_rate * 100, r.matrix_rate / 1e12, r.ranks > 1 ? " (of each rank)" : "");
-  if (r.ranks > 1)
-    fmt::print("ranks           {}; this one waited for messages {:.1f}% of the time and sent {} a step\n", r.ranks,
-               r.communication_share * 100, human_bytes(r.sent_bytes_per_step));
+  if (r.ranks > 1 || r.sent_bytes_per_step > 0)
+    fmt::print(
+        "ranks           {}; this one sent {} a step: {:.1f}% of the time while it computed, and {:.1f}% in which it "
+        "did nothing else\n",
+        r.ranks, human_bytes(r.sent_bytes_per_step), r.hidden_communication_share * 100, r.communication_share * 100);
   fmt::print("memory          {} (predicted {})\n", human_bytes(r.memory_bytes), human_bytes(r.predicted_bytes));
 }
 
@@ -84,6 +88,8 @@ void add_bench(Command& app) {
   train->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   train->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   train->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, most_threads);
+  train->add_flag("--no-overlap", options->no_overlap,
+                  "on several ranks, send gradients when all are there, not as soon as their layer is done");
   train->add_flag("--json", options->json, "print the result as one JSON object");
   train->callback([options] { run_train(*options); });
 }
