@@ -7,14 +7,16 @@ set(reader_sources
   base/escape.cc base/files.cc base/folders.cc base/json.cc base/safetensors.cc
   text/bpe_merge.cc text/corpus.cc text/tokenizer.cc text/tokenizer_json.cc text/utf8.cc
   data/batch.cc data/token_file.cc
-  memory/memory_file.cc memory/settings.cc
+  experts/library_file.cc memory/memory_file.cc memory/settings.cc
   train/checkpoint.cc train/event_file.cc train/recipe.cc train/recipe_schema.cc train/recipe_toml.cc train/recipe_write.cc
   train/run.cc train/train_state.cc
-  study/fixture.cc study/verify.cc lab/history.cc lab/series.cc)
+  study/fixture.cc study/verify.cc lab/history.cc lab/samples.cc lab/series.cc
+  board/curves.cc board/file_tail.cc board/json_walk.cc board/run_log.cc
+  exchange/hf_import.cc exchange/library_import.cc exchange/recipe_json.cc)
 list(TRANSFORM reader_sources PREPEND src/)
 add_executable(fuzz_readers ${fuzz_sources} ${reader_sources})
-target_include_directories(fuzz_readers PRIVATE ${CMAKE_SOURCE_DIR}/tests ${CMAKE_BINARY_DIR}/rooms/study ${CMAKE_BINARY_DIR}/rooms/lab)
-target_link_libraries(fuzz_readers PRIVATE some_train)
+target_include_directories(fuzz_readers PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+target_link_libraries(fuzz_readers PRIVATE some_exchange)
 target_compile_options(fuzz_readers PRIVATE -O1 -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 target_link_options(fuzz_readers PRIVATE -fsanitize=address,undefined)
 target_compile_definitions(fuzz_readers PRIVATE SOME_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
@@ -30,8 +32,12 @@ target_link_options(loader_threads PRIVATE -fsanitize=thread)
 # By count, not by time: the same inputs on every machine.
 set(fuzz_tests "")
 foreach(target tokenizer corpus json-lines safetensors token-cache event-file recipe override series metrics run-data
-        checkpoint fixture memory)
-  add_test(NAME fuzz.${target} COMMAND fuzz_readers --target ${target} --count 2000)
+        checkpoint fixture memory import library blocks board)
+  set(inputs 2000)
+  if(target STREQUAL import)  # each makes a model
+    set(inputs 200)
+  endif()
+  add_test(NAME fuzz.${target} COMMAND fuzz_readers --target ${target} --count ${inputs})
   list(APPEND fuzz_tests fuzz.${target})
 endforeach()
 add_test(NAME threads.loader COMMAND loader_threads)

@@ -1,5 +1,7 @@
 #include "common.h"
 
+#include <csignal>
+
 #include "base/error.h"
 
 namespace some::python {
@@ -164,6 +166,13 @@ void Interrupt::rethrow() {
   raised_ = false;
   PyErr_Restore(type_->inc_ref().ptr(), value_->inc_ref().ptr(), trace_->inc_ref().ptr());
   throw py::error_already_set();
+}
+
+TrainHooks hooks_for(Interrupt& interrupt) {
+  TrainHooks hooks;
+  hooks.log = python_log();
+  hooks.stop_signal = [&interrupt] { return interrupt.asked() ? SIGINT : 0; };
+  return hooks;
 }
 
 nlohmann::json to_json(const TrainProgress& progress) {

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -89,6 +90,31 @@ class Interrupt {
   bool raised_ = false;
 };
 
+// The library's work, as every call of Python does it: without the interpreter's lock, and one caller at a time where
+// there is something to be held. Nobody waits for that while he holds Python's lock, so whoever has it can always get
+// Python's.
+template <typename Body>
+decltype(auto) work(Body&& body) {
+  const Working now;
+  return body();
+}
+template <typename Body>
+decltype(auto) work(std::recursive_mutex& held, Body&& body) {
+  const Working now;
+  const std::lock_guard lock(held);
+  return body();
+}
+// The same where it can be interrupted: what interrupted it is raised when the lock is back.
+template <typename... Work>
+auto work(Interrupt& interrupt, Work&&... rest) {
+  auto result = work(std::forward<Work>(rest)...);
+  interrupt.rethrow();
+  return result;
+}
+
+// What every training has in common: messages go to Python, and whatever stops it, the step is finished and saved
+// first, as with Ctrl-C in the program.
+TrainHooks hooks_for(Interrupt& interrupt);
 nlohmann::json to_json(const TrainProgress& progress);
 
 void add_run(py::module_& module);

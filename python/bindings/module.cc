@@ -64,11 +64,7 @@ py::object export_run(const py::object& run, const py::object& out, const std::s
   options.shard_bytes = shard_gigabytes * 1e9;
   options.controls = controls;
   options.host = python_host(0);
-  exchange::ExportResult result;
-  {
-    const Working now;
-    result = exchange::export_hf(options);
-  }
+  const exchange::ExportResult result = work([&] { return exchange::export_hf(options); });
   return to_python({{"folder", result.folder}, {"step", result.step}, {"weights", result.weights}});
 }
 
@@ -80,11 +76,7 @@ py::object import_folder(const py::object& folder, const py::object& out, const 
   options.tokenizer = tokenizer;
   options.trained_experts = trained_experts;
   options.host = python_host(0);
-  exchange::ImportResult result;
-  {
-    const Working now;
-    result = exchange::import_hf(options);
-  }
+  const exchange::ImportResult result = work([&] { return exchange::import_hf(options); });
   return to_python({{"run", result.run}, {"step", result.step}});
 }
 

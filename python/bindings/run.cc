@@ -38,23 +38,49 @@ Batch batch_of(const std::vector<Ids>& rows) {
   return batch;
 }
 
-// One caller at a time: the lock of Python is given back while the model works. Nobody waits for the run while he holds
-// Python's lock, so that whoever has the run can always get that.
+// The settings of a memory that `read` takes, by their names in Python.
+struct MemorySetting {
+  const char* name;
+  void (*set)(MemoryChoices& choices, py::handle value);
+};
+const MemorySetting memory_settings[] = {
+    {"slots", [](MemoryChoices& to, py::handle value) { to.slots = value.cast<std::int64_t>(); }},
+    {"window", [](MemoryChoices& to, py::handle value) { to.window = value.cast<std::int64_t>(); }},
+    {"match", [](MemoryChoices& to, py::handle value) { to.match = value.cast<double>(); }},
+    {"decay", [](MemoryChoices& to, py::handle value) { to.decay = value.cast<double>(); }},
+    {"share", [](MemoryChoices& to, py::handle value) { to.share = value.cast<double>(); }},
+    {"sharpness", [](MemoryChoices& to, py::handle value) { to.sharpness = value.cast<std::vector<double>>(); }},
+    {"documents", [](MemoryChoices& to, py::handle value) { to.documents = value.cast<bool>(); }},
+};
+
+MemoryChoices choices_from(const py::dict& settings) {
+  MemoryChoices choices;
+  for (const auto& [key, value] : settings) {
+    const auto name = py::str(key).cast<std::string>();
+    const auto found = std::find_if(std::begin(memory_settings), std::end(memory_settings),
+                                    [&](const MemorySetting& one) { return one.name == name; });
+    if (found == std::end(memory_settings)) {
+      std::string known;
+      for (const MemorySetting& one : memory_settings) known += (known.empty() ? "" : ", ") + std::string(one.name);
+      bad_input("read: there is no setting {}; known are {}", name, known);
+    }
+    found->set(choices, value);
+  }
+  return choices;
+}
+
 class Run {
  private:
   template <typename Body>
   decltype(auto) with(Body&& body) {
-    const Working now;
-    const std::lock_guard held(mutex_);
-    return body();
+    return work(mutex_, body);
   }
 
  public:
   Run(const std::string& folder, const std::string& checkpoint, const std::string& device, const std::string& precision,
       int threads) {
     const Host host = python_host(threads);
-    const Working now;
-    run_.emplace(open_run(folder, {checkpoint, device, precision, host}));
+    work([&] { run_.emplace(open_run(folder, {checkpoint, device, precision, host})); });
   }
 
   std::string folder() const { return run_->paths.folder; }
@@ -80,13 +106,10 @@ class Run {
                   run_->recipe.model.seq_len);
     }
     if (rows.empty()) return py::list();
-    Tensor all;
-    {
-      const Working now;
-      const std::lock_guard held(mutex_);
+    const Tensor all = with([&] {
       run_->ctx->arena->reset();
-      all = run_->model->logits(upload(*run_->ctx, batch_of(rows)), {}).to(Device::cpu);
-    }
+      return run_->model->logits(upload(*run_->ctx, batch_of(rows)), {}).to(Device::cpu);
+    });
     py::list out;
     std::int64_t begin = 0;
     for (const Ids& row : rows) {
@@ -113,10 +136,7 @@ class Run {
     options.max_tokens = max_tokens;
     options.stop_at_eos = stop_at_end;
     options.stop = [&] { return interrupt.asked(); };
-    std::vector<Generated> texts;
-    {
-      const Working now;
-      const std::lock_guard held(mutex_);
+    const std::vector<Generated> texts = work(interrupt, mutex_, [&] {
       std::optional<Memory> knows;
       if (memory) options.memory = &knows.emplace(open_memory(*run_, *memory));
       TokenObserver observe;
@@ -124,9 +144,8 @@ class Run {
         observe = [&](std::size_t number, TokenId token) {
           tell(interrupt, {{"prompt", number}, {"token", token}, {"text", run_->tokenizer.token_bytes(token)}});
         };
-      texts = study::generate(*run_->model, run_->tokenizer, prompts, options, observe);
-    }
-    interrupt.rethrow();
+      return study::generate(*run_->model, run_->tokenizer, prompts, options, observe);
+    });
     nlohmann::json out = nlohmann::json::array();
     for (std::size_t i = 0; i < texts.size(); ++i)
       out.push_back({{"prompt", prompts[i]},
@@ -137,21 +156,18 @@ class Run {
   }
 
   py::object evaluate(const std::string& data, std::int64_t stories, const std::optional<std::string>& memory) {
-    nlohmann::json out;
-    {
-      const Working now;
-      const std::lock_guard held(mutex_);
+    return to_python(with([&] {
       const StudyText text = study_text(*run_, data, stories);
       EvaluateOptions how = evaluate_options(run_->recipe, run_->tokenizer);
       how.stories = stories;
       std::optional<Memory> knows;
       if (memory) how.memory = &knows.emplace(open_memory(*run_, *memory));
       const Evaluation evaluation = train::evaluate(*run_->model, text.data, how);
-      out = train::to_json(evaluation, how);
+      nlohmann::json out = train::to_json(evaluation, how);
       out["data"] = text.source;
       out["layers"] = train::to_json(layer_measures(*run_->model, evaluation.layers, {}));
-    }
-    return to_python(out);
+      return out;
+    }));
   }
 
   py::object trace(const py::object& text, const std::optional<std::vector<int>>& layers) {
@@ -159,27 +175,17 @@ class Run {
     const std::string given = words ? text.cast<std::string>() : "";
     const Ids ids = words ? Ids{} : text.cast<Ids>();
     const std::vector<int> wanted = layers ? *layers : parse_layers("", run_->recipe.model);
-    nlohmann::json out;
-    {
-      const Working now;
-      const std::lock_guard held(mutex_);
-      out = study::to_json(words ? trace_text(*run_, given, wanted) : trace_tokens(*run_, ids, wanted), *run_);
-    }
-    return to_python(out);
+    return to_python(with([&] {
+      return study::to_json(words ? trace_text(*run_, given, wanted) : trace_tokens(*run_, ids, wanted), *run_);
+    }));
   }
 
   py::object inspect(const std::string& data, std::int64_t stories) {
-    nlohmann::json out;
-    {
-      const Working now;
-      const std::lock_guard held(mutex_);
-      InspectOptions options;
-      options.data = data;
-      options.stories = stories;
-      options.maps = false;
-      out = study::to_json(inspect_run(*run_, options));
-    }
-    return to_python(out);
+    InspectOptions options;
+    options.data = data;
+    options.stories = stories;
+    options.maps = false;
+    return to_python(with([&] { return study::to_json(inspect_run(*run_, options)); }));
   }
 
   py::object read(const std::vector<std::string>& texts, const std::string& memory, const py::dict& settings,
@@ -192,34 +198,8 @@ class Run {
     options.tokens = tokens;
     options.original_tokens = original_tokens;
     options.stop = [&] { return interrupt.asked(); };
-    for (const auto& [key, value] : settings) {
-      const auto name = py::str(key).cast<std::string>();
-      if (name == "slots")
-        options.choices.slots = value.cast<std::int64_t>();
-      else if (name == "window")
-        options.choices.window = value.cast<std::int64_t>();
-      else if (name == "match")
-        options.choices.match = value.cast<double>();
-      else if (name == "decay")
-        options.choices.decay = value.cast<double>();
-      else if (name == "share")
-        options.choices.share = value.cast<double>();
-      else if (name == "sharpness")
-        options.choices.sharpness = value.cast<std::vector<double>>();
-      else if (name == "documents")
-        options.choices.documents = value.cast<bool>();
-      else
-        bad_input("read: there is no setting {}; known are slots, window, match, decay, share, sharpness, documents",
-                  name);
-    }
-    nlohmann::json out;
-    {
-      const Working now;
-      const std::lock_guard held(mutex_);
-      out = study::to_json(read_texts(*run_, options));
-    }
-    interrupt.rethrow();
-    return to_python(out);
+    options.choices = choices_from(settings);
+    return to_python(work(interrupt, mutex_, [&] { return study::to_json(read_texts(*run_, options)); }));
   }
 
   py::array keys(int layer) {

@@ -1,5 +1,4 @@
 // some.Trainer: training from a recipe, all of it or step by step.
-#include <csignal>
 #include <mutex>
 #include <optional>
 
@@ -41,15 +40,7 @@ class PyTrainer {
   template <typename Body>
   auto with(Body&& body) {
     Trainer& trainer = open();
-    using Result = decltype(body(trainer));
-    std::optional<Result> result;
-    {
-      const Working now;
-      const std::lock_guard held(mutex_);
-      result.emplace(body(trainer));
-    }
-    interrupt_.rethrow();
-    return std::move(*result);
+    return work(interrupt_, mutex_, [&] { return body(trainer); });
   }
 
  public:
@@ -61,23 +52,23 @@ class PyTrainer {
     TrainHooks hooks = make_hooks();
     std::optional<FromOptions> source;
     if (from) source = FromOptions{*from, checkpoint, false};
-    const Working now;
-    Recipe recipe = source && base.empty() ? source_recipe(*source, exchange::settings_from_json(tables, "recipe"))
-                                           : recipe_from(tables, base);
-    trainer_ = Trainer::start(recipe, folder, std::move(hooks), source);
+    trainer_ = work([&] {
+      const Recipe recipe = source && base.empty()
+                                ? source_recipe(*source, exchange::settings_from_json(tables, "recipe"))
+                                : recipe_from(tables, base);
+      return Trainer::start(recipe, folder, std::move(hooks), source);
+    });
   }
 
   PyTrainer(const std::string& folder, const std::vector<std::string>& changes, std::optional<std::int64_t> from_step,
             py::object on_step, py::object on_evaluation)
       : step_(std::move(on_step)), evaluation_(std::move(on_evaluation)) {
     TrainHooks hooks = make_hooks();
-    const Working now;
-    trainer_ = Trainer::resume(folder, {changes, from_step}, std::move(hooks));
+    trainer_ = work([&] { return Trainer::resume(folder, {changes, from_step}, std::move(hooks)); });
   }
 
   ~PyTrainer() {
-    const Working now;
-    trainer_.reset();
+    work([&] { trainer_.reset(); });
   }
 
   bool finished() {
@@ -98,12 +89,11 @@ class PyTrainer {
   py::object recipe() { return to_python(exchange::recipe_to_json(open().recipe())); }
 
   double step(std::int64_t count) {
-    const double loss = with([&](Trainer& t) {
+    return with([&](Trainer& t) {
       for (std::int64_t i = 0; i < count && !t.finished() && t.steps() < t.total_steps() && !interrupt_.asked(); ++i)
         t.step();
       return t.loss();
     });
-    return loss;
   }
   void do_what_is_due() {
     with([](Trainer& t) { return t.do_what_is_due(), 0; });
@@ -126,20 +116,15 @@ class PyTrainer {
   }
   // The run folder is free again.
   void close() {
-    const Working now;
-    const std::lock_guard held(mutex_);
-    trainer_.reset();
+    work(mutex_, [&] { trainer_.reset(); });
   }
 
  private:
   TrainHooks make_hooks() {
-    TrainHooks hooks;
-    hooks.log = python_log();
+    TrainHooks hooks = hooks_for(interrupt_);
     if (step_) hooks.step = [this](const TrainProgress& progress) { step_(interrupt_, python::to_json(progress)); };
     if (evaluation_)
       hooks.evaluated = [this](const EvaluationReport& report) { evaluation_(interrupt_, train::to_json(report)); };
-    // Whatever stops the work, the step is finished and saved first, as with Ctrl-C in the program.
-    hooks.stop_signal = [this] { return interrupt_.asked() ? SIGINT : 0; };
     return hooks;
   }
   Callback step_, evaluation_;
@@ -170,20 +155,14 @@ class PyLab {
     const PlannedRun& planned = plan_[next_++];
     Interrupt interrupt;
     QueueHooks hooks;
-    hooks.train.log = python_log();
+    hooks.train = hooks_for(interrupt);
     if (step_)
       hooks.train.step = [&](const TrainProgress& progress) {
         nlohmann::json told = python::to_json(progress);
         told["run"] = planned.name;
         step_(interrupt, told);
       };
-    hooks.train.stop_signal = [&] { return interrupt.asked() ? SIGINT : 0; };
-    QueueEntry entry;
-    {
-      const Working now;
-      entry = run_queue({planned}, hooks).at(0);
-    }
-    interrupt.rethrow();
+    const QueueEntry entry = work(interrupt, [&] { return run_queue({planned}, hooks).at(0); });
     nlohmann::json out = result_json(entry.result);
     out["name"] = entry.name;
     out["folder"] = entry.folder;

@@ -1,9 +1,21 @@
 """metrics.jsonl of a run (docs/metrics.schema.json), line by line, for whoever sends it elsewhere."""
 
+import argparse
 import json
 import os
 import time
 import tomllib
+
+
+def options(description, group):
+    """The command line of a forwarder: the run, --follow, and --GROUP, the name that it goes under there."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", help="run folder")
+    parser.add_argument(f"--{group}", default="some", dest="group", help="its name there (default: some)")
+    parser.add_argument("--follow", action="store_true", help="wait for what comes, until the run is finished")
+    given = parser.parse_args()
+    given.run = os.path.abspath(given.run)
+    return given
 
 
 def lines(folder, follow=False, seconds=5.0):

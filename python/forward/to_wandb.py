@@ -4,26 +4,19 @@
 Needs the package wandb, and its login. Sent twice, nothing is doubled: the run there has an id of its own, and steps that it has
 are passed over."""
 
-import argparse
 import hashlib
 import os
 
 import run_lines
 import wandb
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("run", help="run folder")
-parser.add_argument("--project", default="some")
-parser.add_argument("--follow", action="store_true", help="wait for what comes, until the run is finished")
-options = parser.parse_args()
-
-folder = os.path.abspath(options.run)
-own_id = hashlib.sha256(folder.encode()).hexdigest()[:16]
-there = wandb.init(project=options.project, name=os.path.basename(folder), id=own_id, resume="allow",
-                   config=run_lines.settings(folder))
+options = run_lines.options(__doc__, "project")
+own_id = hashlib.sha256(options.run.encode()).hexdigest()[:16]
+there = wandb.init(project=options.group, name=os.path.basename(options.run), id=own_id, resume="allow",
+                   config=run_lines.settings(options.run))
 first, step, waiting = there.step, None, {}
 # Lines of one step (training, evaluation, the end of an epoch) are one entry there: steps only ever go up.
-for line in run_lines.lines(folder, options.follow):
+for line in run_lines.lines(options.run, options.follow):
     if step is not None and line["step"] != step and waiting:
         there.log(waiting, step=step)
         waiting = {}

@@ -91,16 +91,17 @@ def two_sum(a, b):
     return s, (a - (s - t)) + (b - t)
 
 
-def two_product(a, b):
-    """a * b likewise."""
+def split(a):
+    """A number as the sum of two halves of 26 bits, whose products are exact."""
+    high = a * 134217729.0  # 2^27 + 1
+    high = high - (high - a)
+    return high, a - high
+
+
+def two_product(a, b, a_halves=None, b_halves=None):
+    """a * b likewise; whoever multiplies by the same number often splits it once."""
+    (ah, al), (bh, bl) = a_halves or split(a), b_halves or split(b)
     p = a * b
-    split = 134217729.0  # 2^27 + 1: cuts a number into two halves of 26 bits
-    ah = a * split
-    ah = ah - (ah - a)
-    al = a - ah
-    bh = b * split
-    bh = bh - (bh - b)
-    bl = b - bh
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
@@ -111,13 +112,24 @@ def add_odd(a, b):
     return np.where((rest != 0) & even, np.nextafter(s, np.copysign(np.inf, rest)), s)
 
 
+def add_product(product, c):
+    """c + product, rounded once, where the product is two numbers that are it exactly."""
+    high, low = product
+    middle, rest = two_sum(c, low)
+    first, second = two_sum(high, middle)
+    third = rest + second
+    # `third` is rounded. Its neighbours to both sides nearly always lead to the same sum, which then is the right one.
+    result = first + third * (1.0 + 2.0**-52)
+    doubtful = result != first + third * (1.0 - 2.0**-52)
+    if np.any(doubtful):
+        result[doubtful] = first[doubtful] + add_odd(rest[doubtful], second[doubtful])
+    return result
+
+
 def fma(a, b, c):
     """a * b + c in double precision, rounded once."""
     a, b, c = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64), np.asarray(c, np.float64))
-    high, low = two_product(a, b)
-    middle, rest = two_sum(c, low)
-    first, second = two_sum(high, middle)
-    return first + add_odd(rest, second)
+    return add_product(two_product(a, b), c)
 
 
 def exact_log(x):
@@ -165,48 +177,76 @@ def normal(key, first, count):
 # The library.
 
 
-def draw_default(key, drop_key, first, rows, cols):
+# Each draws the matrices [experts, rows, cols] of some experts, whose numbers begin at `first`.
+
+
+def draw_default(key, drop_key, first, rows, cols, experts):
     bound = np.float32(1.0 / np.sqrt(np.float64(cols)))
-    return (symmetric(key, first, rows * cols) * bound).reshape(rows, cols)
+    return (symmetric(key, first, experts * rows * cols) * bound).reshape(experts, rows, cols)
 
 
-def draw_sparse(key, drop_key, first, rows, cols):
-    matrix = (normal(key, first, rows * cols) * np.float32(0.01)).reshape(rows, cols)
-    priority = bits64(drop_key, first, rows * cols).reshape(rows, cols)
-    dropped = np.argsort(priority, axis=0, kind="stable")[:(rows + 1) // 2]
-    np.put_along_axis(matrix, dropped, np.float32(0), axis=0)
-    return matrix
+def draw_sparse(key, drop_key, first, rows, cols, experts):
+    count, shape = experts * rows * cols, (experts, rows, cols)
+    matrices = (normal(key, first, count) * np.float32(0.01)).reshape(shape)
+    dropped = np.argsort(bits64(drop_key, first, count).reshape(shape), axis=1, kind="stable")[:, :(rows + 1) // 2]
+    np.put_along_axis(matrices, dropped, np.float32(0), axis=1)
+    return matrices
 
 
-def draw_orthogonal(key, drop_key, first, rows, cols):
-    """Block Gram-Schmidt, done twice; every number is one chain of fused multiply-adds, upwards from 0."""
-    gauss = normal(key, first, rows * cols).reshape(rows, cols)
-    a = (gauss if rows >= cols else gauss.T).astype(np.float64)
-    tall, wide = a.shape
-    q = np.zeros((tall, 0))
+def chain(products, start):
+    """start + the products (their two parts) one after another along the next axis, each sum rounded once."""
+    for product in zip(*products):
+        start = add_product(product, start)
+    return start
+
+
+def orthonormal_panel(p):
+    """Gram-Schmidt inside of the panels p [experts, columns, tall], column by column."""
+    for j in range(p.shape[1]):
+        own = p[:, j]
+        square = chain(np.moveaxis(two_product(own, own), 2, 1), np.zeros(len(p)))
+        length = np.sqrt(square)
+        own = own * np.divide(1.0, length, out=np.zeros_like(length), where=square > 0)[:, None]
+        p[:, j] = own
+        own, others = own[:, None], p[:, j + 1:]
+        products = np.ascontiguousarray(np.moveaxis(two_product(own, others), 3, 1))  # [2, tall, experts, columns]
+        r = chain(products, np.zeros(others.shape[:2]))
+        p[:, j + 1:] = fma(own, -r[:, :, None], others)
+
+
+def orthonormal(a):
+    """Matrices [experts, wide, tall] with their rows made orthonormal: block Gram-Schmidt, done twice. Every number is one
+    chain of fused multiply-adds, upwards from 0; what does not depend on one another is computed at once."""
+    experts, wide, tall = a.shape
+    rows = np.zeros((3, experts, wide, tall))  # what is finished, as it is and as its two halves
+    columns = np.zeros((3, experts, tall, wide))  # the same transposed: what is used together lies together
     for left in range(0, wide, 16):
         p = a[:, left:left + 16].copy()
         for _ in range(2):
             if left > 0:
-                s = np.zeros((left, p.shape[1]))
+                s = np.zeros((experts, p.shape[1], left))
+                halves = split(p)
                 for i in range(tall):
-                    s = fma(q[i][:, None], p[i], s)
+                    q = columns[:, :, i, None, :left]
+                    s = add_product(
+                        two_product(q[0], p[:, :, i, None], (q[1], q[2]), [half[:, :, i, None] for half in halves]), s)
+                s = -s
+                halves = split(s)
                 for j in range(left):
-                    p = fma(-q[:, j:j + 1], s[j], p)
-            for j in range(p.shape[1]):
-                square = np.zeros(())
-                for i in range(tall):
-                    square = fma(p[i, j], p[i, j], square)
-                p[:, j] = p[:, j] * (1.0 / np.sqrt(square) if square > 0 else 0.0)
-                if j + 1 == p.shape[1]:
-                    continue
-                r = np.zeros(p.shape[1] - j - 1)
-                for i in range(tall):
-                    r = fma(p[i, j], p[i, j + 1:], r)
-                p[:, j + 1:] = fma(-p[:, j:j + 1], r, p[:, j + 1:])
-        q = np.concatenate([q, p], axis=1)
-    result = q.astype(np.float32) + np.float32(0)
-    return np.ascontiguousarray(result if rows >= cols else result.T)
+                    q = rows[:, :, j, None]
+                    p = add_product(
+                        two_product(q[0], s[:, :, j, None], (q[1], q[2]), [half[:, :, j, None] for half in halves]), p)
+            orthonormal_panel(p)
+        rows[:, :, left:left + 16] = [p, *split(p)]
+        columns[..., left:left + 16] = rows[:, :, left:left + 16].swapaxes(2, 3)
+    return rows[0]
+
+
+def draw_orthogonal(key, drop_key, first, rows, cols, experts):
+    gauss = normal(key, first, experts * rows * cols).reshape(experts, rows, cols)
+    a = gauss.transpose(0, 2, 1) if rows >= cols else gauss
+    result = orthonormal(a.astype(np.float64)).astype(np.float32) + np.float32(0)
+    return result.transpose(0, 2, 1) if rows >= cols else result
 
 
 METHODS = {"default": draw_default, "orthogonal": draw_orthogonal, "sparse": draw_sparse}
@@ -220,8 +260,11 @@ def draw_matrices(seed, init, layer, name, experts, rows, cols):
     stream = f"experts.{layer}.{STREAMS[name]}"
     key, drop_key = stream_key(seed, stream), stream_key(seed, stream + ".drop")
     out = np.empty((experts, rows, cols), np.float32)
-    for e in range(experts):
-        out[e] = METHODS[init](key, drop_key, e * rows * cols, rows, cols)
+    # Many experts at once take hardly longer than one; how many is a matter of memory (some hundred megabytes).
+    together = max(1, min(experts, (1 << 22) // (rows * cols)))
+    for e in range(0, experts, together):
+        count = min(together, experts - e)
+        out[e:e + count] = METHODS[init](key, drop_key, e * rows * cols, rows, cols, count)
     return out
 
 

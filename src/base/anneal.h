@@ -13,7 +13,8 @@ struct Anneal {
   AnnealShape shape = AnnealShape::none;
   double start = 1.0;
   double end = 1.0;
-  double at(double progress) const;  // progress in [0, 1]
+  double at(double progress) const;           // progress in [0, 1]
+  void check(const std::string& name) const;  // bad_input where numbers are given that would do nothing
   bool operator==(const Anneal&) const = default;
 };
 

@@ -1,5 +1,7 @@
 #include "base/safetensors.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -27,6 +29,19 @@ constexpr std::size_t most_axes = 16;
 
 const std::pair<const char*, DType> type_names[] = {
     {"F64", DType::f64}, {"F32", DType::f32}, {"BF16", DType::bf16}, {"I64", DType::i64}, {"I32", DType::i32}};
+
+// Only read: other programs save models in it. Every number of it is one of float32.
+const char* const half_name = "F16";
+
+float half_to_float(std::uint16_t half) {
+  const std::uint32_t sign = (half & 0x8000u) << 16, exponent = (half >> 10) & 0x1fu, fraction = half & 0x3ffu;
+  if (exponent == 0) {  // zero, or below the smallest normal number: a multiple of 2^-24
+    const float size = static_cast<float>(fraction) * 0x1p-24f;
+    return sign != 0 ? -size : size;
+  }
+  const std::uint32_t wide = exponent == 0x1f ? 0xffu : exponent + (127 - 15);
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
 
 const char* format_name(DType type) {
   for (const auto& [name, known] : type_names)
@@ -97,16 +112,17 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
     Entry entry{};
     const auto type = std::find_if(std::begin(type_names), std::end(type_names),
                                    [&](const auto& known) { return value["dtype"] == known.first; });
-    if (type == std::end(type_names))
-      damaged(path, "{} has the element type {}; known are F64, F32, BF16, I64 and I32", name,
+    entry.half = value["dtype"] == half_name;
+    if (type == std::end(type_names) && !entry.half)
+      damaged(path, "{} has the element type {}; known are F64, F32, F16, BF16, I64 and I32", name,
               describe(value["dtype"]));
-    entry.type = type->second;
+    entry.type = entry.half ? DType::f32 : type->second;
 
     if (!value["shape"].is_array()) damaged(path, "the shape of {} is not a list", name);
     if (value["shape"].size() > most_axes)
       damaged(path, "{} has {} axes, more than the {} that are read here", name, value["shape"].size(), most_axes);
     std::vector<std::int64_t> dims;
-    std::size_t needed = size_of(entry.type);
+    std::size_t needed = entry.half ? sizeof(std::uint16_t) : size_of(entry.type);
     bool too_large = false;
     for (const nlohmann::json& dim : value["shape"]) {
       const std::size_t length = read_size(dim, path, name);
@@ -199,19 +215,44 @@ const auto& entry_of(const Entries& entries, const std::string& name, const std:
 
 Shape SafetensorsFile::shape(const std::string& name) const { return entry_of(entries_, name, path_).shape; }
 DType SafetensorsFile::dtype(const std::string& name) const { return entry_of(entries_, name, path_).type; }
+bool SafetensorsFile::is_half(const std::string& name) const { return entry_of(entries_, name, path_).half; }
+
+void SafetensorsFile::compare_checksum(const std::string& name, const Entry& entry, const void* bytes) const {
+  if (!has_checksums_) return;
+  const std::string found = hex(checksum_of(bytes, entry.end - entry.begin));
+  if (found != entry.checksum)
+    bad_input("{}: the tensor {} is damaged: its checksum is {} where {} was written; bring the file back from a copy",
+              path_, name, found, entry.checksum);
+}
 
 Tensor SafetensorsFile::load(const std::string& name) const {
-  const auto& entry = entry_of(entries_, name, path_);
+  const Entry& entry = entry_of(entries_, name, path_);
+  const std::size_t size = entry.end - entry.begin;
   Tensor tensor = Tensor::empty(entry.shape, entry.type, Device::cpu);
-  file_->read_at(data_ + entry.begin, tensor.raw(), entry.end - entry.begin);
-  if (has_checksums_) {
-    const std::string found = hex(checksum_of(tensor.raw(), entry.end - entry.begin));
-    if (found != entry.checksum)
-      bad_input(
-          "{}: the tensor {} is damaged: its checksum is {} where {} was written; bring the file back from a copy",
-          path_, name, found, entry.checksum);
+  if (!entry.half) {
+    file_->read_at(data_ + entry.begin, tensor.raw(), size);
+    compare_checksum(name, entry, tensor.raw());
+    return tensor;
   }
+  std::vector<std::uint16_t> halves(size / sizeof(std::uint16_t));
+  file_->read_at(data_ + entry.begin, halves.data(), size);
+  compare_checksum(name, entry, halves.data());
+  std::transform(halves.begin(), halves.end(), tensor.data<float>(), half_to_float);
   return tensor;
+}
+
+Tensor SafetensorsFile::map(const std::string& name) const {
+  const Entry& entry = entry_of(entries_, name, path_);
+  const std::uint64_t begin = data_ + entry.begin;
+  // A file of another program may have its numbers at any byte.
+  if (entry.half || entry.begin == entry.end || begin % size_of(entry.type) != 0) return load(name);
+  const auto size = static_cast<std::size_t>(data_ + entry.end);
+  void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file_->descriptor(), 0);
+  if (memory == MAP_FAILED) return load(name);  // some file systems cannot
+  std::shared_ptr<void> owner(memory, [size](void* mapped) { ::munmap(mapped, size); });
+  char* bytes = static_cast<char*>(memory) + begin;
+  compare_checksum(name, entry, bytes);
+  return Tensor::wrap(bytes, entry.shape, entry.type, Device::cpu, std::move(owner));
 }
 
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,

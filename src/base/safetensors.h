@@ -31,20 +31,27 @@ class SafetensorsFile {
   bool has(const std::string& name) const { return entries_.count(name) != 0; }
   std::vector<std::string> names() const;
   Shape shape(const std::string& name) const;
-  DType dtype(const std::string& name) const;
-  // A copy in CPU memory, as stored (F64, F32, BF16, I64, I32); throws bad_input when the name is absent or the bytes
-  // are not those that were written.
+  DType dtype(const std::string& name) const;   // that `load` gives
+  bool is_half(const std::string& name) const;  // stored as F16
+  // A copy in CPU memory, as stored (F64, F32, BF16, I64, I32; F16 becomes f32, which holds all its numbers); throws
+  // bad_input when the name is absent or the bytes are not those that were written.
   Tensor load(const std::string& name) const;
+  // The same without a copy where that can be: the tensor lies in the file, mapped for reading, and whoever else maps
+  // the file shares the memory. Writing to it ends the program; so does reading it when the file was cut off meanwhile,
+  // which is why only files that are written once and replaced by renaming are mapped.
+  Tensor map(const std::string& name) const;
   const std::string& path() const { return path_; }
 
  private:
   struct Entry {
     DType type;
+    bool half = false;  // stored as F16
     Shape shape;
     std::size_t begin, end;
     std::string checksum;  // empty: none
   };
   void read_checksums(std::string_view header);
+  void compare_checksum(const std::string& name, const Entry& entry, const void* bytes) const;
   std::string path_;
   std::shared_ptr<const InputFile> file_;
   std::uint64_t data_ = 0;  // where the tensors begin

@@ -26,6 +26,15 @@ std::string range_words(const SettingWords& setting) {
 
 }  // namespace
 
+void Anneal::check(const std::string& name) const {
+  if (shape == AnnealShape::none && (start != 1 || end != 1)) {
+    bad_input(
+        "{} has start = {} and end = {}, but no shape, so they would do nothing: add shape = \"linear\", \"cosine\" or "
+        "\"exponential\"",
+        name, start, end);
+  }
+}
+
 double Anneal::at(double progress) const {
   const double p = std::clamp(progress, 0.0, 1.0);
   switch (shape) {

@@ -63,8 +63,9 @@ bool FileTail::poll(const Use& use) {
   known_ = true;
   std::string carry;
   bool too_long = false;
-  std::string piece(piece_bytes, '\0');
-  for (std::uint64_t place = offset_; place < static_cast<std::uint64_t>(now.st_size);) {
+  const auto size = static_cast<std::uint64_t>(now.st_size);
+  std::string piece(std::min<std::uint64_t>(piece_bytes, size - std::min(size, offset_)), '\0');
+  for (std::uint64_t place = offset_; place < size;) {
     const ssize_t got = ::pread(file.number, piece.data(), piece.size(), static_cast<off_t>(place));
     if (got <= 0) break;
     std::string_view rest(piece.data(), static_cast<std::size_t>(got));

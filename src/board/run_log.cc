@@ -22,6 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t most_rows_told = 200;
+constexpr double most_steps = 1e15;  // up to there every whole number is a double, and one that counts steps
 
 std::string memory_file(const std::string& folder) { return folder + "/memory.safetensors"; }
 
@@ -121,7 +122,7 @@ void RunLog::metrics_line(std::string_view line, std::uint64_t offset) {
   Numbers numbers;
   if (!walk_json(line, numbers)) return;  // cut off, or no number at all: the line is left out, not the run
   const double step = numbers.value_of("step");
-  if (!std::isfinite(step) || step < 0) return;
+  if (!(step >= 0 && step <= most_steps)) return;
   const double stage = numbers.value_of("stage");
   const double tokens =
       tokens_at(numbers.value_of("epoch"),

@@ -170,7 +170,7 @@ void add_adapt(Command& app) {
       ->add_option("--eval-stories", options->adapt.eval_stories,
                    "stories of each text to measure before and after; 0: all")
       ->capture_default_str();
-  command->add_option("--out", options->adapt.out, "save the adapted model as a new run folder");
+  command->add_option("-o,--out", options->adapt.out, "save the adapted model as a new run folder");
   command->add_flag("--compare", options->compare,
                     "every way of learning in one table: keys, a memory, an output bias, gradient steps on everything");
   command->add_option("--tokens", options->ways.tokens, "with --compare: only the first N tokens; 0: all");

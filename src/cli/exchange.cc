@@ -149,7 +149,7 @@ void add_import(Command& app) {
   auto flags = std::make_shared<ImportFlags>();
   Command* command = app.add_subcommand("import", "bring an exported model back as a run, also after further training");
   command->add_option("FOLDER", flags->options.folder, "what 'some export' wrote")->required();
-  command->add_option("--out", flags->options.out, "the new run folder")->required();
+  command->add_option("-o,--out", flags->options.out, "the new run folder")->required();
   command->add_option("--tokenizer", flags->options.tokenizer, "tokenizer.json, where the folder has none");
   command->add_flag("--trained-experts", flags->options.trained_experts,
                     "experts that were frozen have learnt elsewhere: the run keeps them (some.training = \"full\")");

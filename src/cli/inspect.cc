@@ -104,7 +104,7 @@ void add_inspect(Command& app) {
       app.add_subcommand("inspect", "how a run has organised itself: a table of every layer, a page of usage and keys");
   add_model_flags(*command, options->model);
   command->add_option("--layer", options->inspect.layer, "only this layer, counted from 0")->range(0, 4095);
-  command->add_option("--out", options->out, "folder for the page and its data (default: RUN/inspect)");
+  command->add_option("-o,--out", options->out, "folder for the page and its data (default: RUN/inspect)");
   command->add_flag("--no-pictures", options->no_pictures, "only the table: no page, no files");
   command->add_flag("--svg", options->svg, "also draw the pictures as SVG files");
   command->add_option("--data", options->inspect.data,

@@ -145,7 +145,7 @@ void add_memory(Command& app) {
     command->add_option("FILE", options->file, "the memory's file")->required();
     command->add_option("TEXT", options->text, "the text's name, or its number as `show` lists it")->required();
     command->add_option("--run", options->run, "where its run is (default: where it was)");
-    command->add_option("--out", options->out, "write here instead");
+    command->add_option("-o,--out", options->out, "write here instead");
     command->add_option("--device", options->model.device, "cpu, cuda, cuda:N or auto")->capture_default_str();
     command->add_option("--threads", options->model.threads, "CPU threads; 0: all")->capture_default_str();
     command->callback([options] { forget(*options); });
@@ -155,7 +155,7 @@ void add_memory(Command& app) {
     Command* command = group->add_subcommand("merge", "take the slots of a second memory into the first");
     command->add_option("FILE", options->first, "the memory's file")->required();
     command->add_option("OTHER", options->second, "a memory of the same model")->required();
-    command->add_option("--out", options->out, "write here instead");
+    command->add_option("-o,--out", options->out, "write here instead");
     command->callback([options] { merge_files(*options); });
   }
   {
@@ -163,7 +163,7 @@ void add_memory(Command& app) {
     Command* command = group->add_subcommand("prune", "empty the slots that hold little");
     command->add_option("FILE", options->file, "the memory's file")->required();
     command->add_option("--least", options->least, "slots with a smaller count are emptied")->capture_default_str();
-    command->add_option("--out", options->out, "write here instead");
+    command->add_option("-o,--out", options->out, "write here instead");
     command->callback([options] { prune_file(*options); });
   }
 }

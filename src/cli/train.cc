@@ -294,7 +294,7 @@ void add_train(Command& app) {
   Command* command = app.add_subcommand("train", "train a recipe, go on with a run, or start from the weights of one");
   command->add_option("RECIPE", options->recipe, "recipe, by name or file (TOML)");
   command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
-  command->add_option("--out", options->out, "run folder to make (default: runs/NAME)");
+  command->add_option("-o,--out", options->out, "run folder to make (default: runs/NAME)");
   command->add_option("--resume", options->resume, "run folder to go on with");
   command
       ->add_option("--from-step", options->from_step,

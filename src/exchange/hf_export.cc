@@ -148,7 +148,7 @@ ExportResult export_hf(const ExportOptions& options) {
               model.init);
   if (options.experts_from_seed && model.init == "orthogonal")
     options.host.log.warning(
-        "an orthogonal library is drawn by the Python files to the bit, but slowly: more than a minute a matrix of "
+        "an orthogonal library is drawn by the Python files to the bit, but slowly: about ten seconds a matrix of "
         "1024 x 512");
   const RunHistory history = history_of(options.run, options.host.log);
   std::vector<RunHistory> controls;

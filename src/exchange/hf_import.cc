@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -6,11 +7,13 @@
 #include "base/error.h"
 #include "base/escape.h"
 #include "base/files.h"
+#include "base/finite.h"
 #include "base/folders.h"
 #include "base/json.h"
 #include "base/safetensors.h"
 #include "exchange/hf.h"
 #include "exchange/recipe_json.h"
+#include "model/declaration.h"
 #include "train/checkpoint.h"
 #include "train/forecast.h"
 #include "train/new_folder.h"
@@ -18,6 +21,7 @@
 namespace some::exchange {
 namespace {
 
+constexpr std::size_t longest_name = 255;  // of a file, on the systems this runs on
 const std::vector<std::string> files_of_import = {"tokenizer.json", "checkpoints", "keys", "config.toml", "latest"};
 
 JsonObject read_config(const std::string& folder) {
@@ -30,6 +34,14 @@ JsonObject read_config(const std::string& folder) {
     bad_input("{}: model_type is \"{}\"; only models that 'some export' wrote come back (\"some\")", path,
               escaped(shortened(kind, 40)));
   return config;
+}
+
+// The nearest number of fp16, of equally near ones the even one: eleven digits, and no digit below 2^-24.
+double to_half(double value) {
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  const int last = std::max(exponent - 11, -24);
+  return std::ldexp(std::nearbyint(std::ldexp(value, -last)), last);
 }
 
 // The weights, in one file or in several.
@@ -48,30 +60,47 @@ class Weights {
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
     for (const std::string& name : names) {
-      if (!is_plain_name(name)) bad_input("{}: \"{}\" is no name of a file beside it", index, escaped(name));
+      if (!is_plain_name(name) || name.size() > longest_name)
+        bad_input("{}: \"{}\" is no name of a file beside it", index, escaped(shortened(name, 80)));
       add(name);
     }
     for (const auto& [tensor, file] : places.json().items()) {
-      if (!files_.contains(tensor)) bad_input("{}: {} is not in {}", index, escaped(tensor), describe(file));
+      if (!files_.contains(tensor))
+        bad_input("{}: {} is not in {}", index, escaped(shortened(tensor, 80)), describe(file));
     }
   }
 
   bool has(const std::string& name) const { return files_.contains(name); }
   const std::string& folder() const { return folder_; }
 
+  void check_shape(const std::string& name, const Shape& shape) const {
+    const SafetensorsFile& file = file_of(name);
+    if (file.shape(name) != shape)
+      bad_input("{}: {} has the shape {} where the recipe in config.json needs {}", file.path(), name,
+                file.shape(name).text(), shape.text());
+  }
+
   Tensor load(const std::string& name, const Shape& shape, DType type) {
-    const auto found = files_.find(name);
-    if (found == files_.end()) bad_input("{}: there is no tensor {}", folder_, name);
-    taken_.push_back(name);
-    const Tensor stored = found->second->load(name);
-    if (stored.shape() != shape)
-      bad_input("{}: {} has the shape {} where the recipe in config.json needs {}", found->second->path(), name,
-                stored.shape().text(), shape.text());
+    check_shape(name, shape);
+    const SafetensorsFile& file = file_of(name);
     const auto whole = [](DType one) { return one == DType::i64 || one == DType::i32; };
-    if (whole(stored.dtype()) != whole(type))
-      bad_input("{}: {} holds {} where {} is needed", found->second->path(), name, name_of(stored.dtype()),
-                name_of(type));
-    return stored.dtype() == type ? stored : stored.to(type);
+    if (whole(file.dtype(name)) != whole(type))
+      bad_input("{}: {} holds {} where {} is needed", file.path(), name, name_of(file.dtype(name)), name_of(type));
+    taken_.push_back(name);
+    const Tensor stored = file.load(name);
+    const Tensor typed = stored.dtype() == type ? stored : stored.to(type);
+    if (!whole(type) && !all_finite(typed)) bad_input("{}: {} holds a number that is not finite", file.path(), name);
+    return typed;
+  }
+
+  // The numbers of a tensor as the file would hold them: rounded where it has a narrower type.
+  Tensor rounded_as(const std::string& name, const Tensor& values) const {
+    const SafetensorsFile& file = file_of(name);
+    if (file.dtype(name) == DType::bf16) return values.to(DType::bf16).to(values.dtype());
+    if (!file.is_half(name)) return values;
+    const Tensor out = values.to(DType::f64);
+    for (double* one = out.data<double>(); one != out.data<double>() + out.elements(); ++one) *one = to_half(*one);
+    return out.to(values.dtype());
   }
 
   void check_nothing_left() const {
@@ -82,6 +111,11 @@ class Weights {
   }
 
  private:
+  const SafetensorsFile& file_of(const std::string& name) const {
+    const auto found = files_.find(name);
+    if (found == files_.end()) bad_input("{}: there is no tensor {}", folder_, name);
+    return *found->second;
+  }
   void add(const std::string& name) {
     const auto file = std::make_shared<const SafetensorsFile>(SafetensorsFile::open(folder_ + "/" + name));
     for (const std::string& tensor : file->names()) {
@@ -116,6 +150,19 @@ void check_sizes(const JsonObject& config, const ModelConfig& model) {
   }
 }
 
+// Before a model is made: a recipe that calls for more than the files hold must not get memory for it.
+void check_shapes(const Weights& weights, const ModelConfig& model) {
+  Parts parts;
+  for (const Parameter& one : declare_parameters(model, parts)) {
+    const std::string name = exported_name(one.name);
+    if (one.trained() || (one.kind == Parameter::Kind::library && weights.has(name)))
+      weights.check_shape(name, one.shape);
+  }
+  if (model.ffn != Ffn::some) return;
+  for (int layer = 0; layer < model.layers; ++layer)
+    weights.check_shape(fmt::format("layers.{}.keys", layer), {model.experts, model.query_size()});
+}
+
 // Experts that stayed frozen are those that the recipe draws: they are not kept, as in every run.
 void check_experts(Weights& weights, const Model& model, const Layer& layer) {
   const auto check = [&](const char* which, const Param& matrix) {
@@ -123,7 +170,7 @@ void check_experts(Weights& weights, const Model& model, const Layer& layer) {
     const std::string name = fmt::format("layers.{}.experts.{}", layer.index, which);
     if (!weights.has(name)) return;
     const Tensor stored = weights.load(name, matrix.compute.shape(), matrix.compute.dtype());
-    if (std::memcmp(stored.raw(), matrix.compute.raw(), stored.bytes()) == 0) return;
+    if (std::memcmp(stored.raw(), weights.rounded_as(name, matrix.compute).raw(), stored.bytes()) == 0) return;
     if (model.config().training == ExpertTraining::lora)
       bad_input("{}: {} is not what the recipe draws, and experts with a low-rank part have no place for their own",
                 weights.folder(), name);
@@ -176,7 +223,12 @@ ImportResult import_hf(const ImportOptions& options) {
 
   const std::shared_ptr<Context> ctx =
       make_context("cpu", recipe.train.precision == "f64" ? "f64" : "fp32", options.host);
-  check_memory(recipe.model, *ctx);
+  check_shapes(weights, recipe.model);
+  try {
+    check_memory(recipe.model, *ctx);
+  } catch (const Error& error) {
+    throw Error(error.fault(), config.origin() + ": " + error.what());
+  }
   Model model(ctx, recipe.model, false);
   check_library(config, model, model.layers());
   load_weights(weights, config, model);

@@ -1,7 +1,6 @@
 #include "exchange/library_import.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -9,6 +8,7 @@
 #include "base/error.h"
 #include "base/escape.h"
 #include "base/files.h"
+#include "base/finite.h"
 #include "base/folders.h"
 #include "base/safetensors.h"
 #include "base/threads.h"
@@ -141,6 +141,8 @@ Naming find_naming(const OtherModel& model, const std::string& pattern) {
             model.words(), pattern.empty() ? "gpt2, pythia or some" : pattern, model.some_names());
 }
 
+constexpr int widest = 1048576;
+
 struct Block {
   Tensor up, down;  // [m, d], [d, m]
 };
@@ -151,6 +153,11 @@ std::vector<Block> read_blocks(const OtherModel& model, const Naming& naming) {
     blocks.push_back({model.matrix(numbered(naming.up, i), naming.inputs_first),
                       model.matrix(numbered(naming.down, i), naming.inputs_first)});
     const Block& own = blocks.back();
+    for (const std::int64_t size : own.up.shape().dims()) {
+      if (size < 1 || size > widest)
+        bad_input("{}: {} has the shape {}; wants sizes from 1 to {}", model.words(), numbered(naming.up, i),
+                  own.up.shape().text(), widest);
+    }
     if (own.up.dim(0) != own.down.dim(1) || own.up.dim(1) != own.down.dim(0))
       bad_input("{}: {} [out, in] is {} and {} is {}: they make no block", model.words(), numbered(naming.up, i),
                 own.up.shape().text(), numbered(naming.down, i), own.down.shape().text());
@@ -158,10 +165,7 @@ std::vector<Block> read_blocks(const OtherModel& model, const Naming& naming) {
       bad_input("{}: {} is {} where block 0 has {}; blocks of several sizes make no library", model.words(),
                 numbered(naming.up, i), own.up.shape().text(), blocks[0].up.shape().text());
     for (const Tensor& one : {own.up, own.down}) {
-      for (std::int64_t j = 0; j < one.elements(); ++j) {
-        if (!std::isfinite(one.data<float>()[j]))
-          bad_input("{}: block {} holds a number that is not finite", model.words(), i);
-      }
+      if (!all_finite(one)) bad_input("{}: block {} holds a number that is not finite", model.words(), i);
     }
   }
   return blocks;
@@ -210,7 +214,7 @@ ImportedLibrary import_library(const LibraryImport& options) {
   about.layers = options.layers.value_or(result.blocks);
   for (const auto& [flag, value] : {std::pair("--d-model", about.d_model), std::pair("--d-ffn", about.d_ffn),
                                     std::pair("--layers", about.layers)}) {
-    if (value < 1 || value > 1048576) bad_input("{} {}: wants a whole number from 1 to 1048576", flag, value);
+    if (value < 1 || value > widest) bad_input("{} {}: wants a whole number from 1 to {}", flag, value, widest);
   }
   result.pieces = result.hidden / about.d_ffn;
   if (result.pieces == 0)

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/finite.h"
 #include "base/folders.h"
 #include "base/safetensors.h"
 #include "base/threads.h"
@@ -62,7 +63,8 @@ LayerLibrary load_layer_library(Context& ctx, const LibrarySpec& spec, int layer
                 rows, cols);
     if (shape[0] < spec.experts)
       bad_input("{}: layer {} has {} experts, some.experts = {}", path, layer, shape[0], spec.experts);
-    const Tensor here = file.load(name).rows(0, spec.experts);
+    const Tensor here = file.map(name).rows(0, spec.experts);
+    if (!all_finite(here)) bad_input("{}: {} holds a number that is not finite", path, name);
     library.hash += hash_of(ctx, matrix, here);
     const Tensor typed = ctx.compute == DType::f32 ? here : here.to(ctx.compute);
     return ctx.device.is_cpu() ? typed : typed.to(ctx.device);

@@ -1,6 +1,6 @@
 // Libraries of experts that were not drawn but brought: some.init = "file:PATH". The file is safetensors, with
-// "layers.<l>.w1" [E, f, d] and "layers.<l>.w2" [E, d, f] in float32 (spec 3, "Expert libraries"). It is read where it
-// lies and copied into no run: a checkpoint holds its hash, as it does of a drawn library.
+// "layers.<l>.w1" [E, f, d] and "layers.<l>.w2" [E, d, f] in float32 (spec 3, "Expert libraries"). It is mapped where
+// it lies and copied into no run: a checkpoint holds its hash, as it does of a drawn library.
 #pragma once
 
 #include <string>

@@ -3,6 +3,7 @@
 // that is off by no more than the slack is left alone: a router that wants to prefer some experts may, within bounds.
 #pragma once
 
+#include "base/anneal.h"
 #include "keys/rule.h"
 
 namespace some::keys {
@@ -11,6 +12,7 @@ struct BiasRule : Rule<BiasRule> {
   struct Settings {
     double balance_rate = 0.0;  // 0: there are no such numbers
     double balance_slack = 0.0;
+    Anneal balance_anneal;
     bool use_balance = true;
     bool operator==(const Settings&) const = default;
   };
@@ -31,8 +33,11 @@ struct BiasRule : Rule<BiasRule> {
 
   static bool idle(const Settings& settings) { return !(settings.balance_rate > 0.0); }
   static void declare(SettingList<Settings>& list);
-  static Plan plan(const Settings& settings, const UpdateTime&) {
-    return {settings.use_balance ? settings.balance_rate : 0.0, settings.balance_slack};
+  static void check(const KeySettings& settings, int layers);
+  // What is learnt late can no longer follow a choice that changes, so the rate may fall as the learning rate does.
+  static Plan plan(const Settings& settings, const UpdateTime& time) {
+    return {settings.use_balance ? settings.balance_rate * settings.balance_anneal.at(time.progress) : 0.0,
+            settings.balance_slack};
   }
   static void make_state(const Settings& settings, const Tensor& keys, State& state) {
     if (idle(settings))

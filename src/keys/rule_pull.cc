@@ -18,13 +18,7 @@ void PullRule::declare(SettingList<Settings>& list) {
 }
 
 void PullRule::check(const KeySettings& settings, int layers) {
-  const Anneal& anneal = settings.beta_anneal;
-  if (anneal.shape == AnnealShape::none && (anneal.start != 1 || anneal.end != 1)) {
-    bad_input(
-        "some.beta_anneal has start = {} and end = {}, but no shape, so they would do nothing: add shape = \"linear\", "
-        "\"cosine\" or \"exponential\"",
-        anneal.start, anneal.end);
-  }
+  settings.beta_anneal.check("some.beta_anneal");
   const std::vector<double>& scale = settings.beta_layer_scale;
   if (!scale.empty() && scale.size() != static_cast<std::size_t>(layers)) {
     bad_input("some.beta_layer_scale has {} numbers: wants one number for all layers, or a list of model.layers = {}",

@@ -49,11 +49,12 @@ std::string checksum_of(json stored) {
 // What samples.json holds, if it was made for this version and this step.
 std::optional<RunSamples> read_samples(const std::string& path, std::optional<std::int64_t> step, const Log& log) {
   const JsonObject stored(parse_json(read_file(path), path), path);
-  if (stored.get<int>("version", 0) != version) return std::nullopt;
+  // The sum comes first: a version or step that was damaged is no other version or step.
   if (!stored.has("checksum"))
     log.warning("{} was written by an older version and has no checksum: damage in it would not be noticed", path);
   else if (checksum_of(stored.json()) != stored.need<std::string>("checksum"))
     bad_input("{}: is damaged: its checksum is not the one that was written", path);
+  if (stored.get<int>("version", 0) != version) return std::nullopt;
   RunSamples samples;
   samples.step = stored.need<std::int64_t>("step");
   if (step && samples.step != *step) return std::nullopt;

@@ -89,10 +89,10 @@ __global__ void __launch_bounds__(threads) thin_product_kernel(const ProductOf p
 struct GradientOf {
   const void* rows;
   const void* low;
+  const Tile* tiles;
   const std::int32_t* order;
-  const std::int32_t* offsets;
   const float* gates;
-  float* target;
+  float* partials;  // [tiles, as much as a group has in the target]
   int gather, rank, columns;
   bool first;
 };
@@ -106,17 +106,19 @@ struct alignas(kRanks * sizeof(T) < 16 ? kRanks * sizeof(T) : 16) Ranks {
 constexpr int row_lanes = 8;                    // lanes of a row
 constexpr int row_slots = threads / row_lanes;  // rows of a block at a time
 
-// A block makes 8 * kWidth columns of one group's gradient, 32 rows at a time; each thread adds up every 32nd row, then
-// the rows of a warp are added in a butterfly and the warps in their order.
+// A block makes 8 * kWidth columns of what one tile of rows gives, 32 rows at a time; each thread adds up every 32nd row,
+// then the rows of a warp are added in a butterfly and the warps in their order. Tiles, not groups: a router without
+// balance sends most rows to a few groups, and everything would wait for those.
 template <typename T, int kRanks, int kWidth, bool kGelu>
 __global__ void __launch_bounds__(threads, 2) thin_gradient_kernel(const GradientOf gradient) {
   after_previous();
   constexpr int width = row_lanes * kWidth;
   __shared__ float shared[warps][kRanks][width];
-  const int group = blockIdx.y, begin = gradient.offsets[group], end = gradient.offsets[group + 1];
-  if (begin == end) return;
+  if (blockIdx.x >= static_cast<unsigned>(gradient.tiles[0].group)) return;
+  const Tile tile = gradient.tiles[1 + blockIdx.x];
+  const int begin = tile.begin, end = tile.end;
   const int rank = gradient.rank, columns = gradient.columns, first_rank = blockIdx.z * kRanks;
-  const int lane = threadIdx.x % row_lanes, first_column = blockIdx.x * width, column = first_column + lane * kWidth;
+  const int lane = threadIdx.x % row_lanes, first_column = blockIdx.y * width, column = first_column + lane * kWidth;
   constexpr int ahead = kRanks > 4 ? 2 : 4;  // rows of a thread whose loads are under way together
   const bool choices = gradient.gather != 0 || gradient.gates != nullptr, whole = rank == kRanks;
   const T* const columns_of = static_cast<const T*>(gradient.rows) + (column < columns ? column : 0);
@@ -162,7 +164,7 @@ __global__ void __launch_bounds__(threads, 2) thin_gradient_kernel(const Gradien
     }
   }
   __syncthreads();
-  float* const target = gradient.target + static_cast<std::int64_t>(group) * columns * rank;
+  float* const partial = gradient.partials + static_cast<std::int64_t>(blockIdx.x) * columns * rank;
   for (int at = threadIdx.x; at < kRanks * width; at += threads) {
     const int r = gradient.first ? at / width : at % kRanks, c = gradient.first ? at % width : at / kRanks;
     if (first_rank + r >= rank || first_column + c >= columns) continue;
@@ -170,8 +172,29 @@ __global__ void __launch_bounds__(threads, 2) thin_gradient_kernel(const Gradien
 #pragma unroll
     for (int warp = 0; warp < warps; ++warp) sum += shared[warp][r][c];
     const std::int64_t row = gradient.first ? first_rank + r : first_column + c;
-    target[gradient.first ? row * columns + first_column + c : row * rank + first_rank + r] += sum;
+    partial[gradient.first ? row * columns + first_column + c : row * rank + first_rank + r] = sum;
   }
+}
+
+// Adds what the tiles of a group gave, in their order.
+__global__ void __launch_bounds__(threads)
+    add_tiles_kernel(const float* partials, const Tile* tiles, const std::int32_t* offsets, int size, float* target) {
+  after_previous();
+  const int group = blockIdx.y, at = blockIdx.x * threads + threadIdx.x;
+  const int count = (offsets[group + 1] - offsets[group] + tile_rows - 1) / tile_rows;
+  if (count == 0 || at >= size) return;
+  int first = 0;  // of the group's tiles, which stand in the order of groups
+  for (int end = tiles[0].group; first < end;) {
+    const int middle = (first + end) / 2;
+    if (tiles[1 + middle].group < group) {
+      first = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  float sum = 0.f;
+  for (int i = 0; i < count; ++i) sum += partials[static_cast<std::int64_t>(first + i) * size + at];
+  target[static_cast<std::int64_t>(group) * size + at] += sum;
 }
 
 // Calls run(width of the ranks that a block takes): 2, 4 or 8.
@@ -216,12 +239,16 @@ void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, 
 
 void thin_gradient(Context& ctx, const DispatchPlan& plan, const ThinGradient& gradient) {
   const std::int64_t rank = gradient.low.dim(1), columns = gradient.target.dim(gradient.first ? 2 : 1);
+  const ArenaScope scope(*ctx.arena);
+  const Tensor tiles = tile_table(ctx, plan);
+  const std::int64_t most_tiles = tile_table_entries(plan.order.elements(), plan.experts) - 1;
+  const Tensor partials = ctx.scratch({most_tiles, rank * columns}, DType::f32);
   const GradientOf of{gradient.rows.values.raw(),
                       gradient.low.raw(),
+                      static_cast<const Tile*>(tiles.raw()),
                       plan.order.data<std::int32_t>(),
-                      plan.offsets.data<std::int32_t>(),
                       gradient.gates,
-                      floats(gradient.target),
+                      floats(partials),
                       gradient.rows.gather,
                       static_cast<int>(rank),
                       static_cast<int>(columns),
@@ -232,7 +259,7 @@ void thin_gradient(Context& ctx, const DispatchPlan& plan, const ThinGradient& g
       constexpr int kRanks = decltype(of_ranks)::value, wide = vector_width<T>;
       const bool vectors = columns % wide == 0 && aligned16(of.rows);
       const auto launch = [&](auto kernel, int width) {
-        const dim3 grid(grid_for(columns, row_lanes * width), static_cast<unsigned>(plan.experts),
+        const dim3 grid(static_cast<unsigned>(most_tiles), grid_for(columns, row_lanes * width),
                         grid_for(rank, kRanks));
         launch_behind(ctx, kernel, grid, threads, 0, of);
       };
@@ -245,6 +272,10 @@ void thin_gradient(Context& ctx, const DispatchPlan& plan, const ThinGradient& g
       }
     });
   });
+  const dim3 grid(grid_for(rank * columns, threads), static_cast<unsigned>(plan.experts));
+  launch_behind(ctx, add_tiles_kernel, grid, threads, 0, static_cast<const float*>(floats(partials)), of.tiles,
+                static_cast<const std::int32_t*>(plan.offsets.data<std::int32_t>()), static_cast<int>(rank * columns),
+                floats(gradient.target));
 }
 
 }  // namespace some::ops::cuda

@@ -122,10 +122,11 @@ std::vector<std::string> explain_longer(const Course& last, const TrainConfig& b
                      : "nearly what one run of that length gives");
   }
   const ModelConfig& model = recipe.model;
-  if (model.topk_warmup > 0 || model.train_temp_end >= 0 || model.keys.beta_anneal.shape != Anneal().shape)
+  if (model.topk_warmup > 0 || model.train_temp_end >= 0 || model.keys.beta_anneal != Anneal() ||
+      model.keys.balance_anneal != Anneal())
     rate +=
-        "; what else is told as a share of the run (topk_warmup, train_temp_end, beta_anneal) is now one of the "
-        "longer run";
+        "; what else is told as a share of the run (topk_warmup, train_temp_end, beta_anneal, balance_anneal) is "
+        "now one of the longer run";
   out.push_back(rate);
   return out;
 }

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "half_file.h"
 #include "temporary_folder.h"
 
 namespace some {
@@ -216,6 +218,54 @@ TEST(Safetensors, EveryDamageIsRefused) {
                          R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
                          8),
                  "twice");
+}
+
+// Every number of fp16, against the processor's own conversion.
+TEST(Safetensors, HalvesBecomeFloats) {
+  const TemporaryFolder folder;
+  Tensor all = Tensor::empty({1 << 16}, DType::f32);
+  for (int bits = 0; bits < 1 << 16; ++bits) all.data<float>()[bits] = half_value(static_cast<std::uint16_t>(bits));
+  write_half_file(folder.file("half"), {{"all", all}});
+  const SafetensorsFile file = SafetensorsFile::open(folder.file("half"));
+  EXPECT_TRUE(file.is_half("all"));
+  EXPECT_EQ(file.dtype("all"), DType::f32);
+  for (const Tensor& read : {file.load("all"), file.map("all")}) {
+    for (int bits = 0; bits < 1 << 16; ++bits) {
+      const float wanted = all.data<float>()[bits], found = read.data<float>()[bits];
+      ASSERT_TRUE(std::isnan(wanted) ? std::isnan(found)
+                                     : wanted == found && std::signbit(wanted) == std::signbit(found))
+          << bits << ": " << found;
+    }
+  }
+  expect_refused(file_of(R"({"a":{"dtype":"F16","shape":[2],"data_offsets":[0,8]}})", 8), "needs 4 bytes and has 8");
+}
+
+TEST(Safetensors, AMappedTensorLiesInTheFile) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("a");
+  Tensor numbers = Tensor::empty({300, 7}, DType::f32);
+  for (std::int64_t i = 0; i < numbers.elements(); ++i) numbers.data<float>()[i] = static_cast<float>(i);
+  write_safetensors(path, {{"first", Tensor::zeros({3}, DType::f64)}, {"numbers", numbers}}, {});
+  Tensor mapped = SafetensorsFile::open(path).map("numbers");  // outlives the file it was opened from
+  EXPECT_EQ(read_vector(mapped), read_vector(numbers));
+  std::ifstream maps("/proc/self/maps");
+  const std::string all((std::istreambuf_iterator<char>(maps)), std::istreambuf_iterator<char>());
+  EXPECT_NE(all.find(path), std::string::npos);
+  // Another file under its name leaves it as it was.
+  write_safetensors(path, {{"numbers", Tensor::zeros({300, 7}, DType::f32)}}, {});
+  EXPECT_EQ(read_vector(mapped), read_vector(numbers));
+  // Damage is found, and numbers that lie at odd bytes are copied.
+  std::string bytes = read_file(path);
+  bytes.back() = 1;
+  folder.write("damaged", bytes);
+  EXPECT_THROW(SafetensorsFile::open(folder.file("damaged")).map("numbers"), Error);
+  folder.write("odd", file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}} )", 8));
+  folder.write("odder", file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  )", 8));
+  for (const char* name : {"odd", "odder"}) {
+    const Tensor here = SafetensorsFile::open(folder.file(name)).map("a");
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(here.raw()) % 4, 0u);
+    EXPECT_EQ(std::memcmp(here.raw(), "dddddddd", 8), 0);
+  }
 }
 
 }  // namespace

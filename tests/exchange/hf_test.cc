@@ -13,6 +13,7 @@
 #include "base/safetensors.h"
 #include "exchange/python_files.h"
 #include "exchange/recipe_json.h"
+#include "half_file.h"
 #include "study/generate.h"
 #include "study/tiny_run.h"
 #include "train/evaluate.h"
@@ -244,6 +245,8 @@ TEST_F(Damaged, FilesAreRefusedByNamingWhatIsWrong) {
   has(with_config([](Json& config) { config["key_steps"] = {1}; }), "key_steps has 1 numbers for 2 layers");
   has(with_config([](Json& config) { config["recipe"]["some"]["library_seed"] = 9; }), "library of layer 0");
   has(with_config([](Json& config) { config["recipe"]["some"]["query_dim"] = 5; }), "router.1.weight has the shape");
+  // Nobody asks for the memory of what is not there.
+  has(with_config([](Json& config) { config["recipe"]["some"]["experts"] = 1000000; }), "needs [1000000, ");
 
   const auto find = [](auto& tensors, const std::string& name) -> Tensor& {
     return std::find_if(tensors.begin(), tensors.end(), [&](auto& one) { return one.first == name; })->second;
@@ -261,6 +264,11 @@ TEST_F(Damaged, FilesAreRefusedByNamingWhatIsWrong) {
     find(tensors, "layers.1.experts.w2").template data<float>()[7] += 0.25f;
   };
   has(with_tensors(learnt), "layers.1.experts.w2 is not what the recipe draws");
+  has(with_tensors([&](auto& tensors) {
+        find(tensors, "head.bias") = find(tensors, "head.bias").clone();
+        find(tensors, "head.bias").template data<float>()[2] = NAN;
+      }),
+      "head.bias holds a number that is not finite");
 
   std::string place = copy(), bytes = read_file(place + "/model.safetensors");
   write_file_atomic(place + "/model.safetensors", bytes.substr(0, bytes.size() - 5));
@@ -295,6 +303,23 @@ TEST_F(Damaged, ExpertsThatLearntElsewhereAreKeptWhereThatIsSaid) {
                             learnt = read_vector(after.model->layers()[1].w2.compute);
   EXPECT_DOUBLE_EQ(learnt[7], static_cast<double>(static_cast<float>(frozen[7]) + 0.25f));
   EXPECT_EQ(read_vector(before.model->layers()[0].w1.compute), read_vector(after.model->layers()[0].w1.compute));
+}
+
+TEST_F(Damaged, WeightsInHalfPrecisionComeBackRounded) {
+  const std::string place = copy(), path = place + "/model.safetensors";
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  {
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    for (const std::string& name : file.names()) tensors.emplace_back(name, file.load(name));
+  }
+  write_half_file(path, tensors);
+  import_hf({.folder = place, .out = folder_ / "back"});
+  OpenedRun before = open_here(run_), after = open_here(folder_ / "back");
+  // Frozen experts are drawn, not rounded; what was trained is.
+  EXPECT_EQ(read_vector(before.model->layers()[1].w2.compute), read_vector(after.model->layers()[1].w2.compute));
+  const Tensor own = before.model->parameters().value, back = after.model->parameters().value;
+  for (std::int64_t i = 0; i < own.elements(); ++i)
+    ASSERT_EQ(back.data<float>()[i], half_value(half_bits(own.data<float>()[i]))) << i;
 }
 
 TEST_F(Damaged, TheFolderIsWholeAndTheCardTellsTheNumbers) {

@@ -8,6 +8,7 @@
 #include "base/safetensors.h"
 #include "exchange/hf.h"
 #include "exchange/library_import.h"
+#include "half_file.h"
 #include "study/tiny_run.h"
 
 namespace some::exchange {
@@ -120,6 +121,15 @@ TEST_F(LibraryTest, NamesOfGpt2AreKnownAndItsMatricesTurned) {
   EXPECT_EQ(import_library(own).about.hash, pythia.about.hash);
 }
 
+TEST_F(LibraryTest, ModelsInHalfPrecisionAreTaken) {
+  write_half_file(folder_ / "half.safetensors", pythia_model());
+  const ImportedLibrary made = import_library(options(folder_ / "half.safetensors"));
+  const Tensor w1 = SafetensorsFile::open(made.path).load("layers.0.w1"), up = pythia_model()[0].second;
+  ASSERT_EQ(w1.dtype(), DType::f32);
+  for (int u = 0; u < hidden; ++u)
+    for (int c = 0; c < width; ++c) ASSERT_EQ(at(w1, 0, u, c), half_value(half_bits(at(up, u, c))));
+}
+
 TEST_F(LibraryTest, AnotherWidthIsMetThroughAnOrthonormalMap) {
   LibraryImport how = options(write("pythia.safetensors", pythia_model()));
   how.d_model = 9;  // wider: lengths and products stay
@@ -167,6 +177,8 @@ TEST_F(LibraryTest, WhatMakesNoLibraryIsRefusedByName) {
   uneven[0].second = uneven[0].second.clone();
   uneven[0].second.data<float>()[3] = NAN;
   has(fault(options(write("nan.safetensors", uneven))), "not finite");
+  Named empty{{"layers.0.ffn.0.weight", numbers({0, 4}, 0)}, {"layers.0.ffn.1.weight", numbers({4, 0}, 0)}};
+  has(fault(options(write("empty.safetensors", empty))), "empty.safetensors: layers.0.ffn.0.weight has the shape");
   folder_.write("text.safetensors", "hello");
   has(fault(options(folder_ / "text.safetensors")), "is not a sound safetensors file");
 }

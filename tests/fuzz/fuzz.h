@@ -61,6 +61,8 @@ void add_text_targets(std::vector<std::unique_ptr<Target>>& targets, const std::
 void add_file_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 void add_run_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 void add_memory_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
+void add_exchange_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
+void add_board_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 
 // Changes that know nothing of a format: bits, bytes, pieces left out, doubled, moved, cut off, and numbers that are
 // often wrong.
@@ -82,5 +84,9 @@ std::string put_together(const Parts& parts);
 // wrong.
 std::string damage_safetensors(const std::string& file, Dice& dice);
 std::string read_whole(const std::string& path);
+// JSON as text again, whatever the damage left in its strings.
+std::string written(const nlohmann::json& tree);
+// A sound tokenizer of a few hundred tokens.
+nlohmann::json small_tokenizer();
 
 }  // namespace some::fuzz

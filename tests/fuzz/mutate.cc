@@ -77,6 +77,8 @@ std::string read_whole(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+std::string written(const Json& tree) { return tree.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 void damage_bytes(std::string& bytes, Dice& dice) {
   const std::size_t strikes = 1 + dice.below(4);
   for (std::size_t strike = 0; strike < strikes; ++strike) {
@@ -195,7 +197,7 @@ Parts take_apart(const std::string& file) {
 }
 
 std::string put_together(const Parts& parts) {
-  const std::string text = parts.header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = written(parts.header);
   const std::uint64_t size = text.size();
   std::string out(8, '\0');
   std::memcpy(out.data(), &size, 8);
@@ -296,7 +298,7 @@ std::string damage_safetensors(const std::string& file, Dice& dice) {
           *at = text;
         } else {
           damage_json(inner, dice);
-          *at = inner.dump(-1, ' ', false, Json::error_handler_t::replace);
+          *at = written(inner);
         }
         break;
       }

@@ -166,7 +166,7 @@ class MetricsTarget : public Target {
       const std::size_t end = text.find('\n', begin);
       nlohmann::json line = nlohmann::json::parse(text.substr(begin, end - begin));
       if (dice.one_in(2)) damage_json(line, dice);
-      out += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+      out += written(line) + "\n";
       begin = end + 1;
     }
     return out;
@@ -212,7 +212,7 @@ class RunDataTarget : public Target {
       return text;
     }
     damage_json(data, dice);
-    return data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return written(data);
   }
   void read(const std::string& input) override {
     file_.set(input);

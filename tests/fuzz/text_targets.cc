@@ -10,7 +10,7 @@ namespace {
 using Json = nlohmann::json;
 using text::Tokenizer;
 
-Json small_tokenizer(text::TokenizerKind kind) {
+Json trained_tokenizer(text::TokenizerKind kind) {
   text::BpeTrainOptions options;
   options.kind = kind;
   options.vocab_size = 300;
@@ -56,7 +56,7 @@ class TokenizerTarget : public Target {
         }
       }
     }
-    return file.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return written(file);
   }
 
   void read(const std::string& input) override {
@@ -75,8 +75,8 @@ class TokenizerTarget : public Target {
   }
 
  private:
-  const std::vector<Json> seeds_ = {small_tokenizer(text::TokenizerKind::whitespace),
-                                    small_tokenizer(text::TokenizerKind::bytelevel)};
+  const std::vector<Json> seeds_ = {trained_tokenizer(text::TokenizerKind::whitespace),
+                                    trained_tokenizer(text::TokenizerKind::bytelevel)};
   const std::vector<std::string> words_ = {"null", "true", "-1", "{", "}", "[", "]", "\"", ",", "\"vocab\":", "1e9999"};
 };
 
@@ -113,6 +113,8 @@ class CorpusTarget : public Target {
 };
 
 }  // namespace
+
+Json small_tokenizer() { return trained_tokenizer(text::TokenizerKind::whitespace); }
 
 void add_text_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string&) {
   targets.push_back(std::make_unique<TokenizerTarget>());

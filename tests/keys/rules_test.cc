@@ -26,6 +26,7 @@ KeySettings busy() {
   settings.respawn_threshold = 0.3;
   settings.balance_rate = 0.01;
   settings.balance_slack = 0.25;
+  settings.balance_anneal = {AnnealShape::linear, 1.0, 0.5};
   settings.frozen_layers = {1};
   settings.update_every = 4;
   settings.update_fraction = 0.5;
@@ -95,6 +96,10 @@ TEST(Rules, PlansRepeatWhereNothingChanges) {
                                                                [](KeySettings& s) { s.respawn_threshold = 0.5; },
                                                                [](KeySettings& s) {
                                                                  s.beta_anneal = {AnnealShape::linear, 1.0, 0.0};
+                                                               },
+                                                               [](KeySettings& s) {
+                                                                 s.balance_rate = 0.01;
+                                                                 s.balance_anneal = {AnnealShape::cosine, 1.0, 0.0};
                                                                }}) {
     KeySettings settings = steady;
     change(settings);

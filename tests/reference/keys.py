@@ -37,7 +37,7 @@ class KeyStore:
         """One update on a step's queries [T, c], choices [T, k] and gates [T, k].
 
         part [T]: which positions take part (None: all); numbers [T]: the rows' numbers in the batch as it is laid out
-        (None: 0, 1, 2, ...); progress in [0, 1] drives the annealing of beta; layer and step name the random streams.
+        (None: 0, 1, 2, ...); progress in [0, 1] drives the annealing of beta and of the balance; layer and step name the random streams.
         """
         draws = streams.Stream(self.get("seed", 0), f"keys.{layer}.{step}")
         numbers = np.arange(len(queries)) if numbers is None else numbers
@@ -59,7 +59,7 @@ class KeyStore:
         if self.get("use_balance", True):  # 4.10; before 9, which begins anew at 0
             fair, slack = chosen.mean(), self.get("balance_slack", 0.0)
             way = 1.0 * (chosen < fair * (1 - slack)) - 1.0 * (chosen > fair * (1 + slack))
-            self.bias += self.get("balance_rate", 0.0) * way
+            self.bias += self.get("balance_rate", 0.0) * self.annealed("balance_anneal", progress) * way
 
         before = self.keys.copy()
         if self.get("use_alpha", True):
@@ -118,13 +118,17 @@ class KeyStore:
         scale = self.get("beta_layer_scale", [])
         if scale:
             beta *= scale[layer]
-        anneal = self.get("beta_anneal", {})
+        return beta * self.annealed("beta_anneal", progress)
+
+    def annealed(self, name, progress):
+        """The factor that this setting gives at this time of the run."""
+        anneal = self.get(name, {})
         start, end = anneal.get("start", 1.0), anneal.get("end", 1.0)
-        return beta * {"none": 1.0,
-                       "linear": start + (end - start) * progress,
-                       "cosine": end + (start - end) * (1.0 + math.cos(math.pi * progress)) / 2.0,
-                       "exponential": start * (end / start)**progress if start > 0 else 0.0,
-                       }[anneal.get("shape", "none")]
+        return {"none": 1.0,
+                "linear": start + (end - start) * progress,
+                "cosine": end + (start - end) * (1.0 + math.cos(math.pi * progress)) / 2.0,
+                "exponential": start * (end / start)**progress if start > 0 else 0.0,
+                }[anneal.get("shape", "none")]
 
     def pull(self, together, beta):  # 4.4
         snapshot = self.keys.copy()

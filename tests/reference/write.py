@@ -238,6 +238,8 @@ CASES = {
     "keys-balance": {"balance_rate": 0.05, "use_alpha": False, "use_beta": False, "use_delta": False, "tokens": 12},
     "keys-balance-slack": {"balance_rate": 0.05, "balance_slack": 0.55, "use_alpha": False, "use_beta": False,
                            "use_delta": False, "tokens": 12},
+    "keys-balance-anneal": {"balance_rate": 0.05, "balance_anneal": {"shape": "cosine", "start": 1.0, "end": 0.1},
+                            "use_alpha": False, "use_beta": False, "use_delta": False, "tokens": 12},
     "keys-balance-rebirth": {"balance_rate": 0.05, "respawn_threshold": 0.6, "constraint": "clamp", "seed": 7,
                              "steps": 4},
     "model-padded": {"count_pads": True, "router": "mlp"},

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "flip_bits.h"
 #include "memory/memory_file.h"
 #include "study/generate.h"
 #include "study/memory_view.h"
@@ -76,6 +77,33 @@ TEST(Read, StoppedItKeepsWhatItReadAndGoesOnToTheSameBits) {
   OpenedRun again = open_tiny(path);
   EXPECT_FALSE(read_texts(again, options).stopped);
   EXPECT_EQ(read_file(folder / "whole"), read_file(folder / "parts"));
+}
+
+TEST(Read, EveryFlippedBitOfAReadingThatWasStoppedIsNamed) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  const std::string path = folder / "memory";
+  ReadOptions options = recipes(path);
+  options.tokens = 400;
+  options.original_tokens = 0;
+  options.choices.slots = 5;
+  options.choices.window = 4;
+  options.stop = [] { return true; };
+  EXPECT_TRUE(read_texts(run, options).stopped);
+  const Memory half = load_memory(*run.ctx, path);
+  ASSERT_GT(slots_in_use(half), 0);
+  ASSERT_LT(half.deeds.back().reading.end, 400);
+  std::size_t refused = 0, bits = 0;
+  flip_every_bit(path, [&](std::size_t byte, int bit) {
+    ++bits;
+    const std::string message = input_error([&] { load_memory(*run.ctx, path); });
+    EXPECT_NE(message.find(path), std::string::npos) << "bit " << bit << " of byte " << byte << ": " << message;
+    refused += message.empty() ? 0 : 1;
+  });
+  EXPECT_EQ(refused, bits);
+  // Whole again, it is read on.
+  options.stop = nullptr;
+  EXPECT_FALSE(read_texts(run, options).stopped);
 }
 
 TEST(Read, WhatDoesNotFitIsRefusedAndLosesNothing) {
