@@ -26,7 +26,7 @@ struct StoppedWhilePreparing {
 // Settings that may differ between two sittings of one run.
 bool belongs_to_the_machine(const std::string& setting) {
   return setting.starts_with("train.device") || setting.starts_with("train.threads") ||
-         setting.starts_with("train.precision");
+         setting.starts_with("train.precision") || setting.starts_with("train.expert_ranks");
 }
 
 // What is missing of a recipe's text; empty when it is there.

@@ -147,7 +147,12 @@ std::vector<MemoryReader::Answer> MemoryReader::answer_together(const std::vecto
   std::int64_t total = 0;
   for (std::size_t i = 0; i < round.size(); ++i) total += counts[i] = round[i].batch.size();
   Tensor losses = ctx.scratch({0}, ctx.master), states = ctx.scratch({0, model_.config().d_model});
-  if (self < round.size()) losses = model_.evaluate(upload(ctx, round[self].batch), {}, &states);
+  const auto first_together =
+      self / static_cast<std::size_t>(ctx.expert_group.size()) * static_cast<std::size_t>(ctx.expert_group.size());
+  if (self < round.size())
+    losses = model_.evaluate(upload(ctx, round[self].batch), {}, &states);
+  else if (first_together < round.size())
+    model_.serve_pass(false);  // neighbours that have a pass may want the experts that this rank holds
   Tensor all_losses = ctx.scratch({total}, ctx.master), all_states = ctx.scratch({total, model_.config().d_model});
   all_rows(group, losses, counts, all_losses);
   all_rows(group, states, counts, all_states);

@@ -63,6 +63,10 @@ class Model {
   Tensor train_pass(const DeviceBatch& batch, const TrainPass& pass, const MatricesReady& ready = {});
   // Forward only. nll [T] as above; `states`, where given, becomes what enters the head, [T, d] compute.
   Tensor evaluate(const DeviceBatch& batch, const EvalPass& pass, Tensor* states = nullptr);
+  // Where the layers' experts are shared out among ranks (Context::expert_group), every pass is one that all of them
+  // make at the same time. One that has no tokens for a pass of the others serves them in it; elsewhere this does
+  // nothing. Training: gradients of experts that learn are added to.
+  void serve_pass(bool training);
   // Logits [T, V] in master precision.
   Tensor logits(const DeviceBatch& batch, const EvalPass& pass);
 

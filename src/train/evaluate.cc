@@ -126,6 +126,13 @@ struct Answer {
   std::vector<Routing> choices;  // of each layer; empty where they were told while they were made
 };
 
+// A rank without a piece has experts that those of its neighbours which have one may want.
+void serve_others(Model& model, std::size_t pieces) {
+  const Context& ctx = model.context();
+  const int together = ctx.expert_group.size(), first = ctx.group.rank() / together * together;
+  if (static_cast<std::size_t>(first) < pieces) model.serve_pass(false);
+}
+
 // Each rank lets one piece of `round` through the model; then every rank has the answers to all.
 std::vector<Answer> answer_together(const Group& group, Model& model, const std::vector<Piece>& round, EvalPass pass,
                                     bool with_states) {
@@ -151,6 +158,8 @@ std::vector<Answer> answer_together(const Group& group, Model& model, const std:
       gates.rows(layer * rows, (layer + 1) * rows).copy_from(tape.routing.gates);
     };
     losses = model.evaluate(upload(ctx, round[self].batch), pass, &states);
+  } else {
+    serve_others(model, round.size());
   }
   const auto of_all = [&](const Tensor& mine, const std::vector<std::int64_t>& rows_of, Shape shape) {
     Tensor all = ctx.scratch(std::move(shape), mine.dtype());

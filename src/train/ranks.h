@@ -21,8 +21,11 @@ void check_same_command(const Group& group, const Recipe* recipe, const std::vec
 void check_same_machines(const Context& ctx, const std::vector<Course>& courses);
 // What was opened, and what it is to be used on.
 void check_same_run(const OpenedRun& run, const Group::Facts& more);
-// A step's micro-batches must be enough for every rank to have some.
+// A step's micro-batches must be enough for every rank to have some, and so must be the experts where ranks share them.
 void check_shares(int ranks, const Recipe& recipe);
+
+// The ranks that hold the experts together with this one: neighbours, train.expert_ranks of them.
+Group make_expert_group(const Group& group, int expert_ranks);
 
 // The recipe of rank 0, for all.
 Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin);

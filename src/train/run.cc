@@ -15,6 +15,7 @@
 #include "train/checkpoint.h"
 #include "train/forecast.h"
 #include "train/json.h"
+#include "train/ranks.h"
 #include "train/recipe_toml.h"
 
 namespace some::train {
@@ -93,6 +94,7 @@ DeviceName device_for(const TrainConfig& train, const Group& sharing) {
 std::shared_ptr<Context> open_context(const TrainConfig& train, const DeviceName& device, const Host& host) {
   std::shared_ptr<Context> ctx = make_context(device, resolved_precision(device.kind, train.precision), host);
   ctx->group.use_gpus(ctx->device, ctx->log);
+  ctx->expert_group = make_expert_group(ctx->group, train.expert_ranks);  // parts go the way of the whole
   return ctx;
 }
 
@@ -151,6 +153,8 @@ OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
     train.precision = options.precision;
   else if (choose_device(options.device).kind == DeviceKind::cpu && train.precision == "bf16")
     train.precision = "fp32";
+  // However many ranks held the experts in training, as many may here as fit.
+  if (options.host.group.size() % train.expert_ranks != 0) train.expert_ranks = 1;
   run.ctx = recipe_context(train, options.host);
   run.recipe.model.vocab = run.tokenizer.vocab_size();
   check_memory(run.recipe.model, *run.ctx);

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "model/expert_part.h"
 #include "ops/elementwise.h"
 
 namespace some::train {
@@ -100,14 +101,18 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
     return outcome_;
   }
   const Block own = own_batches(static_cast<std::int64_t>(batches.size()));
+  // Experts of this rank are wanted as long as any rank has tokens. Those that learn do so then, too.
+  const std::int64_t passes = passes_of_group(static_cast<std::int64_t>(batches.size()));
+  const std::int64_t counted = experts_learn(model_.config()) ? passes : own.count();
   StepSums added = sums(pass);
   tree_.restart(added);
+  if (own.count() == 0) begin(pass);
   for (std::int64_t i = 0; i < own.end; ++i) {
     const Batch& batch = batches[static_cast<std::size_t>(i)];
     if (i >= own.begin) {
       begin(pass);
       ctx.arena->reset();
-      const bool last = i + 1 == own.end;
+      const bool last = i + 1 - own.begin == counted;
       if (last && sends_early()) {
         add_last_batch(upload(ctx, batch), pass, added);
       } else {
@@ -116,6 +121,12 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
       }
     }
     pass.first_position += batch.size();
+  }
+  for (std::int64_t i = own.count(); i < passes; ++i) {
+    if (i < counted) begin(pass);
+    ctx.arena->reset();
+    model_.serve_pass(true);
+    if (i < counted) tree_.add(ctx, added, i + 1 < counted);
   }
   add_late(added);
   finish(pass);
@@ -163,6 +174,12 @@ TrainStep::Communication TrainStep::communication() {
   settle_late_marks(0);
   const double busy = courier_ ? courier_->busy_seconds() : 0, waited = courier_ ? courier_->waited_seconds() : 0;
   return {std::max(0.0, busy - waited), waited + late_seconds_};
+}
+
+std::int64_t TrainStep::passes_of_group(std::int64_t of) const {
+  const int together = model_.context().expert_group.size();
+  // The first of the ranks that hold the experts together has the most micro-batches.
+  return block_of(of, group().rank() / together * together, group().size()).count();
 }
 
 StepSums TrainStep::sums(const TrainPass& pass) {

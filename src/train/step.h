@@ -57,7 +57,7 @@ class TrainStep {
   };
   Communication communication();
   std::int64_t replayed() const { return replayed_; }  // steps that were launched as one piece
-  // Of a step's micro-batches, those that this rank computes.
+  // Of a step's micro-batches, those that this rank computes. It may be none where others use its experts.
   Block own_batches(std::int64_t of) const { return block_of(of, group().rank(), group().size()); }
 
  private:
@@ -75,11 +75,13 @@ class TrainStep {
   };
 
   const Group& group() const { return model_.context().group; }
-  StepSums sums(const TrainPass& pass);  // where the model adds up
+  std::int64_t passes_of_group(std::int64_t of) const;  // of the ranks that hold the experts together, the most
+  StepSums sums(const TrainPass& pass);                 // where the model adds up
   void begin(const TrainPass& pass);
   void add_batch(const DeviceBatch& batch, const TrainPass& pass, const Model::MatricesReady& ready = {});
   void plan_early(const Options& options);
-  bool sends_early() const { return !early_.empty() && !group().alone(); }
+  // Where ranks hold the experts together, they talk to each other inside of the passes.
+  bool sends_early() const { return !early_.empty() && !group().alone() && model_.context().expert_group.alone(); }
   void add_last_batch(const DeviceBatch& batch, const TrainPass& pass, StepSums& added);
   void add_late(StepSums& added);
   void settle_late_marks(std::size_t most);

@@ -307,7 +307,11 @@ std::optional<CheckpointName> Trainer::last_good_checkpoint() {
   for (; !all.empty(); all.pop_back()) {
     try {
       load_checkpoint(all.back(), *model_, false);
-      train::evaluate(*model_, course().valid, some_stories);
+      // Where other ranks hold some of the experts, one rank alone can only look at the numbers.
+      if (ctx_->expert_group.alone())
+        train::evaluate(*model_, course().valid, some_stories);
+      else if (!all_finite(*model_))
+        continue;
       return all.back();
     } catch (const Error&) {
     }

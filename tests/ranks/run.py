@@ -7,17 +7,21 @@ scenarios: equal    every number of ranks gives the same model, optimizer and me
            used     evaluation, memories and queues of runs on several ranks give what one process gives
            elastic  runs stopped by a signal to any rank, or killed, at random moments, go on with other numbers of
                     ranks
+           experts  ranks that hold a part of the experts each: within rounding what one rank with all of them gives
            refusals different recipes, settings or texts, too few micro-batches, other commands, no backend
            lost     a rank that stops answering, or whose main thread goes round in circles, ends all, with a line that
                     names it
 """
 import argparse
+import array
 import hashlib
+import json
 import os
 import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -27,6 +31,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # The recipe of the tests of training, with more micro-batches in a step: enough for eight ranks.
 RECIPE = os.path.join(os.path.dirname(HERE), "train", "small_run.toml")
 WIDER = ["train.accumulate=8", "data.train_stories=200", "train.threads=1"]
+
+FIXTURES = os.path.join(HERE, "../reference/fixtures")
 
 # Everything that is summed over micro-batches, in several ways of using it; numbers of micro-batches that are no power
 # of two, where the last rank has fewer.
@@ -176,6 +182,83 @@ def used(ranks, options):
             raise Failure(f"the queue is not known to be done:\n{again}")
 
 
+def tensors_of(path):
+    """Of a safetensors file: lists of numbers by name."""
+    with open(path, "rb") as file:
+        length = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(length))
+        data = file.read()
+    kinds = {"F32": "f", "F64": "d", "I64": "q", "I32": "i"}
+    return {name: array.array(kinds[one["dtype"]], data[slice(*one["data_offsets"])]).tolist()
+            for name, one in header.items() if name != "__metadata__"}
+
+
+def worst_difference(a, b):
+    """The largest difference of a tensor over its largest number, of all tensors, and whose it is."""
+    if a.keys() != b.keys():
+        raise Failure(f"other tensors: {sorted(a.keys() ^ b.keys())}")
+    worst = (0.0, "nothing")
+    for name, values in a.items():
+        largest = max(map(abs, values), default=0)
+        difference = max((abs(x - y) for x, y in zip(values, b[name])), default=0)
+        if difference != difference:
+            raise Failure(f"{name} is no number")
+        if difference > 0:
+            worst = max(worst, (difference / largest if largest > 0 else difference, name))
+    return worst
+
+
+# Experts with and without parts that learn, and how far from one rank's numbers theirs may be after some steps in f64.
+# (In fp32 an optimizer makes a step of its own of a gradient that is zero but for rounding: there losses are compared.)
+SPREAD = {
+    "frozen": (0, ["some.readout=linear", "some.respawn_threshold=0.9"]),
+    "modulated": (0, ["some.readout=modulated", "some.listen=2", "model.norm=pre", "train.accumulate=7"]),
+    "lora": (1e-9, ["some.training=lora", "some.lora_rank=3", "train.accumulate=7"]),
+}
+
+
+def experts(ranks, options):
+    def tensors(run):
+        return tensors_of(os.path.join(ranks.folder, run, "checkpoints/step-4/model.safetensors"))
+
+    def train(count, together, run, *settings):
+        said = ranks.run(ranks.words(count, "train", *ranks.recipe, *settings, "train.max_steps=4", "--json", "--out", run,
+                                     *([f"train.expert_ranks={together}"] if together > 1 else [])))
+        return json.loads(said[said.index("{"):])["loss"]
+
+    arrangements = [one for one in ((2, 2), (4, 2), (4, 4)) if one[0] <= max(options.ranks)]
+    for name, (allowed, overrides) in SPREAD.items():
+        train(1, 1, f"experts/{name}-1", *overrides, "train.precision=f64")
+        whole = tensors(f"experts/{name}-1")
+        for count, together in arrangements if name == "frozen" else arrangements[-2:-1] or arrangements:
+            run = f"experts/{name}-{count}-{together}"
+            loss = train(count, together, run, *overrides, "train.precision=f64")
+            worst, where = worst_difference(whole, tensors(run))
+            print(f"  {name} on {count} ranks, experts on {together}: {worst:.1e} apart at most")
+            if worst > allowed:
+                raise Failure(f"{run} is {worst:.1e} from one rank in {where}")
+        # What one rank makes of such a run: its loss as the ranks had it, and text.
+        told = json.loads(ranks.run([ranks.program, "eval", run, "--json"]))["loss"]
+        if abs(told - loss) > 1e-9:
+            raise Failure(f"{run}: one rank has a loss of {told}, the ranks had {loss}")
+        ranks.run([ranks.program, "generate", run, "--prompt", "The", "--max-tokens", "8", "--json"])
+        count, together = arrangements[-1]
+        losses = [train(1, 1, f"experts/{name}-single-1", *overrides),
+                  train(count, together, f"experts/{name}-single", *overrides)]
+        if abs(losses[0] - losses[1]) > 1e-5:
+            raise Failure(f"{name} in fp32 has losses of {losses[0]} on one rank and {losses[1]} on {count}")
+    # A run goes on from its third step with another number of ranks for its experts, and with one for all.
+    for count, together in ((max(options.ranks), 2), (1, 1)):
+        ranks.run(ranks.words(count, "train", "--resume", "experts/frozen-2-2", "--from-step", "3",
+                              f"train.expert_ranks={together}"))
+        worst, where = worst_difference(tensors("experts/frozen-1"), tensors("experts/frozen-2-2"))
+        if worst > 0:
+            raise Failure(f"resumed on {count} ranks, experts on {together}: {worst:.1e} from one rank in {where}")
+    said = ranks.run([ranks.mpirun, "-n", "2", ranks.program, "verify", FIXTURES])
+    if "0 failed (cpu, fp32, experts on 2 ranks)" not in said:
+        raise Failure(f"fixtures on two ranks:\n{said}")
+
+
 def lives(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -257,6 +340,9 @@ def refusals(ranks, options):
     refused(ranks.words(3, *train[1:]), "say train.accumulate=12")
     refused(ranks.words(2, *train[1:], "train.accumulate=1"), "say train.accumulate=2 ")
     refused(ranks.words(2, *train[1:], "some.top_q=1"), "unknown key some.top_q")
+    refused(ranks.words(2, *train[1:], "train.expert_ranks=4"), "start 4 (mpirun -n 4 ...)")
+    refused(ranks.words(2, *train[1:], "train.expert_ranks=2", "model.ffn=dense"), "no experts to share out")
+    refused([program, *train[1:], "train.expert_ranks=2"], "say train.expert_ranks=1")
     refused(ranks.words(2, "info", RECIPE), "'some info' works in one process")
     # Without its backend the program must not train twice into one folder.
     alone = os.path.join(ranks.folder, "alone")
@@ -311,7 +397,7 @@ def main():
     if shutil.which(options.mpirun) is None:
         print(f"skipped: there is no {options.mpirun}")
         return 77
-    known = {"equal": equal, "used": used, "elastic": elastic, "refusals": refusals, "lost": lost}
+    known = {"equal": equal, "elastic": elastic, "experts": experts, "refusals": refusals, "lost": lost}
     for name in options.scenarios or known:
         with tempfile.TemporaryDirectory(prefix="some-ranks-") as folder:
             begin = time.time()
