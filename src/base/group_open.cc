@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/group_state.h"
 #include "base/heartbeat.h"
+#include "base/link_tcp.h"
 
 namespace some {
 namespace {
@@ -162,10 +163,10 @@ RankEnvironment rank_environment() {
   struct Names {
     const char *rank, *size;
   };
-  // Open MPI's mpirun; those of MPICH, Intel and others; srun (in a job script itself SLURM_NTASKS is set too, but
-  // there is only one process).
-  for (const Names& names : {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"},
-                             Names{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}}) {
+  // Said outright, for starters that know nothing of MPI; Open MPI's mpirun; those of MPICH, Intel and others; srun (in
+  // a job script itself SLURM_NTASKS is set too, but there is only one process).
+  for (const Names& names : {Names{"SOME_RANK", "SOME_RANKS"}, Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                             Names{"PMI_RANK", "PMI_SIZE"}, Names{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}}) {
     const auto rank = number_in_environment(names.rank), size = number_in_environment(names.size);
     if (rank && size && *size > 1) return {*rank, *size};
   }
@@ -188,7 +189,10 @@ Group open_group(std::function<void(const std::string&)> last_words) {
   options.lost = [](void* whose, int rank, double seconds) {
     const Listener& all = *static_cast<Listener*>(whose);
     const std::string host = all.opened ? " on " + all.group.host(rank) : "";
-    if (all.last_words)
+    if (all.last_words && seconds == 0)
+      all.last_words(fmt::format(
+          "rank {}{} is gone: its process ended; all ranks end, the last checkpoint is as it was", rank, host));
+    else if (all.last_words)
       all.last_words(
           fmt::format("rank {}{} was not heard of for {:.0f} seconds: its process was stopped or hangs, or its "
                       "machine cannot be reached; all ranks end, the last checkpoint is as it was",
@@ -198,8 +202,13 @@ Group open_group(std::function<void(const std::string&)> last_words) {
   if (const auto seconds = number_in_environment("SOME_RANK_PATIENCE"); seconds && *seconds > 0)
     options.patience_seconds = *seconds;
   std::string problem;
-  std::shared_ptr<Link> link(find_mpi()(options, problem));
-  if (!link) failed("MPI cannot begin: {}", problem);
+  std::shared_ptr<Link> link;
+  if (const char* const at = std::getenv("SOME_RANKS_AT")) {
+    link = open_tcp_link(started.rank, started.size, at, options);
+  } else {
+    link.reset(find_mpi()(options, problem));
+    if (!link) failed("MPI cannot begin: {}", problem);
+  }
   if (link->size() != started.size)
     failed(
         "{} processes were started, but MPI sees {}: start them with the mpirun of the MPI this program was built "

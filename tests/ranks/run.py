@@ -5,6 +5,7 @@ usage: tests/ranks/run.py --program build/some [--mpirun mpirun] [--ranks 1,2,4]
 
 scenarios: equal    every number of ranks gives the same model, optimizer and metrics, for several recipes
            used     evaluation, memories and queues of runs on several ranks give what one process gives
+           plain    ranks that were started without MPI find each other by an address or a file; one that dies ends all
            elastic  runs stopped by a signal to any rank, or killed, at random moments, go on with other numbers of
                     ranks
            experts  ranks that hold a part of the experts each: within rounding what one rank with all of them gives
@@ -21,6 +22,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -180,6 +182,40 @@ def used(ranks, options):
         again = ranks.run(ranks.words(count, *queue))
         if len(re.findall("already done", again)) != 3:
             raise Failure(f"the queue is not known to be done:\n{again}")
+
+
+def begin_plain(ranks, count, at, *words, **more):
+    """Ranks without mpirun."""
+    return [ranks.begin([ranks.program, *words], SOME_RANK=str(r), SOME_RANKS=str(count), SOME_RANKS_AT=at, **more)
+            for r in range(count)]
+
+
+def plain(ranks, options):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    train = ["train", *ranks.recipe, *VARIANTS["rules"], "--out"]
+    ranks.run(ranks.words(1, *train, "plain/1"))
+    for name, count, at in [("address", 2, f"localhost:{port}"), ("file", 4, "./meet")]:
+        said = [one.communicate(timeout=120)[0] for one in begin_plain(ranks, count, at, *train, f"plain/{name}")]
+        if not os.path.exists(os.path.join(ranks.folder, f"plain/{name}")):
+            raise Failure(f"ranks did not find each other by {at}:\n" + "\n".join(said))
+        ranks.expect_same("plain/1", f"plain/{name}")
+    processes = begin_plain(ranks, 3, "./meet", "train", *ranks.recipe, "train.epochs=2000", "train.accumulate=6",
+                            "--out", "plain/killed")
+    end = time.time() + 60
+    while not os.path.exists(os.path.join(ranks.folder, "plain/killed/metrics.jsonl")) and time.time() < end:
+        time.sleep(0.05)
+    processes[1].kill()
+    try:
+        said = "".join(one.communicate(timeout=60)[0] for one in processes)
+    except subprocess.TimeoutExpired:
+        for one in processes:
+            one.kill()
+        raise Failure("a rank that died did not end the others")
+    told = [line for line in said.splitlines() if line.startswith("some: ")]
+    if len(told) != 1 or "rank 1 on " not in told[0] or "is gone" not in told[0]:
+        raise Failure(f"one line about rank 1 was wanted:\n{said}")
 
 
 def tensors_of(path):
