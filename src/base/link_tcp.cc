@@ -384,12 +384,15 @@ class TcpLink : public Link {
   void watch() {
     const int before = (rank_ + size_ - 1) % size_;
     const double every = std::min(longest_between_beats, options_.patience_seconds / 8);
-    auto heard = Clock::now(), own = heard;
+    auto heard = Clock::now(), own = heard, beaten = Clock::time_point();
     bool left_in_peace = false;
     std::unique_lock lock(mutex_);
     while (!ending_) {
       lock.unlock();
-      ::send(next_.descriptor(), &beat, 1, MSG_NOSIGNAL);
+      if (seconds_since(beaten) >= 0.9 * every) {
+        ::send(next_.descriptor(), &beat, 1, MSG_NOSIGNAL);
+        beaten = Clock::now();
+      }
       std::array<char, 64> words{};
       const ssize_t count = moved(::recv(before_.descriptor(), words.data(), words.size(), 0), true);
       for (ssize_t i = 0; i < count; ++i) {

@@ -433,7 +433,8 @@ def main():
     if shutil.which(options.mpirun) is None:
         print(f"skipped: there is no {options.mpirun}")
         return 77
-    known = {"equal": equal, "elastic": elastic, "experts": experts, "refusals": refusals, "lost": lost}
+    known = {"equal": equal, "used": used, "plain": plain, "elastic": elastic, "experts": experts,
+             "refusals": refusals, "lost": lost}
     for name in options.scenarios or known:
         with tempfile.TemporaryDirectory(prefix="some-ranks-") as folder:
             begin = time.time()
