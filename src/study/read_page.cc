@@ -72,8 +72,11 @@ void add_curves(Document& document, const ReadReport& report) {
                      {{"name", "with its memory"}, {"role", "active"}, {"points", mixed}}}}}});
   document.chart({"lessons",
                   "What became of the tokens",
-                  "A token found in a slot moves its key; another is born in the slot used least, whose old content is "
-                  "lost where there was any.",
+                  report.memory && report.memory->settings.inherit
+                      ? "A token found in a slot moves its key; another is born in the slot used least, which leaves "
+                        "what it held to the nearest."
+                      : "A token found in a slot moves its key; another is born in the slot used least, whose old "
+                        "content is lost where there was any.",
                   {{"kind", "lines"},
                    {"x", {{"name", "tokens read"}}},
                    {"y", {{"name", "share of the tokens"}}},

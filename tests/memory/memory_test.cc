@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/files.h"
@@ -314,6 +315,18 @@ TEST(MemoryFile, BelongsToItsModel) {
       fault_of([&] { require_model(loaded, folder.file("m"), *stranger.model, stranger.tokenizer); });
   EXPECT_NE(fault.find("belongs to another model"), std::string::npos);
   EXPECT_EQ(fault.find('\n'), std::string::npos);
+}
+
+// Memories were written before slots could hold several tokens or leave them to others.
+TEST(MemoryFile, OfOldHasOneTokenASlotAndNoHeirs) {
+  MemorySettings settings = small_settings();
+  settings.values = 1;
+  settings.inherit = false;
+  nlohmann::json old = to_json(settings);
+  old.erase("values");
+  old.erase("inherit");
+  EXPECT_EQ(settings_from(JsonObject(old, "a memory")), settings);
+  EXPECT_EQ(settings_from(JsonObject(to_json(small_settings()), "a memory")), small_settings());
 }
 
 TEST(MemoryFile, DamageIsFoundAndTold) {

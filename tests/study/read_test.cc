@@ -129,9 +129,18 @@ TEST(Read, WhatDoesNotFitIsRefusedAndLosesNothing) {
   EXPECT_TRUE(refused([](ReadOptions& o) { o.choices.match = 0.5; }));
   EXPECT_TRUE(refused([](ReadOptions& o) { o.texts = {"no such file"}; }));
   EXPECT_TRUE(refused([](ReadOptions& o) { o.tokens = 1; }));
+  EXPECT_TRUE(refused([](ReadOptions& o) { o.choices.values = 3; }));
+  EXPECT_TRUE(refused([](ReadOptions& o) { o.choices.inherit = false; }));
+  EXPECT_TRUE(refused([](ReadOptions& o) { o.choices.plain_cache = true; }));
+  EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.values = 0; }));
   EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.slots = 0; }));
   EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.window = 100000; }));
   EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.slots = most_slots + 1; }));
+  // Tokens that the vocabulary does not have.
+  Memory strange = open_memory(run, folder / "memory");
+  strange.store.values.data<std::int32_t>()[0] = run.model->config().vocab;
+  save_memory(strange, folder / "strange");
+  EXPECT_THROW(open_memory(run, folder / "strange"), Error);
   // The memory of another model.
   TemporaryFolder elsewhere;
   OpenedRun other = open_tiny(train_tiny(elsewhere, {"seed=5"}));
