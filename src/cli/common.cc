@@ -199,8 +199,8 @@ void add_model_flags(Command& command, ModelFlags& flags) {
 }
 
 OpenedRun open_run(const ModelFlags& flags) {
-  return train::open_run(flags.run,
-                         {flags.checkpoint, flags.device, flags.precision, make_host(flags.threads, terminal_log())});
+  return train::open_run(flags.run, {flags.checkpoint, device_choice(flags.device), said_precision(flags.precision),
+                                     make_host(flags.threads, terminal_log())});
 }
 
 std::string human_count(double value) {
