@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/escape.h"
@@ -20,8 +21,11 @@ void let_lower_ranks_speak(int rank) {
 
 }  // namespace
 
-bool works_on_ranks(const std::string& command) {
-  return command == "train" || command == "bench" || command == "verify";
+bool works_on_ranks(const std::vector<std::string>& words) {
+  if (words.empty()) return false;
+  if (words[0] == "lab") return words.size() > 1 && words[1] == "run";
+  static const std::set<std::string> known{"train", "bench", "eval", "read", "verify"};
+  return known.contains(words[0]);
 }
 
 const Group& join_ranks() {

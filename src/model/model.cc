@@ -192,7 +192,7 @@ Tensor Model::forward(const DeviceBatch& batch, const Pass& pass, Tape& tape) {
 }
 
 // dy: gradient of what forward() returned; it is overwritten. Four buffers serve all layers.
-void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy) {
+void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy, const MatricesReady& ready) {
   Context& ctx = *ctx_;
   const bool post = config_.norm == Norm::post;
   const Shape shape = dy.shape();
@@ -230,6 +230,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
     if (!post) dresidual = dsum1;
     attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1,
                              dy, post);
+    if (ready) ready(i);
   }
   if (!post) {
     norm_backward(ctx, dy, tape.embedded, tape.first_norm.mean, tape.first_norm.rstd, parts_.layers[0].norm1_weight,
@@ -247,7 +248,7 @@ void Model::check_ids(const DeviceBatch& batch) const {
   }
 }
 
-Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
+Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options, const MatricesReady& ready) {
   check_ids(batch);
   Context& ctx = *ctx_;
   Pass pass;
@@ -275,7 +276,8 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
     }
     if (!choices.empty()) add_key_sums(ctx, choices, pass.taking_part);
   }
-  backward(batch, pass, tape, dh);
+  if (ready) ready(config_.layers);
+  backward(batch, pass, tape, dh, ready);
   return nll;
 }
 

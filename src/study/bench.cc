@@ -94,7 +94,9 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
     slots += static_cast<double>(batches.back().slots) * share;
     tokens = std::max(tokens, static_cast<double>(batches.back().size()));
   }
-  TrainStep trained(model, train, recipe.data.count_pads);
+  TrainStep::Options how;
+  if (!options.overlap) how.early_bytes.reset();
+  TrainStep trained(model, train, recipe.data.count_pads, how);
   const auto step = [&](int i) {
     StepPlan plan;
     plan.step = i;
@@ -106,19 +108,16 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   };
   const int all = options.warmup + options.steps;
   std::vector<double> seconds;
-  const auto traffic = [&] {
-    Group::Traffic all = ctx.group.traffic();
-    const Group::Traffic experts = ctx.expert_group.traffic();
-    all.bytes += experts.bytes;
-    all.seconds += experts.seconds;
-    return all;
-  };
   Group::Traffic before;
+  TrainStep::Communication spent;
   double measured = 0;
   // On a GPU steps overlap with the host's preparation of the next, as in training: groups of steps are timed.
   const int group = ctx.device.is_cuda() ? 4 : 1;
   for (int i = 0; i < all; i += group) {
-    if (seconds.empty()) before = traffic();
+    if (seconds.empty()) {
+      before = ctx.group.traffic();
+      spent = trained.communication();
+    }
     const double one = timed(ctx,
                              [&] {
                                for (int j = 0; j < group; ++j) step(i + j);
@@ -130,9 +129,14 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
     }
     if (progress) progress(std::min(all, i + group), all);
   }
-  const Group::Traffic after = traffic();
+  const Group::Traffic after = ctx.group.traffic();  // with that of its parts
   out.ranks = ctx.group.size();
-  out.communication_share = (after.seconds - before.seconds) / measured;
+  const TrainStep::Communication spent_after = trained.communication();
+  out.hidden_communication_share = (spent_after.hidden_seconds - spent.hidden_seconds) / measured;
+  // Experts that other ranks hold are waited for inside of the passes.
+  out.communication_share =
+      (ctx.expert_group.alone() ? spent_after.open_seconds - spent.open_seconds : after.seconds - before.seconds) /
+      measured;
   out.sent_bytes_per_step = static_cast<double>(after.bytes - before.bytes) /
                             static_cast<double>(seconds.size() * static_cast<std::size_t>(group));
   const double rate_after = measure_matrix_rate(ctx);

@@ -40,9 +40,10 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryC
               memory.settings.slots);
   if (!(wanted == memory.settings))
     bad_input(
-        "the memory {} was made with other settings (match {}, decay {}, share {}, window {}); leave them out, or name "
-        "another file",
-        path, memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.window);
+        "the memory {} was made with other settings (match {}, decay {}, share {}, values {}, inherit {}, window {}); "
+        "leave them out, or name another file",
+        path, memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.values,
+        memory.settings.inherit, memory.settings.window);
 }
 
 // Keeps the store at moments on the way, of a part of the slots: enough to be seen, few enough for a page.
@@ -110,7 +111,10 @@ MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& cho
   settings.match = choices.match.value_or(settings.match);
   settings.decay = choices.decay.value_or(settings.decay);
   settings.share = choices.share.value_or(settings.share);
+  settings.values = choices.values.value_or(settings.values);
+  settings.inherit = choices.inherit.value_or(settings.inherit);
   if (!choices.sharpness.empty()) settings.sharpness = choices.sharpness;
+  if (choices.plain_cache) settings.become_plain_cache();
   if (choices.no_counts) settings.counts = false;
   if (choices.documents) {
     if (!end) bad_input("--documents: this run's documents have no end to tell them apart by (data.eos = false)");
@@ -138,8 +142,10 @@ MemorySettings usual_settings(const OpenedRun& run) {
 
 Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
   check_settings(settings, "memory.");
-  const double bytes = static_cast<double>(settings.slots) * (run.recipe.model.d_model + 8.0) *
-                       static_cast<double>(size_of(run.ctx->master));
+  const double number = static_cast<double>(size_of(run.ctx->master));
+  const double of_entry = 4 + number + 16, of_slot = (run.recipe.model.d_model + 2.0) * number;
+  const double bytes =
+      static_cast<double>(settings.slots) * (of_slot + of_entry * static_cast<double>(settings.values));
   if (run.ctx->device.is_cpu() && 2 * bytes > memory_limit())
     bad_input("{} slots of {} numbers need {:.1f} GiB of memory, and there are {:.1f}: ask for fewer", settings.slots,
               run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));
@@ -159,6 +165,13 @@ Memory open_memory(OpenedRun& run, const std::string& path) {
   if (memory.store.keys.dim(1) != run.recipe.model.d_model)
     bad_input("{}: keys of {} numbers, where the model's states have {}", path, memory.store.keys.dim(1),
               run.recipe.model.d_model);
+  const auto known = static_cast<std::int32_t>(run.model->config().vocab);
+  const Tensor values = memory.store.values.to(Device::cpu);
+  const std::int32_t* value = values.data<std::int32_t>();
+  bool all_known = std::all_of(value, value + values.elements(), [&](std::int32_t one) { return one < known; });
+  for (const KnownText& text : memory.texts)
+    all_known = all_known && std::all_of(text.tokens.begin(), text.tokens.end(), [&](auto one) { return one < known; });
+  if (!all_known) bad_input("{}: it holds tokens that this run's vocabulary of {} has not", path, known);
   return memory;
 }
 
@@ -242,16 +255,30 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
     streams.push_back(stream_of(data, options.tokens));
     if (streams.back().size() < 2) bad_input("{} is too short: there is nothing to predict in it", text);
   }
+  const Group& group = run.ctx->group;
+  if (!group.alone()) {
+    Group::Facts facts;
+    for (std::size_t i = 0; i < streams.size(); ++i)
+      facts.emplace_back(options.texts[i] + " (its hash)",
+                         hex(hash_bytes(streams[i].data(), streams[i].size() * sizeof(streams[i][0]))));
+    group.check_alike(facts);
+  }
   Memory memory;
-  const bool there = !options.frozen && !options.memory.empty() && there_is(options.memory);
+  // Every rank has the memory; the first one alone writes it, and says whether there is one before it does.
+  const auto save = [&] {
+    if (!options.memory.empty() && group.root()) save_memory(memory, options.memory);
+  };
+  const bool asked = !options.frozen && !options.memory.empty();
+  const bool there = group.highest(asked && group.root() && there_is(options.memory) ? 1 : 0) != 0;
   if (there) {
     memory = open_memory(run, options.memory);
     refuse_changes(memory, options.memory, options.choices, document_end(run));
   } else if (!options.frozen) {
     memory = new_memory(run, chosen_settings(usual_settings(run), options.choices, document_end(run)));
     // A name that cannot be written to is reported before hours of reading.
-    if (!options.memory.empty()) save_memory(memory, options.memory);
+    save();
   }
+  group.wait_for_all();
   const std::int64_t window =
       options.frozen ? options.choices.window.value_or(usual_window(run.recipe.model)) : memory.settings.window;
 
@@ -286,8 +313,8 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
       }
       if (frames) frames->after(memory, results);
       if (options.progress) options.progress(reading.text, done, total);
-      if (!options.frozen && !options.memory.empty() && seconds_since(saved) > seconds_between_saves) {
-        save_memory(memory, options.memory);
+      if (!options.frozen && seconds_since(saved) > seconds_between_saves) {
+        save();
         saved = std::chrono::steady_clock::now();
       }
       stopped = options.stop && options.stop();
@@ -302,11 +329,12 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
     }
     reading.seconds = seconds_since(start);
     report.seconds += reading.seconds;
+    stopped = group.highest(stopped ? 1 : 0) != 0;
     report.texts.push_back(std::move(reading));
   }
   report.stopped = stopped;
   if (options.frozen) return report;
-  if (!options.memory.empty()) save_memory(memory, options.memory);
+  save();
   report.memory = {options.memory, memory.settings, slots_in_use(memory),
                    say_of(memory.settings, read_vector(memory.store.shares))};
   if (options.original_tokens > 1 && !stopped) {

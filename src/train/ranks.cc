@@ -42,6 +42,30 @@ void check_same_machines(const Context& ctx, const std::vector<Course>& courses)
   ctx.group.check_alike(facts);
 }
 
+void check_same_run(const OpenedRun& run, const Group::Facts& more) {
+  const Context& ctx = *run.ctx;
+  if (ctx.group.alone()) return;
+  const Tensor weights = run.model->parameters().value.to(Device::cpu);
+  std::uint64_t keys = 0;
+  for (const Layer& layer : run.model->layers()) {
+    if (!layer.keys.keys) continue;
+    const Tensor here = layer.keys.keys.to(Device::cpu);
+    keys = hash_bytes(here.raw(), here.bytes(), keys);
+  }
+  Group::Facts facts{{"the program's version", program_version()},
+                     {"the program's hash", hash_of_program()},
+                     {"what computes", computed_by(ctx)},
+                     {"precision", name_of(ctx.compute)},
+                     {"the run's folder", run.paths.folder},
+                     {"the checkpoint (its step)", fmt::to_string(run.step)},
+                     {"the weights (their hash)", hex(hash_bytes(weights.raw(), weights.bytes()))},
+                     {"the keys (their hash)", hex(keys)},
+                     {"the library (its hash)", hex(run.model->library_hash())},
+                     {"the tokenizer's hash", hex(run.tokenizer.hash())}};
+  facts.insert(facts.end(), more.begin(), more.end());
+  ctx.group.check_alike(facts);
+}
+
 namespace {
 
 void check_expert_ranks(int ranks, const Recipe& recipe) {
