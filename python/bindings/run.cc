@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "common.h"
 #include "exchange/recipe_json.h"
 #include "memory/memory_file.h"
@@ -82,7 +83,7 @@ class Run {
   Run(const std::string& folder, const std::string& checkpoint, const std::string& device, const std::string& precision,
       int threads) {
     const Host host = python_host(threads);
-    work([&] { run_.emplace(open_run(folder, {checkpoint, device, precision, host})); });
+    work([&] { run_.emplace(open_run(folder, {checkpoint, device_choice(device), said_precision(precision), host})); });
   }
 
   std::string folder() const { return run_->paths.folder; }

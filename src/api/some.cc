@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "base/version.h"
 #include "study/choices.h"
 #include "study/generate.h"
@@ -68,9 +69,9 @@ struct Run::Inside {
 
 Run::Run(const std::string& folder, const RunOptions& options) {
   inside_ = told([&] {
-    return std::make_unique<Inside>(
-        Inside{train::open_run(folder, {options.checkpoint, options.device, options.precision,
-                                        make_host(options.threads, log_of(options.log))})});
+    return std::make_unique<Inside>(Inside{
+        train::open_run(folder, {options.checkpoint, device_choice(options.device), said_precision(options.precision),
+                                 make_host(options.threads, log_of(options.log))})});
   });
 }
 Run::~Run() = default;

@@ -40,18 +40,6 @@ std::optional<DeviceName> device_named(const std::string& name) {
   return out;
 }
 
-DeviceName choose_device(const std::string& name) {
-  if (name == "auto") return cuda::available() ? DeviceName{DeviceKind::cuda, cuda::first_usable()} : DeviceName{};
-  const auto device = device_named(name);
-  if (!device)
-    bad_input("unknown device \"{}\": use \"cpu\", \"cuda\", \"cuda:N\" (GPU number N, from 0) or \"auto\"", name);
-  if (device->kind == DeviceKind::cuda) {
-    if (const std::string why = cuda::why_unusable(device->index); !why.empty())
-      failed("device \"{}\" cannot be used: {}", name, why);
-  }
-  return *device;
-}
-
 std::string name_of(const Device& device) {
   return device.is_cpu() ? "cpu" : fmt::format("cuda:{}", cuda::index_of(device.cuda()));
 }

@@ -114,8 +114,7 @@ Asked read_asked(const std::string& body) {
   return asked;
 }
 
-Asking::Asking(std::string device, int threads)
-    : device_(std::move(device)), threads_(threads), worker_(most_questions) {}
+Asking::Asking(const DeviceChoice& device, int threads) : device_(device), threads_(threads), worker_(most_questions) {}
 
 Asking::Opened& Asking::open(const RunLog& run) {
   refuse_links(run.folder());

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/host.h"
+#include "base/machine.h"
 #include "base/rooms.h"
 #include "board/http.h"
 #include "board/run_log.h"
@@ -34,7 +35,7 @@ constexpr std::size_t most_questions = 8;  // that wait
 
 class Asking {
  public:
-  Asking(std::string device, int threads);
+  Asking(const DeviceChoice& device, int threads);
   std::size_t waiting() const { return worker_.waiting(); }
   // Answers in lines of JSON: {"kind": "waiting" | "begin" | "read" | "token" | "end" | "error", ...}.
   void answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::shared_ptr<Stream>& stream);
@@ -51,7 +52,7 @@ class Asking {
   Opened& open(const RunLog& run);
   Memory* memory_of(Opened& opened, const RunLog& run);
   void write(const RunLog& run, Asked& asked, Stream& stream);
-  std::string device_;
+  DeviceChoice device_;
   int threads_;
   std::list<Opened> opened_;  // the last used first; of the worker's thread alone
   Worker worker_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/rooms.h"
 #include "board/http.h"
 #include "board/watch.h"
@@ -15,8 +16,8 @@ namespace some::board {
 struct BoardSettings {
   WatchSettings watch;
   ServerSettings server;
-  bool read_only = false;       // nothing can be asked of the models
-  std::string device = "auto";  // that models are opened on
+  bool read_only = false;  // nothing can be asked of the models
+  DeviceChoice device;     // that models are opened on
   int threads = 0;
 };
 

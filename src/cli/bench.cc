@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "cli/commands.h"
 #include "cli/places.h"
 #include "study/bench_ranks.h"
@@ -89,7 +90,7 @@ void run_ranks(const RanksFlags& options) {
     bad_input(
         "'some bench ranks' measures messages between ranks: start several (mpirun -n 2 some bench ranks), or say "
         "SOME_RANKS_THROUGH=host or nccl for the way from one to itself");
-  const RanksBench r = bench_ranks(group, options.device, options.most_bytes, options.repeats);
+  const RanksBench r = bench_ranks(group, device_choice(options.device), options.most_bytes, options.repeats);
   if (!group.root()) return;
   if (options.json) {
     const auto list = [](const std::vector<RanksBench::Measure>& measures) {

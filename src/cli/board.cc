@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/folders.h"
+#include "base/machine.h"
 #include "cli/board.h"
 #include "cli/commands.h"
 
@@ -36,7 +37,7 @@ void run(const BoardFlags& options) {
   settings.server.host = options.host;
   settings.server.port = options.port.value_or(usual_port);
   settings.read_only = options.read_only;
-  settings.device = options.device;
+  settings.device = device_choice(options.device);
   settings.threads = options.threads;
   watch_signals();
   const auto board = open_board(settings, !options.port);

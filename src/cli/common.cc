@@ -200,8 +200,8 @@ void add_model_flags(Command& command, ModelFlags& flags) {
 
 OpenedRun open_run(const ModelFlags& flags, const Group& group) {
   const Log log = group.root() ? terminal_log() : Log();
-  return train::open_run(flags.run,
-                         {flags.checkpoint, flags.device, flags.precision, make_host(flags.threads, log, group)});
+  return train::open_run(flags.run, {flags.checkpoint, device_choice(flags.device), said_precision(flags.precision),
+                                     make_host(flags.threads, log, group)});
 }
 
 std::string human_count(double value) {

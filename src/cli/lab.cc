@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/folders.h"
+#include "base/machine.h"
 #include "cli/commands.h"
 #include "cli/places.h"
 #include "lab/queue.h"
@@ -290,7 +291,7 @@ void report(const LabFlags& options) {
   ReportOptions report_options;
   report_options.runs = options.runs;
   report_options.samples = !options.no_samples;
-  report_options.device = options.device.empty() ? "auto" : options.device;
+  if (!options.device.empty()) report_options.device = device_choice(options.device);
   report_options.progress = [](const std::string& what) { say_line("{}", what); };
   report_options.host = make_host(options.threads.value_or(0), terminal_log());
   for (const std::string& out : options.out) {

@@ -134,8 +134,9 @@ std::string exported_name(const std::string& name) {
 ExportResult export_hf(const ExportOptions& options) {
   if (!(options.shard_bytes >= 1)) bad_input("a file of weights needs room for at least one byte");
   // fp32 holds every weight as it was trained; a run in double precision keeps its own.
-  const std::string precision = read_run_recipe(options.run).train.precision == "f64" ? "f64" : "fp32";
-  OpenedRun run = open_run(options.run, {options.checkpoint, "cpu", precision, options.host});
+  const bool wide = read_run_recipe(options.run).train.precision == PrecisionChoice::f64;
+  const PrecisionChoice precision = wide ? PrecisionChoice::f64 : PrecisionChoice::fp32;
+  OpenedRun run = open_run(options.run, {options.checkpoint, on_cpu, precision, options.host});
   const ModelConfig& model = run.recipe.model;
   const bool library = model.ffn == Ffn::some && model.use_library;
   if (options.experts_from_seed && !library)

@@ -221,8 +221,8 @@ ImportResult import_hf(const ImportOptions& options) {
   const Tokenizer tokenizer = read_tokenizer(options, recipe.model.vocab);
   Weights weights(options.folder);
 
-  const std::shared_ptr<Context> ctx =
-      make_context("cpu", recipe.train.precision == "f64" ? "f64" : "fp32", options.host);
+  const std::shared_ptr<Context> ctx = make_context(
+      DeviceName{}, recipe.train.precision == PrecisionChoice::f64 ? Precision::f64 : Precision::fp32, options.host);
   check_shapes(weights, recipe.model);
   try {
     check_memory(recipe.model, *ctx);

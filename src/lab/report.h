@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/host.h"
+#include "base/machine.h"
 #include "base/rooms.h"
 #include "lab/series.h"
 
@@ -15,7 +16,7 @@ namespace some::lab {
 struct ReportOptions {
   std::string runs = "lab";  // folder of the run folders
   bool samples = true;  // open each model to write text and trace it; what was written before is kept in the run folder
-  std::string device = "auto";
+  DeviceChoice device;
   Host host;
   std::function<void(const std::string&)> progress;  // may be empty
 };

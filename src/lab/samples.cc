@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/device.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/folders.h"
@@ -95,8 +94,8 @@ void trace(OpenedRun& run, const Generated& generated, RunSamples& samples) {
   }
 }
 
-RunSamples write_samples(const RunHistory& history, const std::string& device, const Host& host) {
-  OpenedRun run = open_run(history.found.folder, {"latest", device, "", host});
+RunSamples write_samples(const RunHistory& history, const DeviceChoice& device, const Host& host) {
+  OpenedRun run = open_run(history.found.folder, {"latest", device, std::nullopt, host});
   RunSamples samples;
   samples.step = run.step;
   GenerateOptions options;
@@ -114,7 +113,7 @@ RunSamples write_samples(const RunHistory& history, const std::string& device, c
 
 }  // namespace
 
-RunSamples sample_run(const RunHistory& run, const std::string& device, const Host& host) {
+RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const Host& host) {
   RunSamples samples;
   const auto checkpoints = list_checkpoints(run.found.folder);
   if (!run.recipe.model.causal) {

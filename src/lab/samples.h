@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/machine.h"
 #include "base/rooms.h"
 #include "lab/history.h"
 
@@ -32,6 +33,6 @@ struct RunSamples {
 // Writes samples with the run's last checkpoint, or takes those of the same checkpoint from RUN/samples.json, where
 // they are kept. A run that cannot write (no checkpoint, no causal mask) or is too large for a CPU says so in
 // `skipped`.
-RunSamples sample_run(const RunHistory& run, const std::string& device, const Host& host);
+RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const Host& host);
 
 }  // namespace some::lab

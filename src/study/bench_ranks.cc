@@ -58,7 +58,7 @@ double messages_of_sum(int ranks) {
 
 double bytes_of_sum(int ranks, double bytes) { return ranks == 1 ? bytes : 2.0 * (ranks - 1) / ranks * bytes; }
 
-RanksBench bench_ranks(const Group& group, const std::string& device, std::int64_t most_bytes, int repeats) {
+RanksBench bench_ranks(const Group& group, const DeviceChoice& device, std::int64_t most_bytes, int repeats) {
   TrainConfig train;
   train.device = device;
   const std::shared_ptr<Context> ctx = recipe_context(train, make_host(0, {}, group));

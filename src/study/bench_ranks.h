@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/group.h"
+#include "base/machine.h"
 #include "base/rooms.h"
 
 namespace some::study {
@@ -24,8 +25,8 @@ struct RanksBench {
   double message_seconds = 0, bytes_per_second = 0;
 };
 
-// Collective. device: as in a recipe.
-RanksBench bench_ranks(const Group& group, const std::string& device, std::int64_t most_bytes, int repeats);
+// Collective.
+RanksBench bench_ranks(const Group& group, const DeviceChoice& device, std::int64_t most_bytes, int repeats);
 
 // The cost of a sum of n bytes on R ranks in messages one after the other, and in bytes each rank sends.
 double messages_of_sum(int ranks);

@@ -50,9 +50,10 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   }
   out.tokens_per_step = row * sequences;
   out.operations = count_operations(model, out.tokens_per_step, sequences * row * (row + 1) / 2);
-  const bool gpu = train.device.starts_with("cuda") || (train.device == "auto" && some::cuda::available());
+  const bool gpu = train.device.kind == DeviceChoice::Kind::cuda ||
+                   (train.device.kind == DeviceChoice::Kind::automatic && some::cuda::available());
   out.device = gpu ? DeviceKind::cuda : DeviceKind::cpu;
-  out.precision = resolved_precision(out.device, train.precision);
+  out.precision = chosen_precision(train.precision, out.device);
   out.memory_known = out.precision != Precision::f64;  // the estimate counts numbers of two and of four bytes
   out.memory = estimate_memory(model, row * train.batch, out.precision == Precision::bf16, true);
   share_experts(out.memory, model, row * train.batch, out.precision == Precision::bf16, train.expert_ranks);

@@ -464,7 +464,7 @@ class Reader {
       bad_input("train.warmup_steps = {}: must not be more than train.max_steps = {}; lower it too",
                 recipe.train.warmup_steps, recipe.train.max_steps);
     }
-    if (recipe.train.precision == "f64" && recipe.train.device.starts_with("cuda")) {
+    if (recipe.train.precision == PrecisionChoice::f64 && recipe.train.device.kind == DeviceChoice::Kind::cuda) {
       bad_input("train.precision = \"f64\": is computed on the CPU only; train.device must be \"cpu\"");
     }
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/machine.h"
 #include "base/rooms.h"
 #include "base/setting.h"
 #include "data/token_data.h"
@@ -37,8 +38,8 @@ struct TrainConfig {  // [train]
   std::int64_t save_keys_every = 0;  // steps; key positions saved for drawing their movement; 0: at each evaluation
   int patience = 0;                  // evaluations without improvement before stopping early; 0: never
   EvalAverage eval_average = EvalAverage::tokens;
-  std::string precision = "auto";  // auto | fp32 | bf16 | f64
-  std::string device = "auto";
+  PrecisionChoice precision = PrecisionChoice::automatic;
+  DeviceChoice device;
   int threads = 0;
   int expert_ranks = 1;  // ranks that hold the experts of each layer together
 };
@@ -46,7 +47,7 @@ struct TrainConfig {  // [train]
 // What a published report says of this run: only compared, never used. In the file, [published] holds `source` and
 // `note`, numbers of the whole run (total_parameters_m, trainable_parameters_m in millions as printed, steps;
 // experts_used, best_gini, best_entropy, best_gini_mass, best_entropy_mass of the middle layer of the best checkpoint;
-// gini_peak and entropy_low where only these were told; step_seconds as far as progress bars tell) and one list a
+// gini_peak and entropy_low where only these were told; step_seconds as far as progress bars tell) and a list for each
 // measure (train, val, ppl, gini, entropy, gini_mass, entropy_mass, dead, temperature), all of the same length.
 // `epochs = [1, 4]` names the epochs the lists speak of, where only the first and the last were reported; without it
 // they are 1, 2, 3, ... A number that was not reported is `nan` and left out of `values`. [published] and `title`

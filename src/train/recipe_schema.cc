@@ -4,8 +4,8 @@
 #include <limits>
 #include <numeric>
 
-#include "base/device.h"
 #include "base/error.h"
+#include "base/machine.h"
 #include "train/recipe_toml.h"
 
 namespace some::train {
@@ -109,11 +109,16 @@ void add_train(SettingList<Recipe>& list) {
   list.choice("eval_average", FIELD(train.eval_average), {"tokens", "batches"},
               "Validation loss as a mean over tokens, or over batches as published.");
   list.role = SettingRole::machine;
-  list.choice("precision", FIELD(train.precision), {"auto", "fp32", "bf16", "f64"},
+  list.choice("precision", FIELD(train.precision), precision_choices(),
               "Of the computation; auto: bf16 on a GPU, fp32 on a CPU.");
-  list.choice("device", FIELD(train.device), {"auto", "cpu", "cuda", "cuda:N"},
-              "auto: the first GPU where there is one; cuda:N: GPU number N, from 0.")
-      .accepts = [](const std::string& name) { return name == "auto" || device_named(name).has_value(); };
+  Setting<Recipe>& device =
+      list.add("device", SettingKind::choice, "auto: the first GPU where there is one; cuda:N: GPU number N, from 0.");
+  device.choices = {"auto", "cpu", "cuda", "cuda:N"};
+  device.accepts = [](const std::string& name) { return find_device_choice(name).has_value(); };
+  device.get = [](const Recipe& recipe) { return SettingValue(text_of(recipe.train.device)); };
+  device.set = [](Recipe& recipe, const SettingValue& value) {
+    recipe.train.device = device_choice(std::get<std::string>(value));
+  };
   list.integer("threads", FIELD(train.threads), 0, 4096, "CPU threads; 0: one for each CPU that the process may use.");
   list.integer("expert_ranks", FIELD(train.expert_ranks), 1, 65536,
                "Ranks that hold the experts of each layer together, each a part of them (docs/scale.md).");

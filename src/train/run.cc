@@ -70,17 +70,12 @@ std::optional<RunData> read_run_data(const RunPaths& paths) {
   return data;
 }
 
-Precision resolved_precision(DeviceKind device, const std::string& precision) {
-  if (precision.empty() || precision == "auto") return device == DeviceKind::cuda ? Precision::bf16 : Precision::fp32;
-  return precision_named(precision);
-}
-
 namespace {
 
-// Ranks of one machine take its GPUs in turn, unless one was named.
+// Ranks of one machine take its GPUs in turn, unless one was chosen by its number.
 DeviceName device_for(const TrainConfig& train, const Group& sharing) {
   DeviceName device = choose_device(train.device);
-  if (!sharing.alone() && device.kind == DeviceKind::cuda && (train.device == "auto" || train.device == "cuda")) {
+  if (!sharing.alone() && device.kind == DeviceKind::cuda && !train.device.index) {
     constexpr int most_gpus = 64;
     std::vector<int> usable;
     for (int i = 0; i < most_gpus; ++i) {
@@ -92,7 +87,7 @@ DeviceName device_for(const TrainConfig& train, const Group& sharing) {
 }
 
 std::shared_ptr<Context> open_context(const TrainConfig& train, const DeviceName& device, const Host& host) {
-  std::shared_ptr<Context> ctx = make_context(device, resolved_precision(device.kind, train.precision), host);
+  std::shared_ptr<Context> ctx = make_context(device, chosen_precision(train.precision, device.kind), host);
   ctx->group.use_gpus(ctx->device, ctx->log);
   ctx->expert_group = make_expert_group(ctx->group, train.expert_ranks);  // parts go the way of the whole
   return ctx;
@@ -149,10 +144,10 @@ OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
   run.recipe = recipe_at(run.recipe, checkpoint);
   TrainConfig train = run.recipe.train;
   train.device = options.device;
-  if (!options.precision.empty())
-    train.precision = options.precision;
-  else if (choose_device(options.device).kind == DeviceKind::cpu && train.precision == "bf16")
-    train.precision = "fp32";
+  if (options.precision)
+    train.precision = *options.precision;
+  else if (choose_device(options.device).kind == DeviceKind::cpu && train.precision == PrecisionChoice::bf16)
+    train.precision = PrecisionChoice::fp32;
   // However many ranks held the experts in training, as many may here as fit.
   if (options.host.group.size() % train.expert_ranks != 0) train.expert_ranks = 1;
   run.ctx = recipe_context(train, options.host);

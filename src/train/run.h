@@ -23,7 +23,7 @@ struct RunPaths {
   std::string timing() const {
     return folder + "/timing.jsonl";
   }  // what may differ between identical runs: seconds and rates
-  std::string rates() const { return folder + "/rates.jsonl"; }  // such too, line by line while it goes on
+  std::string rates() const { return folder + "/rates.jsonl"; }  // these too, line by line while the run goes on
   std::string load() const { return folder + "/load.jsonl"; }    // what every expert carries (train/load_file.h)
   std::string events() const { return folder + "/events.out.tfevents"; }  // the metrics for TensorBoard
   std::string data() const { return folder + "/data.json"; }              // what was taken of which text
@@ -50,8 +50,8 @@ struct OpenedRun {
 };
 struct OpenOptions {
   std::string checkpoint = "latest";
-  std::string device = "auto";
-  std::string precision;  // empty: as trained where the device can, otherwise fp32
+  DeviceChoice device;
+  std::optional<PrecisionChoice> precision;  // none: as trained where the device can, otherwise fp32
   Host host;
 };
 OpenedRun open_run(const std::string& folder, const OpenOptions& options);
@@ -62,7 +62,7 @@ Recipe recipe_at(const Recipe& recipe, const CheckpointName& checkpoint);
 // wrote when it ended.
 bool run_is_finished(const std::string& folder);
 
-// The context a recipe asks for: "auto" precision is bf16 on a GPU and fp32 on a CPU.
+// The context a recipe asks for.
 std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host);
 // Ranks on one machine take their share of its cores, and its GPUs in turn, where the recipe names none.
 std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Log& log, const Group& group,
@@ -70,6 +70,5 @@ std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Log& log
 // What computes there: the library of matrix products with its version and instruction set, or the GPU. Another one may
 // change the last bits of a result.
 std::string computed_by(const Context& ctx);
-Precision resolved_precision(DeviceKind device, const std::string& precision);
 
 }  // namespace some::train

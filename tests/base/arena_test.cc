@@ -5,6 +5,7 @@
 #include "base/context.h"
 #include "base/device.h"
 #include "base/error.h"
+#include "base/machine.h"
 
 namespace some {
 namespace {
@@ -104,8 +105,28 @@ TEST(Device, NamesAreReadWholeOrNotAtAll) {
   }
 }
 
+TEST(Machine, WhatIsChosenIsWrittenAsItWasRead) {
+  using Kind = DeviceChoice::Kind;
+  for (const std::string name : {"auto", "cpu", "cuda", "cuda:0", "cuda:13"})
+    EXPECT_EQ(text_of(device_choice(name)), name);
+  EXPECT_EQ(device_choice("cuda:13"), (DeviceChoice{Kind::cuda, 13}));
+  EXPECT_EQ(device_choice("cuda"), (DeviceChoice{Kind::cuda, std::nullopt}));
+  EXPECT_EQ(device_choice("auto"), DeviceChoice{});
+  EXPECT_THROW(device_choice("tpu"), Error);
+  EXPECT_FALSE(find_device_choice("CUDA"));
+  const std::vector<std::string> names = precision_choices();
+  for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(precision_choice(names[i]), static_cast<PrecisionChoice>(i));
+  EXPECT_THROW(precision_choice("int8"), Error);
+  EXPECT_FALSE(said_precision(""));
+  EXPECT_EQ(said_precision("bf16"), PrecisionChoice::bf16);
+  EXPECT_EQ(chosen_precision(PrecisionChoice::automatic, DeviceKind::cuda), Precision::bf16);
+  EXPECT_EQ(chosen_precision(PrecisionChoice::automatic, DeviceKind::cpu), Precision::fp32);
+  EXPECT_EQ(chosen_precision(PrecisionChoice::f64, DeviceKind::cpu), Precision::f64);
+}
+
 TEST(Context, RefusesWhatADeviceCannotDo) {
   EXPECT_EQ(choose_device("cpu").kind, DeviceKind::cpu);
+  EXPECT_EQ(choose_device(on_cpu).kind, DeviceKind::cpu);
   EXPECT_EQ(choose_device("auto").kind, cuda::available() ? DeviceKind::cuda : DeviceKind::cpu);
   if (!cuda::available()) {
     EXPECT_THROW(choose_device("cuda"), Error);

@@ -350,7 +350,7 @@ TEST_F(TrainedBoardTest, ShowsWhatIsInside) {
 
 TEST_F(TrainedBoardTest, ShowsTheSlotsOfAMemory) {
   EXPECT_EQ(ask("/api/memory?runs=" + id()), Json::object());
-  OpenedRun run = open_run(folder_ / "runs/tiny", {"latest", "cpu", "", make_host(1)});
+  OpenedRun run = open_run(folder_ / "runs/tiny", {"latest", on_cpu, {}, make_host(1)});
   ReadOptions how;
   how.texts = {"builtin:recipes"};
   how.memory = folder_ / "runs/tiny/memory.safetensors";

@@ -98,7 +98,7 @@ Tensor logits_of(OpenedRun& run, const std::vector<std::vector<std::int32_t>>& r
   return run.model->logits(upload(*run.ctx, batch_of(rows)), {}).clone();
 }
 
-OpenedRun open_here(const std::string& folder) { return open_run(folder, {"latest", "cpu", "", {}}); }
+OpenedRun open_here(const std::string& folder) { return open_run(folder, {"latest", on_cpu, {}, {}}); }
 
 std::string only_checkpoint(const std::string& run) {
   return find_checkpoint(run, "latest").folder + "/model.safetensors";

@@ -198,12 +198,12 @@ TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
   EXPECT_EQ(made.about.experts, 8);  // two blocks of 64
   const std::vector<std::string> uses{"some.init=file:" + made.path, "some.experts=8", "some.d_ffn=16"};
   const std::string run = train(uses, "run");
-  OpenedRun opened = open_run(run, {"latest", "cpu", "", {}});
+  OpenedRun opened = open_run(run, {"latest", on_cpu, {}, {}});
   const Tensor stored = SafetensorsFile::open(made.path).load("layers.1.w2");
   EXPECT_EQ(read_vector(opened.model->layers()[1].w2.compute), read_vector(stored));
   // Fewer of them, and in double precision.
   const OpenedRun fewer = open_run(train({uses[0], "some.experts=5", "some.d_ffn=16", "train.precision=f64"}, "fewer"),
-                                   {"latest", "cpu", "f64", {}});
+                                   {"latest", on_cpu, PrecisionChoice::f64, {}});
   EXPECT_EQ(fewer.model->layers()[0].w1.compute.dim(0), 5);
 
   export_hf({.run = run, .out = folder_ / "exported"});
@@ -236,9 +236,9 @@ TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
       }())
           .path;
   fs::rename(made.path, made.path + ".aside");
-  has(input_error([&] { open_run(run, {"latest", "cpu", "", {}}); }), "there is no such file");
+  has(input_error([&] { open_run(run, {"latest", on_cpu, {}, {}}); }), "there is no such file");
   fs::copy(other, made.path);
-  has(input_error([&] { open_run(run, {"latest", "cpu", "", {}}); }), "the checkpoint was trained with");
+  has(input_error([&] { open_run(run, {"latest", on_cpu, {}, {}}); }), "the checkpoint was trained with");
 }
 
 }  // namespace

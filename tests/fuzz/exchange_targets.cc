@@ -66,7 +66,7 @@ class ImportTarget : public Target {
       options.folder = file.folder;
       options.out = out;
       exchange::import_hf(options);
-      train::open_run(out, {"latest", "cpu", "", {}});  // whatever came back must open
+      train::open_run(out, {"latest", on_cpu, {}, {}});  // whatever came back must open
     } catch (...) {
       clean();
       throw;

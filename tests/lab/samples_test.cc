@@ -33,18 +33,18 @@ TEST(Samples, EveryFlippedBitIsNamedOrHarmless) {
   std::vector<std::string> warnings;
   Host host = make_host(1);
   host.log = Log([&](LogLevel, const std::string& message) { warnings.push_back(message); });
-  sample_run(history, "cpu", host);
+  sample_run(history, on_cpu, host);
   // Without a checkpoint they cannot be written again: what is read is all there is.
   fs::rename(run + "/checkpoints", run + "/aside");
   const std::string path = run + "/samples.json";
-  const RunSamples written = sample_run(history, "cpu", host);
+  const RunSamples written = sample_run(history, on_cpu, host);
   ASSERT_EQ(written.samples.size(), 3u) << written.skipped;
   ASSERT_FALSE(written.trace.empty());
   EXPECT_TRUE(warnings.empty());
   std::size_t named = 0, harmless = 0;
   flip_every_bit(path, [&](std::size_t byte, int bit) {
     warnings.clear();
-    const RunSamples read = sample_run(history, "cpu", host);
+    const RunSamples read = sample_run(history, on_cpu, host);
     if (same(read, written)) {
       ++harmless;
       return;
@@ -62,9 +62,9 @@ TEST(Samples, EveryFlippedBitIsNamedOrHarmless) {
   damaged[damaged.size() / 2] = static_cast<char>(damaged[damaged.size() / 2] ^ 1);
   write_file_atomic(path, damaged);
   warnings.clear();
-  EXPECT_TRUE(sample_run(history, "cpu", host).skipped.empty());
+  EXPECT_TRUE(sample_run(history, on_cpu, host).skipped.empty());
   EXPECT_EQ(warnings.size(), 1u);
-  EXPECT_TRUE(same(sample_run(history, "cpu", host), written));
+  EXPECT_TRUE(same(sample_run(history, on_cpu, host), written));
   EXPECT_EQ(warnings.size(), 1u);
 }
 

@@ -23,7 +23,7 @@ inline std::string train_tiny(const TemporaryFolder& folder, std::vector<std::st
   return folder / "run";
 }
 
-inline OpenedRun open_tiny(const std::string& folder) { return open_run(folder, {"latest", "cpu", "", {}}); }
+inline OpenedRun open_tiny(const std::string& folder) { return open_run(folder, {"latest", on_cpu, {}, {}}); }
 
 // Empty when the text is well-formed (elements closed in order, attributes quoted, no stray < or &), otherwise what is
 // wrong.

@@ -28,8 +28,8 @@ double last_loss(Model& model, const std::vector<std::int32_t>& ids) {
 
 TEST(Evaluate, SplitTextIsReadWithASlidingContext) {
   TrainConfig train;
-  train.device = "cpu";
-  train.precision = "f64";
+  train.device = on_cpu;
+  train.precision = PrecisionChoice::f64;
   for (const int seq_len : {6, 7}) {
     ModelConfig config = small_config();
     config.seq_len = seq_len;

@@ -140,7 +140,7 @@ TEST(Stages, FollowOneAnother) {
   }
   OpenOptions open;
   open.checkpoint = "15";
-  open.device = "cpu";
+  open.device = on_cpu;
   const OpenedRun opened = open_run(run, open);
   EXPECT_EQ(opened.recipe.data.train, "builtin:nature");
   EXPECT_EQ(opened.model->config().top_k, 1);
