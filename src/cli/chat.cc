@@ -31,7 +31,7 @@ struct ChatFlags {
 
 struct ChatCommand {
   const char* name;
-  const char* value;  // in words; empty: it takes none
+  const char* value;  // what its value is, in words; empty: it takes none
   const char* meaning;
 };
 const ChatCommand commands[] = {

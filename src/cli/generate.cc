@@ -37,7 +37,7 @@ struct GenerateFlags {
   bool json = false;
 };
 
-// As many texts grow side by side.
+// The most texts that grow side by side.
 constexpr std::size_t most_at_once = 32;
 
 std::vector<std::string> given_prompts(const GenerateFlags& options) {

@@ -76,7 +76,7 @@ char* plain_line(const char* prompt) {
   return line;
 }
 
-// Reads what was typed in earlier times; false where that did not work out, and the file must not be written over. A
+// Reads what was typed in earlier sessions; false where that failed, so that the file must not be written over. A
 // pipe would be waited for, and a file without an end read without an end.
 bool read_earlier(const std::string& path, int (*read_history)(const char*)) {
   std::error_code error;

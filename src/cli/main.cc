@@ -32,7 +32,7 @@ void keep_standard_descriptors() {
   }
 }
 
-// A result that could not be written is no result.
+// A result that could not be written is a failure, whatever the command did.
 bool output_written() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
   say_line("some: cannot write to standard output: {}", last_reason());
@@ -63,7 +63,7 @@ int file_fault(const std::filesystem::filesystem_error& error) {
   return fail(code, fmt::format("{}: {}", error.path1().string(), reason_of(error.code().value())));
 }
 
-// Two processes of a command that knows nothing of each other would write the same files.
+// A command that knows nothing of ranks would write the same files from several processes at once.
 void refuse_ranks(const std::vector<std::string>& words) {
   const RankEnvironment started = rank_environment();
   if (started.size == 1 || words.empty() || words[0].starts_with("-") || works_on_ranks(words)) return;

@@ -29,7 +29,7 @@ struct KeyState : Rules::States {
 // Keys are rows of N(0,1), normalised, from random_stream(seed, "layers.<layer>.keys"); drawn in double, rounded once.
 KeyState make_key_state(Context& ctx, int experts, int query_size, std::uint64_t seed, int layer,
                         const KeySettings& settings);
-// Makes what these settings need and the state has not, and drops what they do not use.
+// Adds to the state what these settings need and it lacks, and drops what they do not use.
 void fit_key_state(const KeySettings& settings, KeyState& state);
 // Calls visit(name, tensor) for every tensor that outlives an update, by its name in checkpoints.
 void visit_key_state(KeyState& state, const std::function<void(const std::string& name, Tensor& tensor)>& visit);
@@ -51,8 +51,8 @@ struct KeySums {
 KeySums make_key_sums(Context& ctx, int experts, int top_k, int query_size, const Needs& needs);
 // Bytes of a layer's state and sums, with numbers of four bytes.
 double key_store_bytes(int experts, int top_k, int query_size, const KeySettings& settings);
-// Of any number of layers at once, as are the two below: on a GPU each layer is little work, and a launch takes as
-// long.
+// These three take any number of layers at once: on a GPU one layer is little work, and its launch would take as long
+// as the work.
 SOME_OP(void, clear_key_sums, (Context & ctx, std::span<KeySums> layers), (ctx, layers))
 inline void clear_key_sums(Context& ctx, KeySums& sums) { clear_key_sums(ctx, std::span(&sums, 1)); }
 

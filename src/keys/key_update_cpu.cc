@@ -1,6 +1,6 @@
 // The key update of spec 4 on the CPU: the sums of a step in, the moved keys out. Rows are kept in double precision
-// from the first movement to the last and rounded once. Every expert's row has one owner and a fixed order, so threads
-// change nothing.
+// from the first movement to the last and rounded once. Every expert's row is computed by one thread in a fixed order,
+// so the number of threads changes nothing.
 #include <algorithm>
 #include <cstdint>
 

@@ -107,7 +107,7 @@ struct Key {
   }
 };
 
-// What a rule leaves out. (A template, so that the empty parts of two rules are two types.)
+// What a rule need not declare itself. (A template, so that the empty parts of two rules are two types.)
 template <typename Self>
 struct Rule {
   struct Settings {
@@ -125,7 +125,7 @@ struct Rule {
   static constexpr const char* name = nullptr;
   static constexpr const char* words = nullptr;
   static constexpr auto switched = nullptr;
-  // Whether it does nothing under these settings even where it is switched on.
+  // Whether it has no effect under these settings even where it is switched on.
   template <typename Settings>
   static bool idle(const Settings&) {
     return false;
@@ -142,7 +142,7 @@ struct Rule {
   static Needs needs(const Settings&) {
     return {};
   }
-  // Makes what the settings ask for and the state has not, drops the rest. keys: [E, size], to start from.
+  // Adds to the state what the settings ask for and it lacks, and drops the rest. keys: [E, size], to start from.
   template <typename Settings, typename State>
   static void make_state(const Settings&, const Tensor& /*keys*/, State&) {}
   // Calls visit(name in checkpoints, tensor) for what there is.

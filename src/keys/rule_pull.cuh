@@ -6,7 +6,7 @@
 
 namespace some::keys::cuda {
 
-constexpr int pull_experts = 8;  // a block moves these together: each peer's row is read once for all of them
+constexpr int pull_experts = 8;  // that a block moves together: each peer's row is read once for all of them
 constexpr int pull_columns = 128;
 
 // Experts `first` .. first + 7, columns column_block * 128 on, by a block of pull_columns threads.

@@ -36,7 +36,7 @@ struct SwitchedRule {
   std::string name;   // "alpha"
   std::string words;  // "attraction"
   bool* on;
-  bool idle;  // without effect all the same
+  bool idle;  // has no effect even when it is switched on
 };
 std::vector<SwitchedRule> switched_rules(KeySettings& settings);
 

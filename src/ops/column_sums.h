@@ -12,9 +12,9 @@ float* partial_room(Context& ctx, std::int64_t count);
 
 // target[c] += sum over the chunks of partials[chunk, c], in the order of the chunks' numbers modulo 8; columns from
 // `split` on go to second[c - split]. While sums are held and partials came from partial_room, this may happen later.
-// Letting the last block of the kernel before do this instead,
-// to spare a launch, was measured slower (a norm's backward pass of 6,144 rows of 512: 14.9 us against 10.9); whether
-// the wait for the other blocks or the registers it takes is to blame was not looked into.
+// The last block of the kernel before could do this instead and spare a launch, but that was measured to be slower
+// (a norm's backward pass of 6,144 rows of 512: 14.9 us against 10.9). Whether the wait for the other blocks or the
+// registers it takes are to blame is not known.
 void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t columns, float* target,
                   std::int64_t split = -1, float* second = nullptr);
 

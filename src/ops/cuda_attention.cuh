@@ -1,10 +1,10 @@
-// Attention over packed sequences in tiles (bf16, sums in fp32), with the warp's matrix instruction. S x S weights
-// exist only a tile at a time, in registers.
+// Attention over packed sequences in tiles (bf16, sums in fp32), with the warp's matrix instruction. Of the S x S
+// weights only one tile exists at a time, in registers.
 //
-// Work: forward 4*S^2*h a head and sequence (half of it when causal), backward 14*S^2*h, since dq and dk, dv are made
-// by two kernels that each compute the weights again: that way every result is summed by one warp in a fixed order,
-// without atomics. Each warp owns 16*kBlocks rows (queries, or keys for dk and dv); two blocks of 16 rows share each
-// operand loaded from shared memory.
+// Work: forward 4*S^2*h for each head and sequence (half of it when causal), backward 14*S^2*h, since dq and dk, dv are
+// made by two kernels that each compute the weights again: that way every result is summed by one warp in a fixed
+// order, without atomics. Each warp owns 16*kBlocks rows (queries, or keys for dk and dv); two blocks of 16 rows share
+// each operand loaded from shared memory.
 #pragma once
 
 #include "base/rooms.h"

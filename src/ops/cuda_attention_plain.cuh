@@ -1,5 +1,6 @@
-// Attention for every head size up to 256 and for fp32, one warp a row and head: scores with a lane a key, sums with a
-// lane a column. Verification, generation, and head sizes the tensor cores cannot take.
+// Attention for every head size up to 256 and for fp32, with one warp for each row and head: its lanes share the keys
+// for the scores and the columns for the sums. For verification, generation, and head sizes the tensor cores cannot
+// take.
 #pragma once
 
 #include "base/rooms.h"

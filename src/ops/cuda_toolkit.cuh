@@ -208,8 +208,8 @@ __device__ __forceinline__ Gelu gelu_exact(float x) {
 }
 
 // For results rounded to bf16: Phi(x) = 1 / (1 + exp(-x * P(x^2))), P of degree 2 fitted so that the GELU is within
-// 3e-5 of the exact one everywhere and its derivative within 2e-4; beside a product on the tensor cores a finish costs
-// what it has in instructions. kCount numbers go through it side by side: each is one chain of dependent steps, and a
+// 3e-5 of the exact one everywhere and its derivative within 2e-4. Beside a product on the tensor cores, what a finish
+// costs is its instructions. kCount numbers go through it side by side: each is one chain of dependent steps, and a
 // warp that waits for every step would spend most of its time waiting.
 template <int kCount>
 __device__ __forceinline__ void gelu_short(const float (&x)[kCount], float (&value)[kCount],

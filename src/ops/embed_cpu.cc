@@ -58,7 +58,7 @@ void forward(Context& ctx, const Tensor& tokens, const Tensor& positions, const 
   });
 }
 
-// Cut by columns: each piece walks through all tokens in order, so no two pieces meet in a sum.
+// The work is cut by columns: each piece walks through all tokens in order, so no two pieces add to one number.
 template <typename T>
 void backward(Context& ctx, const Tensor& tokens, const Tensor& dout, const Param& embed) {
   const std::int64_t count = tokens.elements(), d = embed.value.dim(1);

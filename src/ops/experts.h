@@ -1,4 +1,4 @@
-// The mixture of experts itself: choices sorted by expert, then two products an expert (spec 3.5).
+// The mixture of experts itself: choices sorted by expert, then two products for each expert (spec 3.5).
 #pragma once
 
 #include "base/rooms.h"

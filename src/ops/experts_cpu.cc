@@ -72,7 +72,7 @@ void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const 
                            T(0), answers + block.begin * d, d});
     second.forward(block.expert, block.begin, rows, after, answers + block.begin * d);
   });
-  // Each token adds up its own experts, best first: no two pieces of work meet in a sum.
+  // Each token adds up its own experts, best first: no two pieces of work add to one number.
   parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t width = answers != nullptr ? d : f;
     T* features = thread_buffer<T>(0, f);

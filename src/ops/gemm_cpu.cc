@@ -41,8 +41,8 @@ std::string describe_onednn(void* handle, const char* name) {
   return text + " (" + name + ")";
 }
 
-// While it lives, oneDNN called by this thread uses so many threads of its own. What the thread had is put back: it may
-// be someone else's, with other work for OpenMP.
+// While it lives, oneDNN called by this thread uses this many threads of its own. The number before is put back: the
+// thread may be someone else's, with other work for OpenMP.
 class OnednnThreads {
  public:
   OnednnThreads(const Onednn& library, int count)
@@ -60,7 +60,7 @@ class OnednnThreads {
   int before_, count_;
 };
 
-// A library that could not be opened for want of memory is there all the same: without it the results would be others.
+// A library that could not be opened for want of memory is installed all the same: without it results would differ.
 [[noreturn]] void no_memory_to_open(const std::string& name) {
   failed("out of memory: {} cannot be loaded; end other programs, or raise the limit of this shell with 'ulimit -v'",
          name);

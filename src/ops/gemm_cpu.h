@@ -81,8 +81,8 @@ void gemm(Threads& threads, bool transpose_a, bool transpose_b, std::int64_t m, 
   gemm(threads, Product<T>{transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc});
 }
 
-// Many products at once (one an expert): the tiles of all of them are one list of work, so that small experts do not
-// leave a thread idle.
+// Many products at once (one for each expert): the tiles of all of them are one list of work, so that small experts do
+// not leave a thread idle.
 template <typename T>
 void gemm_batch(Threads& threads, const std::vector<Product<T>>& products);
 

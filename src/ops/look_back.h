@@ -17,7 +17,7 @@ SOME_OP(void, past_rows, (Context & ctx, const Tensor& positions, Tensor& rows),
 // cache.)
 SOME_OP(void, look_back_forward, (Context & ctx, const Tensor& x, const Tensor& rows, const Param& taps, Tensor& y),
         (ctx, x, rows, taps, y))
-// For rows of past_rows. dx [T, d] compute is ADDED to, and taps.grad where there is one.
+// Only for the rows that past_rows gives. dx [T, d] compute is ADDED to, and taps.grad where there is one.
 SOME_OP(void, look_back_backward,
         (Context & ctx, const Tensor& dy, const Tensor& x, const Tensor& rows, const Param& taps, Tensor& dx),
         (ctx, dy, x, rows, taps, dx))

@@ -26,9 +26,9 @@ struct ThinRows {
 void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, const Factor& factor,
                   const Tensor& result);
 
-// target[g][r, c] += sum over the choices j of group g, in a fixed order, of low[j, r] * rows[j, c], where `gelu` of
-// GELU(rows[j, c]), and where there are gates times the choice's. low: [choices, rank]; target lies as the factor whose
-// gradient it is.
+// target[g][r, c] += sum over the choices j of group g, in a fixed order, of low[j, r] * rows[j, c]; with `gelu`,
+// GELU(rows[j, c]) stands for rows[j, c], and with gates each term is multiplied by its choice's gate. low: [choices,
+// rank]; target is laid out as the factor whose gradient it is.
 struct ThinGradient {
   ThinRows rows;
   bool gelu = false;

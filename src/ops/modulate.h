@@ -35,14 +35,15 @@ SOME_OP(void, modulate_backward,
          ExpertGrads* grads),
         (ctx, dh, in, pre, dhidden, dstates, dgates, grads))
 
-// The experts' parts of the two above, for who has the experts but not the hidden layer: they read states, rows, w1,
-// plan and routing of `in`, no more. pre becomes what the experts say.
+// The experts' parts of the two above, for a rank that has experts but not the hidden layer: they read states, rows,
+// w1, plan and routing of `in`, no more. pre becomes what the experts say.
 SOME_OP(void, modulate_say, (Context & ctx, const Modulation& in, Tensor& pre), (ctx, in, pre))
 // dpre [T*k, f]: the gradient of what they said; dstates and grads as above.
 SOME_OP(void, modulate_hear,
         (Context & ctx, const Modulation& in, const Tensor& dpre, Tensor& dstates, ExpertGrads* grads),
         (ctx, in, dpre, dstates, grads))
-// And the last part of that: a row a choice ([T*k, d] compute, in plan order) is added to the state it was made from.
+// And the last part of that: one row for each choice ([T*k, d] compute, in plan order), added to the state it came
+// from.
 SOME_OP(void, add_heard, (Context & ctx, const Modulation& in, const Tensor& rows, Tensor& dstates),
         (ctx, in, rows, dstates))
 

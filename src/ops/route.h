@@ -35,8 +35,8 @@ SOME_OP(void, route_forward,
          bool choice_given, Routing& routing),
         (ctx, query, keys, bias, temperature, choice_given, routing))
 
-// The control of random routing: k distinct experts for token id v, by a fixed hash of (seed, layer, v); in random
-// order.
+// The control of random routing: k distinct experts for token id v, in random order, by a fixed hash of (seed, layer,
+// v).
 SOME_OP(void, random_choice,
         (Context & ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices),
         (ctx, tokens, experts, seed, layer, indices))

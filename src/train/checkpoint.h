@@ -46,7 +46,7 @@ std::optional<std::string> read_checkpoint_metrics(const CheckpointName& checkpo
 void remove_checkpoint(const CheckpointName& checkpoint);
 // Renames a checkpoint out of the way of a run that goes on from an earlier one; returns its new name.
 std::string set_checkpoint_aside(const CheckpointName& checkpoint);
-// Takes away what a killed process left half written or half removed. Only for who holds the run (RunLock).
+// Takes away what a killed process left half written or half removed. Only for whoever holds the run (RunLock).
 void tidy_checkpoints(const std::string& run_folder);
 
 // Small files in the run folder that name a step. The best checkpoint so far, for people and scripts; and the latest,

@@ -43,7 +43,7 @@ Course make_course(const Host& host, const Recipe& recipe, const std::string& ti
   return course;
 }
 
-// A fault of one stage says which.
+// A message about one stage says which one it is.
 template <typename Work>
 void in_stage(const Recipe& recipe, std::size_t stage, const Work& work) {
   if (recipe.stages.empty()) return work();

@@ -34,7 +34,7 @@ struct Course {
   std::int64_t steps_for(const TrainConfig& train) const;
 };
 
-// What all courses read together, each of several listed.
+// What all courses read, added up; where there are several, each is listed too.
 RunData use_of_texts(const std::vector<Course>& courses);
 
 // A look at the recipe and its text that writes nothing: bad_input when training could not begin.

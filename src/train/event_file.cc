@@ -135,7 +135,7 @@ EventFile::EventFile(std::string path, const std::string& metrics_path) : path_(
     std::istringstream lines(read_file(metrics_path));
     for (std::string line; std::getline(lines, line);) {
       const auto parsed = parse_json_line(line);
-      // A line that was spoiled by hand is no reason for a run not to go on.
+      // A line that somebody spoiled by hand must not keep a run from going on.
       if (parsed && parsed->is_object()) contents += line_record(*parsed);
     }
   }

@@ -16,7 +16,7 @@ namespace some::train {
 struct Forecast {
   ParameterCounts parameters;
   std::optional<DataUse> text;        // for training: estimated, or as counted
-  std::string why_unknown;            // where the text is
+  std::string why_unknown;            // empty where it is known
   std::int64_t most_sequences = 0;    // as many as the text could give
   std::optional<std::int64_t> steps;  // where the text is known
   std::int64_t sequences_per_step = 0;
@@ -39,7 +39,7 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
 // What it amounts to on each of several ranks (docs/scale.md).
 struct RankForecast {
   std::int64_t micro_batches = 0;  // of a step, at most
-  double busy = 0;                 // of all ranks' time, where the last one has fewer
+  double busy = 0;                 // share of all ranks' time that is work; the last rank may have fewer
   double memory_bytes = 0;
   double sent_bytes_per_step = 0;
   double expert_bytes_per_step = 0;  // of these, to and from the experts of other ranks

@@ -93,7 +93,7 @@ std::int64_t restore(const Log& log, const std::string& path, std::int64_t bytes
     if (there) cut_file(path, bytes);
     return bytes;
   }
-  // A checkpoint of an older program keeps no copy: whole lines stay, the others are lost.
+  // A checkpoint of an older program holds no copy: whole lines stay, what follows them is lost.
   const auto whole = static_cast<std::int64_t>(now.rfind('\n') + 1);
   log.warning("{} is {}: {} of its bytes are lost, the run goes on with the lines that are left", path,
               there ? "shorter than at the checkpoint" : "gone", bytes - whole);

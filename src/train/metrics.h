@@ -41,7 +41,7 @@ struct EvaluationReport {
   double epoch = 0;
   std::optional<StageTag> stage;
   Evaluation evaluation;
-  EvaluateOptions options;  // it was made with
+  EvaluateOptions options;  // that it was made with
   std::vector<LayerMeasures> layers;
   int middle_layer = 0;
   const LayerMeasures* middle() const {
@@ -77,7 +77,7 @@ class MetricsFile {
   void write(const EvaluationReport& report);
   void write(const StageReport& report);
   std::int64_t bytes() const { return bytes_; }
-  // All of it, after it was brought to the disk.
+  // The whole file, once what was appended is safely on disk.
   std::string flushed();
 
  private:

@@ -26,7 +26,7 @@ NewFolder::NewFolder(const std::string& flag, const std::string& out, std::vecto
 
 NewFolder::~NewFolder() {
   if (done_) return;
-  std::error_code ignored;  // what stays is removed by the next one
+  std::error_code ignored;  // what is left over is removed by the next attempt
   fs::remove_all(folder_, ignored);
 }
 

@@ -1,4 +1,4 @@
-// A folder that comes to be whole or not at all: a run that something else than training makes, or an exported model.
+// A folder that comes to be whole or not at all: a run made by something other than training, or an exported model.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace some::train {
 // command can be given again.
 class NewFolder {
  public:
-  // flag: what a message names ("--out"). ours: what may lie in OUT.writing from an earlier try ("model*" is a
-  // beginning); nothing else there is ever removed.
+  // flag: what a message names ("--out"). ours: what may lie in OUT.writing from an earlier try ("model*": any
+  // name that begins so); nothing else there is ever removed.
   NewFolder(const std::string& flag, const std::string& out, std::vector<std::string> ours);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;

@@ -42,7 +42,7 @@ bool decides_the_end(const std::string& name) {
 }  // namespace
 
 ResumeChanges sort_changes(const std::string& folder, const Recipe& written, const std::vector<std::string>& changes) {
-  read_run_recipe(folder, changes);  // says what is wrong with a setting as such
+  read_run_recipe(folder, changes);  // throws where a setting is wrong in itself
   ResumeChanges out;
   std::vector<std::string> machine;
   for (const std::string& change : changes) {

@@ -14,8 +14,8 @@
 namespace some::train {
 
 struct ResumeChanges {
-  std::vector<std::string> lasting;  // for good; a length is that of the last stage, where the run has stages
-  std::vector<std::string> all;      // and those of the machine, for one sitting
+  std::vector<std::string> lasting;  // kept from now on; a length is that of the last stage, where the run has stages
+  std::vector<std::string> all;      // these, and those of the machine, which hold for one session
 };
 // bad_input, with what would be right, for settings that a run keeps as they are.
 ResumeChanges sort_changes(const std::string& folder, const Recipe& written, const std::vector<std::string>& changes);

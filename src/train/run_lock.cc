@@ -35,7 +35,7 @@ RunLock::RunLock(const std::string& folder) {
   file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file_ < 0) failed("cannot open {}: {}", folder, last_reason());
   bool held = false, taken = true;
-  // Who only looks whether the folder is taken (run_is_taken) holds it for a moment: that passes.
+  // A process that only asks whether the folder is taken (run_is_taken) holds it for a moment: that passes.
   for (int attempt = 0; attempt < 20 && taken && !held; ++attempt) {
     if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     held = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
@@ -43,7 +43,7 @@ RunLock::RunLock(const std::string& folder) {
   }
   if (!held) {
     ::close(file_);
-    // Some network file systems know no locks; there the user has to see to it.
+    // Some network file systems know no locks; there it is up to the user.
     file_ = -1;
     if (taken) throw RunTaken(folder);
   }

@@ -216,7 +216,7 @@ void Trainer::change_recipe(const Recipe& lasting, const TrainConfig& before) {
   save();
 }
 
-// Of all that is learnt from.
+// Of all the text that is learnt from.
 std::uint64_t Trainer::text_hash() const {
   std::uint64_t hash = courses_[0].train.hash();
   for (std::size_t i = 1; i < courses_.size(); ++i) {
@@ -261,7 +261,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
         paths_.folder, hex(state_.data_hash), hex(text_hash()));
   }
   compare_with_checkpoint(now, written);
-  // A run that was finished, and is given more steps or more patience, is so no longer.
+  // A finished run that is given more steps or more patience is finished no longer.
   if (state_.finished && state_.own_step() < course().steps && ends_differ(state_.recipe, now.recipe)) {
     state_.finished = false;
     if (state_.stages > 0) state_.ends.pop_back();
@@ -279,7 +279,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   for (const CheckpointName& one : later)
     ctx_->log.info("the checkpoint of step {} is set aside as {}", one.step, set_checkpoint_aside(one));
   if (!later.empty() || marked_latest(paths_.folder) != checkpoint.step) mark_latest(paths_.folder, checkpoint.step);
-  // A kill may have come between the checkpoint and its mark, or before those it makes superfluous were removed.
+  // A kill may have come between a checkpoint and its mark, or before the ones it replaces were removed.
   if (state_.best_step) mark_best(paths_.folder, *state_.best_step);
   remove_surplus();
   saved_at_ = state_.step;

@@ -31,7 +31,7 @@ struct TrainState {
   std::optional<std::int64_t> best_step;
   std::int64_t since_best = 0;     // evaluations without improvement
   std::int64_t metrics_bytes = 0;  // length of metrics.jsonl
-  std::string metrics_checksum;    // of so many bytes of it; empty in older checkpoints
+  std::string metrics_checksum;    // of its first metrics_bytes bytes; empty in older checkpoints
   std::uint64_t data_hash = 0;
   std::map<std::string, std::string> recipe;  // the settings of config.toml (recipe_settings)
   std::int64_t moments_before = 0;            // steps that the moments had seen when the run began
