@@ -55,12 +55,8 @@ class LossNotFinite : public Error {
   double loss_;
 };
 
-<<<<<<< Updated upstream
-// LossNotFinite rather than a result that is none. The ranks of the model's context share the batches; every one of
-// them has the result, which is that of one rank to the bit.
-=======
-// Throws LossNotFinite instead of returning a loss that is not a number.
->>>>>>> Stashed changes
+// Throws LossNotFinite instead of returning a loss that is not a number. The ranks of the model's context share the
+// batches; every one of them has the result, which is that of one rank to the bit.
 Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& options);
 
 }  // namespace some::train
