@@ -68,6 +68,8 @@ struct Context : Host {
   CudaState* cuda = nullptr;   // the device's, for the CUDA operations; null on the CPU
   DType compute = DType::f32;  // activations and matrix weights: f32, f64 (CPU, verification) or bf16 (GPU)
   DType master = DType::f32;   // parameters, gradients, routing, keys: f32, or f64 when compute is f64
+  // Ranks that hold the experts of each layer together, each a part of them (model/spread.h); a group of one has all.
+  Group expert_group;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Staging> staging;
 

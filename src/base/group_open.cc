@@ -4,13 +4,17 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <thread>
 
 #include "base/error.h"
 #include "base/group_state.h"
+#include "base/heartbeat.h"
+#include "base/link_tcp.h"
 
 namespace some {
 namespace {
@@ -70,6 +74,34 @@ class OwnLink : public Link {
   }
   [[noreturn]] void end_all(int code) noexcept override { std::_Exit(code); }
 };
+
+// Whether this rank does anything, watched from beside: the others would only wait for it. Until the process ends.
+void watch_over(const Group& group, double patience, const std::function<void(const std::string&)>& last_words) {
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point then) {
+    return std::chrono::duration<double>(Clock::now() - then).count();
+  };
+  const double every = std::min(2.0, patience / 8);
+  auto alive = Clock::now(), looked = alive;
+  for (std::int64_t known = -1;;) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(every));
+    // One that was not scheduled itself could have seen nothing.
+    const bool slept = seconds_since(looked) > 2.5 * every;
+    looked = Clock::now();
+    if (const std::int64_t now = signs_of_life(); now != known || excused() || slept) {
+      known = now;
+      alive = looked;
+    }
+    if (const double silence = seconds_since(alive); silence > patience) {
+      if (last_words)
+        last_words(
+            fmt::format("{} has done nothing for {:.0f} seconds, though its process is alive: it hangs or goes "
+                        "round in circles; all ranks end, the last checkpoint is as it was",
+                        group.name(), silence));
+      group.end_all(1);
+    }
+  }
+}
 
 // How tensors of GPUs are to travel.
 enum class Through { best, host, nccl };
@@ -131,10 +163,10 @@ RankEnvironment rank_environment() {
   struct Names {
     const char *rank, *size;
   };
-  // Open MPI's mpirun; those of MPICH, Intel and others; srun (in a job script itself SLURM_NTASKS is set too, but
-  // there is only one process).
-  for (const Names& names : {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"},
-                             Names{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}}) {
+  // Said outright, for starters that know nothing of MPI; Open MPI's mpirun; those of MPICH, Intel and others; srun (in
+  // a job script itself SLURM_NTASKS is set too, but there is only one process).
+  for (const Names& names : {Names{"SOME_RANK", "SOME_RANKS"}, Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                             Names{"PMI_RANK", "PMI_SIZE"}, Names{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}}) {
     const auto rank = number_in_environment(names.rank), size = number_in_environment(names.size);
     if (rank && size && *size > 1) return {*rank, *size};
   }
@@ -157,17 +189,26 @@ Group open_group(std::function<void(const std::string&)> last_words) {
   options.lost = [](void* whose, int rank, double seconds) {
     const Listener& all = *static_cast<Listener*>(whose);
     const std::string host = all.opened ? " on " + all.group.host(rank) : "";
-    if (all.last_words)
+    if (all.last_words && seconds == 0)
+      all.last_words(fmt::format(
+          "rank {}{} is gone: its process ended; all ranks end, the last checkpoint is as it was", rank, host));
+    else if (all.last_words)
       all.last_words(
           fmt::format("rank {}{} was not heard of for {:.0f} seconds: its process was stopped or hangs, or its "
                       "machine cannot be reached; all ranks end, the last checkpoint is as it was",
                       rank, host, seconds));
   };
+  options.waits = [](void*) { show_life(); };
   if (const auto seconds = number_in_environment("SOME_RANK_PATIENCE"); seconds && *seconds > 0)
     options.patience_seconds = *seconds;
   std::string problem;
-  std::shared_ptr<Link> link(find_mpi()(options, problem));
-  if (!link) failed("MPI cannot begin: {}", problem);
+  std::shared_ptr<Link> link;
+  if (const char* const at = std::getenv("SOME_RANKS_AT")) {
+    link = open_tcp_link(started.rank, started.size, at, options);
+  } else {
+    link.reset(find_mpi()(options, problem));
+    if (!link) failed("MPI cannot begin: {}", problem);
+  }
   if (link->size() != started.size)
     failed(
         "{} processes were started, but MPI sees {}: start them with the mpirun of the MPI this program was built "
@@ -175,6 +216,9 @@ Group open_group(std::function<void(const std::string&)> last_words) {
         started.size, link->size());
   listener->group = Group(std::move(link));
   listener->opened = true;
+  std::thread([listener, patience = options.patience_seconds] {
+    watch_over(listener->group, patience, listener->last_words);
+  }).detach();
   return listener->group;
 }
 

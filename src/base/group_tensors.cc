@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/group_state.h"
+#include "base/heartbeat.h"
 
 namespace some {
 namespace {
@@ -71,11 +72,13 @@ void Group::State::exchange(const Device& at, std::span<const Link::Message> sen
   for (const Link::Message& one : sends) ledger->traffic.bytes += static_cast<std::int64_t>(one.bytes);
   ledger->traffic.exchanges += 1;
   if (at.is_cpu()) {
+    show_life();
     const auto begin = std::chrono::steady_clock::now();
     link->exchange(sends, receives);
     ledger->traffic.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return;
   }
+  show_life();
   if (ledger->under_way.size() >= most_timings) ledger->settle(false);
   if (ledger->under_way.size() >= most_timings) ledger->settle(true);
   Ledger::Timing timing;

@@ -32,6 +32,8 @@ struct LinkOptions {
   double patience_seconds = 40;
   // Told on a thread of the link's own; afterwards the link ends all ranks.
   void (*lost)(void* whose, int rank, double seconds) = nullptr;
+  // Told again and again by a thread that waits for messages: it does so, and does not hang.
+  void (*waits)(void* whose) = nullptr;
   void* whose = nullptr;
 };
 

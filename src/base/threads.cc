@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/cpus.h"
+#include "base/heartbeat.h"
 
 namespace some {
 namespace {
@@ -234,6 +235,7 @@ Threads::Threads(int count) {
 Threads::~Threads() = default;
 
 void Threads::run(std::int64_t pieces, Piece piece, void* body) {
+  show_life();
   // A pool at work is someone else's, or our own: then this is work inside work.
   if (pieces <= 1 || pool_ == nullptr || pool_->busy.exchange(true)) {
     for (std::int64_t i = 0; i < pieces; ++i) piece(body, i);

@@ -191,7 +191,8 @@ void RunLog::read_settings() {
     // Runs that differ in the seed alone are seeds of one thing. The machine does not matter.
     std::string all;
     for (const auto& [key, value] : settings_) {
-      if (key != "seed" && key != "train.device" && key != "train.threads" && key != "train.keep_checkpoints")
+      if (key != "seed" && key != "train.device" && key != "train.threads" && key != "train.expert_ranks" &&
+          key != "train.keep_checkpoints")
         all += key + "=" + value + "\n";
     }
     group_ = hex(hash_bytes(all.data(), all.size()));

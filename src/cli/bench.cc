@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/places.h"
+#include "study/bench_ranks.h"
 #include "train/ranks.h"
 
 namespace some::cli {
@@ -17,7 +20,7 @@ struct BenchFlags {
   std::vector<std::string> overrides;
   BenchOptions bench;
   int threads = -1;
-  bool json = false;
+  bool no_overlap = false, json = false;
 };
 
 void run_train(const BenchFlags& options) {
@@ -28,6 +31,7 @@ void run_train(const BenchFlags& options) {
   const Recipe recipe = load_recipe(find_recipe(options.recipe), changes);
   BenchOptions bench = options.bench;
   bench.group = join_ranks();
+  bench.overlap = !options.no_overlap;
   check_shares(bench.group.size(), recipe);
   const BenchResult r = bench_train(recipe, bench, [&](int done, int all) {
     if (!is_terminal() || !bench.group.root()) return;
@@ -50,6 +54,7 @@ void run_train(const BenchFlags& options) {
                 {"memory_bytes", r.memory_bytes},
                 {"predicted_bytes", r.predicted_bytes},
                 {"ranks", r.ranks},
+                {"hidden_communication_share", r.hidden_communication_share},
                 {"communication_share", r.communication_share},
                 {"sent_bytes_per_step", r.sent_bytes_per_step}});
     return;
@@ -63,10 +68,56 @@ void run_train(const BenchFlags& options) {
              r.operations_per_second / 1e12);
   fmt::print("share           {:.1f}% of this machine's own matrix rate of {:.3f} TFLOP/s{}, measured in this run\n",
              r.share_of_matrix_rate * 100, r.matrix_rate / 1e12, r.ranks > 1 ? " (of each rank)" : "");
-  if (r.ranks > 1)
-    fmt::print("ranks           {}; this one waited for messages {:.1f}% of the time and sent {} a step\n", r.ranks,
-               r.communication_share * 100, human_bytes(r.sent_bytes_per_step));
+  if (r.ranks > 1 || r.sent_bytes_per_step > 0)
+    fmt::print(
+        "ranks           {}; this one sent {} a step: {:.1f}% of the time while it computed, and {:.1f}% in which it "
+        "did nothing else\n",
+        r.ranks, human_bytes(r.sent_bytes_per_step), r.hidden_communication_share * 100, r.communication_share * 100);
   fmt::print("memory          {} (predicted {})\n", human_bytes(r.memory_bytes), human_bytes(r.predicted_bytes));
+}
+
+struct RanksFlags {
+  std::string device = "auto";
+  std::int64_t most_bytes = 64 << 20;
+  int repeats = 10;
+  bool json = false;
+};
+
+void run_ranks(const RanksFlags& options) {
+  const Group& group = join_ranks();
+  if (group.alone() && std::getenv("SOME_RANKS_THROUGH") == nullptr)
+    bad_input(
+        "'some bench ranks' measures messages between ranks: start several (mpirun -n 2 some bench ranks), or say "
+        "SOME_RANKS_THROUGH=host or nccl for the way from one to itself");
+  const RanksBench r = bench_ranks(group, options.device, options.most_bytes, options.repeats);
+  if (!group.root()) return;
+  if (options.json) {
+    const auto list = [](const std::vector<RanksBench::Measure>& measures) {
+      nlohmann::json out = nlohmann::json::array();
+      for (const auto& one : measures) out.push_back({{"bytes", one.bytes}, {"seconds", one.seconds}});
+      return out;
+    };
+    print_json({{"ranks", r.ranks},
+                {"device", r.device},
+                {"way", r.way},
+                {"sums", list(r.sums)},
+                {"exchanges", list(r.exchanges)},
+                {"message_us", r.message_seconds * 1e6},
+                {"bytes_per_s", r.bytes_per_second}});
+    return;
+  }
+  fmt::print("{} rank{} on {}, {}\n", r.ranks, r.ranks == 1 ? "" : "s", r.device, r.way);
+  fmt::print("{:>10}  {:>22}  {:>22}\n", "tensor", "sum over the ranks", "exchange of rows");
+  for (std::size_t i = 0; i < r.sums.size(); ++i) {
+    const auto rate = [&](const RanksBench::Measure& one, double sent) {
+      return fmt::format("{:.1f} us {:>7.2f} GB/s", one.seconds * 1e6, sent / one.seconds / 1e9);
+    };
+    const auto bytes = static_cast<double>(r.sums[i].bytes);
+    fmt::print("{:>10}  {:>22}  {:>22}\n", human_bytes(bytes), rate(r.sums[i], bytes_of_sum(r.ranks, bytes)),
+               rate(r.exchanges[i], bytes * std::max(0, r.ranks - 1) / r.ranks));
+  }
+  fmt::print("fitted to the sums: {:.1f} us a message and {:.2f} GB/s\n", r.message_seconds * 1e6,
+             r.bytes_per_second / 1e9);
 }
 
 }  // namespace
@@ -84,8 +135,22 @@ void add_bench(Command& app) {
   train->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   train->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   train->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, most_threads);
+  train->add_flag("--no-overlap", options->no_overlap,
+                  "on several ranks, send gradients when all are there, not as soon as their layer is done");
   train->add_flag("--json", options->json, "print the result as one JSON object");
   train->callback([options] { run_train(*options); });
+
+  auto ranks = std::make_shared<RanksFlags>();
+  Command* between = command->add_subcommand("ranks", "messages between ranks: what one costs, and bytes a second");
+  between->add_option("--device", ranks->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  between->add_option("--most-bytes", ranks->most_bytes, "of the largest tensor")
+      ->range(1 << 14, std::int64_t{1} << 34)
+      ->capture_default_str();
+  between->add_option("--repeats", ranks->repeats, "of which the quickest counts")
+      ->range(1, 1000000)
+      ->capture_default_str();
+  between->add_flag("--json", ranks->json, "print the result as one JSON object");
+  between->callback([ranks] { run_ranks(*ranks); });
 }
 
 }  // namespace some::cli

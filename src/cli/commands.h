@@ -53,8 +53,8 @@ extern int exit_code;
 // The ranks that mpirun or srun started (base/group.h), from the first call on; a group of one otherwise. Only rank 0
 // prints results. A command that knows nothing of ranks is refused where there are several (main.cc).
 const Group& join_ranks();
-void leave_ranks();  // at the end of the program; waits for the others
-bool works_on_ranks(const std::string& command);
+void leave_ranks();                                          // at the end of the program; waits for the others
+bool works_on_ranks(const std::vector<std::string>& words);  // of the command line
 // The last line of a program that failed; where there are several ranks it ends them all. Returns the exit code.
 int fail(int code, const std::string& line);
 
@@ -122,7 +122,7 @@ struct ModelFlags {  // shared by the commands that open a run
   int threads = 0;
 };
 void add_model_flags(Command& command, ModelFlags& flags);
-OpenedRun open_run(const ModelFlags& flags);
+OpenedRun open_run(const ModelFlags& flags, const Group& group = {});
 
 std::string human_count(double value);    // 701.50 M
 std::string human_bytes(double value);    // 2.6 GiB

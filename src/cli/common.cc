@@ -198,9 +198,10 @@ void add_model_flags(Command& command, ModelFlags& flags) {
       ->capture_default_str();
 }
 
-OpenedRun open_run(const ModelFlags& flags) {
+OpenedRun open_run(const ModelFlags& flags, const Group& group) {
+  const Log log = group.root() ? terminal_log() : Log();
   return train::open_run(flags.run,
-                         {flags.checkpoint, flags.device, flags.precision, make_host(flags.threads, terminal_log())});
+                         {flags.checkpoint, flags.device, flags.precision, make_host(flags.threads, log, group)});
 }
 
 std::string human_count(double value) {

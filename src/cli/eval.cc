@@ -4,9 +4,11 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "cli/commands.h"
 #include "study/read.h"
 #include "train/json.h"
+#include "train/ranks.h"
 #include "train/run.h"
 
 namespace some::cli {
@@ -37,7 +39,8 @@ DataConfig data_settings(const OpenedRun& run, const std::string& source, const 
 void run(const EvalFlags& options) {
   if (!options.overrides.empty() && options.data.empty())
     bad_input("{}: says how other text is read: it needs --data", options.overrides[0]);
-  OpenedRun run = open_run(options.model);
+  const Group& group = join_ranks();
+  OpenedRun run = open_run(options.model, group);
   TokenData data;
   std::string source = options.data;
   DataConfig config = data_settings(run, options.data, options.overrides);
@@ -51,6 +54,7 @@ void run(const EvalFlags& options) {
   EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
   how.stories = options.stories;
   how.long_documents = config.long_documents;
+  check_same_run(run, {{"the text (its hash)", hex(data.hash())}});
   const Evaluation evaluation = evaluate(*run.model, data, how);
   std::optional<Evaluation> remembering;
   if (!options.memory.empty()) {
@@ -59,6 +63,7 @@ void run(const EvalFlags& options) {
     remembering = evaluate(*run.model, data, how);
     how.memory = nullptr;
   }
+  if (!group.root()) return;
   const std::vector<LayerMeasures> layers = layer_measures(*run.model, evaluation.layers, {});
   const DataUse text = use_of(data, run.recipe.model.seq_len, config.long_documents, options.stories);
   if (options.json) {

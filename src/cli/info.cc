@@ -21,7 +21,7 @@ namespace {
 struct InfoFlags {
   std::string recipe;
   std::vector<std::string> overrides;
-  int ranks = 1;
+  std::optional<int> ranks;
   bool json = false;
 };
 
@@ -96,8 +96,10 @@ void run(const InfoFlags& options) {
   const ParameterCounts& counts = forecast.parameters;
   const MemoryEstimate& memory = forecast.memory;
   const bool gpu = forecast.device == DeviceKind::cuda;
-  check_shares(options.ranks, recipe);
-  const RankForecast each = forecast_ranks(recipe, forecast, options.ranks);
+  // Without being told, as many as hold the experts together.
+  const int ranks = options.ranks.value_or(recipe.train.expert_ranks);
+  check_shares(ranks, recipe);
+  const RankForecast each = forecast_ranks(recipe, forecast, ranks);
   if (options.json) {
     nlohmann::json out{{"recipe", options.recipe},
                        {"total_parameters", counts.total},
@@ -125,12 +127,14 @@ void run(const InfoFlags& options) {
       out["memory"] = {
           {"parameters", memory.parameters}, {"library", memory.library}, {"activations", memory.activations}};
     }
-    if (options.ranks > 1)
-      out["ranks"] = {{"ranks", options.ranks},
+    if (ranks > 1)
+      out["ranks"] = {{"ranks", ranks},
+                      {"expert_ranks", recipe.train.expert_ranks},
                       {"micro_batches", each.micro_batches},
                       {"busy", each.busy},
                       {"memory_bytes", each.memory_bytes},
-                      {"sent_bytes_per_step", each.sent_bytes_per_step}};
+                      {"sent_bytes_per_step", each.sent_bytes_per_step},
+                      {"expert_bytes_per_step", each.expert_bytes_per_step}};
     for (std::size_t i = 0; i < stages.size(); ++i) {
       nlohmann::json one = stage_json(stages[i], i + 1);
       for (const auto& [name, value] : recipe.stages[i].settings)
@@ -182,15 +186,23 @@ void run(const InfoFlags& options) {
     fmt::print("memory       unknown {}\n", where);
     return;
   }
-  fmt::print("memory       {}{} {} ({} parameters and optimizer, {} frozen library, {} activations{})\n", at_most,
+  const int together = recipe.train.expert_ranks;
+  fmt::print("memory       {}{} {} ({} parameters and optimizer, {} frozen library{}, {} activations{})\n", at_most,
              human_bytes(memory.total()), where, human_bytes(memory.parameters), human_bytes(memory.library),
-             human_bytes(memory.activations), forecast.text ? "" : " if every sequence were full");
-  if (options.ranks > 1)
+             together > 1 ? fmt::format(" (one of {} parts)", together) : "", human_bytes(memory.activations),
+             forecast.text ? "" : " if every sequence were full");
+  if (ranks > 1)
     fmt::print(
         "ranks        {} with {} of {} micro-batches at most, busy {:.0f}% of the time; each needs {} and sends {} a "
         "step\n",
-        options.ranks, each.micro_batches, recipe.train.accumulate, 100 * each.busy, human_bytes(each.memory_bytes),
+        ranks, each.micro_batches, recipe.train.accumulate, 100 * each.busy, human_bytes(each.memory_bytes),
         human_bytes(each.sent_bytes_per_step));
+  if (together > 1) {
+    const int least = recipe.model.experts / together, rest = recipe.model.experts % together;
+    fmt::print("experts      of each layer on {} ranks, {} on each; {} of what a rank sends goes to or from them\n",
+               together, rest > 0 ? fmt::format("{} or {}", least, least + 1) : fmt::to_string(least),
+               human_bytes(each.expert_bytes_per_step));
+  }
   if (!forecast.fits())
     fmt::print("             which is more than the {} there are: it would not be trained here\n",
                human_bytes(forecast.memory_limit));
@@ -203,9 +215,8 @@ void add_info(Command& app) {
   Command* command = app.add_subcommand("info", "what a recipe or run amounts to: parameters, steps, memory");
   command->add_option("RECIPE", options->recipe, "recipe, by name or file, or run folder")->required();
   command->add_option("OVERRIDES", options->overrides, "key=value");
-  command->add_option("--ranks", options->ranks, "memory and traffic of each of so many ranks")
-      ->range(1, 1048576)
-      ->capture_default_str();
+  command->add_option("--ranks", options->ranks, "memory and traffic of each of so many ranks (default: expert_ranks)")
+      ->range(1, 1048576);
   command->add_flag("--json", options->json, "print the result as one JSON object");
   command->callback([options] { run(*options); });
 }

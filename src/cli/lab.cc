@@ -12,6 +12,7 @@
 #include "cli/places.h"
 #include "lab/queue.h"
 #include "lab/report.h"
+#include "train/ranks.h"
 
 namespace some::cli {
 namespace {
@@ -239,9 +240,12 @@ void run(LabFlags options) {
   const std::vector<PlannedRun> plan = plan_runs(index, names, lab);
 
   watch_signals();
+  const Group& group = join_ranks();
+  check_same_command(group, nullptr, options.words);
 
   QueueDisplay display(plan.size());
   QueueHooks hooks;
+  hooks.ranks = group;
   hooks.train.log = terminal_log();
   hooks.begin = [&](const PlannedRun& one, std::size_t place, bool resumed) { display.begin(one, place, resumed); };
   hooks.end = [&](const QueueEntry& entry) { display.end(entry); };
@@ -253,6 +257,8 @@ void run(LabFlags options) {
   hooks.train.stop_signal = [] { return received_signal(); };
   hooks.train.saving = set_saving;
   const std::vector<QueueEntry> entries = run_queue(plan, hooks);
+  const int signal = static_cast<int>(group.highest(received_signal()));
+  if (!group.root()) return;
 
   const auto count = [&](Outcome outcome) {
     return std::count_if(entries.begin(), entries.end(), [&](const QueueEntry& e) { return e.outcome == outcome; });
@@ -272,9 +278,9 @@ void run(LabFlags options) {
     }
     exit_code = 1;
   }
-  if (received_signal() != 0 && count(Outcome::stopped) + count(Outcome::not_begun) > 0) {
+  if (signal != 0 && count(Outcome::stopped) + count(Outcome::not_begun) > 0) {
     say("stopped and saved; the same command goes on from here\n");
-    exit_code = 128 + received_signal();
+    exit_code = 128 + signal;
   }
 }
 

@@ -66,7 +66,7 @@ int file_fault(const std::filesystem::filesystem_error& error) {
 // Two processes of a command that knows nothing of each other would write the same files.
 void refuse_ranks(const std::vector<std::string>& words) {
   const RankEnvironment started = rank_environment();
-  if (started.size == 1 || words.empty() || words[0].starts_with("-") || works_on_ranks(words[0])) return;
+  if (started.size == 1 || words.empty() || words[0].starts_with("-") || works_on_ranks(words)) return;
   bad_input("'some {}' works in one process, and {} were started: leave mpirun or srun out", words[0], started.size);
 }
 

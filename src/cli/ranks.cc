@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/escape.h"
@@ -20,7 +21,12 @@ void let_lower_ranks_speak(int rank) {
 
 }  // namespace
 
-bool works_on_ranks(const std::string& command) { return command == "train" || command == "bench"; }
+bool works_on_ranks(const std::vector<std::string>& words) {
+  if (words.empty()) return false;
+  if (words[0] == "lab") return words.size() > 1 && words[1] == "run";
+  static const std::set<std::string> known{"train", "bench", "eval", "read", "verify"};
+  return known.contains(words[0]);
+}
 
 const Group& join_ranks() {
   if (!joined) joined = open_group([](const std::string& line) { say_line("some: {}", line); });

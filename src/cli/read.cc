@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "cli/commands.h"
+#include "train/ranks.h"
 
 namespace some::cli {
 namespace {
@@ -74,10 +75,13 @@ void run(ReadFlags options) {
   const MemoryChoices& choices = options.read.choices;
   if (choices.plain_cache && (choices.match || choices.values || choices.inherit))
     bad_input("--plain-cache merges nothing and passes nothing on: it has no --match, --values or --no-inherit");
-  OpenedRun run = open_run(options.model);
+  watch_signals();
+  const Group& group = join_ranks();
+  OpenedRun run = open_run(options.model, group);
+  check_same_run(run, {});
   if (options.read.memory.empty() && !options.read.frozen)
     options.read.memory = run.paths.folder + "/memory.safetensors";
-  if (is_terminal()) {
+  if (is_terminal() && group.root()) {
     options.read.progress = [](const std::string& what, std::int64_t done, std::int64_t total) {
       redraw(done < total ? fmt::format("reading {}: {} of {} tokens", what, done, total) : std::string());
     };
@@ -86,13 +90,14 @@ void run(ReadFlags options) {
   options.read.keep_frames = !options.html.empty();
   ReadMemory kept;
   const ReadReport report = read_texts(run, options.read, &kept);
+  if (report.stopped) exit_code = 128 + static_cast<int>(group.highest(received_signal()));
+  if (!group.root()) return;
   if (!options.html.empty()) write_file_atomic(options.html, read_page(report, kept, run));
   if (options.json)
     print_json(to_json(report));
   else
     print_report(report);
   if (!options.html.empty() && !options.json) fmt::print("page: {}\n", options.html);
-  if (report.stopped) exit_code = 128 + received_signal();
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 
 // Settings by name, as a recipe writes them; without those that say nothing about what was learnt.
 std::map<std::string, std::string> settings_of(const Recipe& recipe) {
-  static const std::set<std::string> left_out = {"title", "train.device", "train.threads", "train.keep_checkpoints"};
+  static const std::set<std::string> left_out = {"title", "train.device", "train.threads", "train.expert_ranks",
+                                                 "train.keep_checkpoints"};
   std::map<std::string, std::string> out;
   for (const RecipeKey& key : recipe_keys()) {
     if (!left_out.contains(key.full_name())) out[key.full_name()] = key.write(key.get(recipe));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ struct LibrarySpec {
   int d_model = 512;
   int d_ffn = 1024;
   bool has_w2 = true;  // false for readout = "features"
+  // Of the experts only these, as they are in the whole library; nothing: all of them. The hashes of parts add up
+  // (modulo 2^64) to that of the whole.
+  std::optional<Block> part{};
+  Block wanted() const { return part.value_or(Block{0, experts}); }
 };
 
 struct LayerLibrary {

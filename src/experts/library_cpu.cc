@@ -21,24 +21,26 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
     return MatrixDraw{matrix, library_stream(spec.seed, layer, matrix), library_drop_stream(spec.seed, layer, matrix),
                       rows, cols};
   };
+  const Block wanted = spec.wanted();
   LayerLibrary library;
   std::vector<MatrixDraw> recipes{recipe_of(LibraryMatrix::w1, spec.d_ffn, spec.d_model)};
-  library.weights.w1 = Tensor::empty({spec.experts, spec.d_ffn, spec.d_model}, ctx.compute);
+  library.weights.w1 = Tensor::empty({wanted.count(), spec.d_ffn, spec.d_model}, ctx.compute);
   if (spec.has_w2) {
     recipes.push_back(recipe_of(LibraryMatrix::w2, spec.d_model, spec.d_ffn));
-    library.weights.w2 = Tensor::empty({spec.experts, spec.d_model, spec.d_ffn}, ctx.compute);
+    library.weights.w2 = Tensor::empty({wanted.count(), spec.d_model, spec.d_ffn}, ctx.compute);
   }
   const std::size_t count = static_cast<std::size_t>(spec.d_model) * spec.d_ffn;
   const std::int64_t matrices = static_cast<std::int64_t>(recipes.size());
-  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(spec.experts * matrices), 0);
-  parallel_for(*ctx.threads, spec.experts * matrices, [&](std::int64_t piece) {
+  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(wanted.count() * matrices), 0);
+  parallel_for(*ctx.threads, wanted.count() * matrices, [&](std::int64_t piece) {
     const MatrixDraw& recipe = recipes[static_cast<std::size_t>(piece % matrices)];
-    const std::uint64_t first = static_cast<std::uint64_t>(piece / matrices) * count;
+    const std::uint64_t first = static_cast<std::uint64_t>(wanted.begin + piece / matrices) * count;
+    const std::size_t place = static_cast<std::size_t>(piece / matrices) * count;
     const Tensor& target = recipe.matrix == LibraryMatrix::w1 ? library.weights.w1 : library.weights.w2;
     std::vector<float> widened;
     float* out;
     if (ctx.compute == DType::f32) {
-      out = target.data<float>() + first;
+      out = target.data<float>() + place;
     } else {
       widened.resize(count);
       out = widened.data();
@@ -47,7 +49,7 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
     std::uint64_t hash = 0;
     for (std::size_t j = 0; j < count; ++j) hash += hash_element(recipe.matrix, first + j, out[j]);
     hashes[static_cast<std::size_t>(piece)] = hash;
-    if (ctx.compute == DType::f64) std::copy(widened.begin(), widened.end(), target.data<double>() + first);
+    if (ctx.compute == DType::f64) std::copy(widened.begin(), widened.end(), target.data<double>() + place);
   });
   for (const std::uint64_t hash : hashes) library.hash += hash;
   return library;

@@ -41,10 +41,10 @@ struct Threshold {
 struct SparseElement {
   RandomStream stream, drops;
   const Threshold* thresholds;  // [experts, cols]
-  std::uint64_t rows, cols;
+  std::uint64_t first_expert, rows, cols;
   __device__ float operator()(std::uint64_t index) const {
     const std::uint64_t column = index % cols, row = index / cols % rows, expert = index / cols / rows;
-    const Threshold last = thresholds[expert * cols + column];
+    const Threshold last = thresholds[(expert - first_expert) * cols + column];
     const std::uint64_t priority = drop_priority(drops, index);
     if (priority < last.priority || (priority == last.priority && static_cast<std::int32_t>(row) <= last.row))
       return 0.0f;
@@ -52,25 +52,30 @@ struct SparseElement {
   }
 };
 
+// out[0] is element `begin` of the stream.
 template <typename T, typename Element>
-__global__ void __launch_bounds__(threads)
-    fill_kernel(LibraryMatrix matrix, Element element, std::uint64_t count, T* out, unsigned long long* hash) {
+__global__ void __launch_bounds__(threads) fill_kernel(LibraryMatrix matrix, Element element, std::uint64_t begin,
+                                                       std::uint64_t end, T* out, unsigned long long* hash) {
   unsigned long long mine = 0;
   const std::uint64_t step = static_cast<std::uint64_t>(gridDim.x) * threads * group;
-  for (std::uint64_t base = (static_cast<std::uint64_t>(blockIdx.x) * threads + threadIdx.x) * group; base < count;
-       base += step) {
+  const std::uint64_t first = begin / group * group;
+  for (std::uint64_t base = first + (static_cast<std::uint64_t>(blockIdx.x) * threads + threadIdx.x) * group;
+       base < end; base += step) {
     float values[group];
 #pragma unroll
     for (int j = 0; j < group; ++j) {
       // `base | j`, not `base + j`: the compiler sees that the four share their random block and draws it once.
       const std::uint64_t index = base | static_cast<std::uint64_t>(j);
-      values[j] = index < count ? element(index) : 0.0f;
-      if (index < count) mine += hash_element(matrix, index, values[j]);
+      const bool inside = index >= begin && index < end;
+      values[j] = inside ? element(index) : 0.0f;
+      if (inside) mine += hash_element(matrix, index, values[j]);
     }
-    if (base + group <= count) {
-      store_elements<group>(out + base, values);
+    if (begin == first && base + group <= end) {
+      store_elements<group>(out + (base - begin), values);
     } else {
-      for (int j = 0; base + j < count; ++j) out[base + j] = from_f32<T>(values[j]);
+      for (int j = 0; j < group; ++j) {
+        if (base + j >= begin && base + j < end) out[base + j - begin] = from_f32<T>(values[j]);
+      }
     }
   }
   add_hash(mine, hash);
@@ -78,10 +83,10 @@ __global__ void __launch_bounds__(threads)
 
 // Block (column, expert): bisection on the priority until exactly `dropped` entries are at or below it.
 __global__ void __launch_bounds__(threads)
-    threshold_kernel(RandomStream drops, int rows, int cols, Threshold* thresholds) {
+    threshold_kernel(RandomStream drops, std::uint64_t first_expert, int rows, int cols, Threshold* thresholds) {
   extern __shared__ std::uint64_t priorities[];
   __shared__ double shared[warp_size];
-  const std::uint64_t expert = blockIdx.y;
+  const std::uint64_t expert = first_expert + blockIdx.y;
   const int column = blockIdx.x, dropped = dropped_in_column(rows);
   const std::uint64_t first = expert * rows * cols + column;
   for (int row = threadIdx.x; row < rows; row += threads)
@@ -112,23 +117,24 @@ __global__ void __launch_bounds__(threads)
     int surplus = count - dropped;
     for (last.row = rows - 1; surplus > 0; --last.row) surplus -= priorities[last.row] == low ? 1 : 0;
   }
-  thresholds[expert * cols + column] = last;
+  thresholds[(expert - first_expert) * cols + column] = last;
 }
 
-struct Job {  // one matrix of all experts of a layer
+struct Job {  // one matrix of the experts of a layer
   MatrixDraw draw;
-  int experts;
+  Block experts;
   const Tensor& weights;
   unsigned long long* hash;  // on the device; added to
 };
 
 template <typename Element>
 void fill(Context& ctx, const Job& job, const Element& element) {
-  const std::uint64_t count = static_cast<std::uint64_t>(job.weights.elements());
+  const std::uint64_t count = static_cast<std::uint64_t>(job.weights.elements()),
+                      begin = static_cast<std::uint64_t>(job.experts.begin) * job.draw.rows * job.draw.cols;
   const int blocks = static_cast<int>(
       std::min<std::uint64_t>((count + threads * group - 1) / (threads * group), 16 * ctx.cuda->multiprocessors));
   with_real_type(job.weights.dtype(), "an expert library", [&](auto tag) {
-    fill_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(job.draw.matrix, element, count,
+    fill_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(job.draw.matrix, element, begin, begin + count,
                                                           elements_of<decltype(tag)>(job.weights), job.hash);
     SOME_CUDA_LAUNCHED();
   });
@@ -148,15 +154,16 @@ void draw_sparse(Context& ctx, const Job& job) {
   const std::size_t shared = sizeof(std::uint64_t) * rows;
   if (shared > (96 << 10))
     failed("a sparse library on the GPU has at most {} rows a matrix, not {}", (96 << 10) / 8, rows);
-  const Tensor memory =
-      Tensor::empty({static_cast<std::int64_t>(sizeof(Threshold) / 8) * job.experts * cols}, DType::i64, ctx.device);
+  const Tensor memory = Tensor::empty({static_cast<std::int64_t>(sizeof(Threshold) / 8) * job.experts.count() * cols},
+                                      DType::i64, ctx.device);
   Threshold* thresholds = static_cast<Threshold*>(memory.raw());
   SOME_CUDA_CHECK(cudaFuncSetAttribute(threshold_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 96 << 10));
-  threshold_kernel<<<dim3(cols, job.experts), threads, shared, ctx.cuda->stream>>>(job.draw.drops, rows, cols,
-                                                                                   thresholds);
+  const auto first = static_cast<std::uint64_t>(job.experts.begin);
+  threshold_kernel<<<dim3(cols, static_cast<unsigned>(job.experts.count())), threads, shared, ctx.cuda->stream>>>(
+      job.draw.drops, first, rows, cols, thresholds);
   SOME_CUDA_LAUNCHED();
   fill(ctx, job,
-       SparseElement{job.draw.stream, job.draw.drops, thresholds, static_cast<std::uint64_t>(rows),
+       SparseElement{job.draw.stream, job.draw.drops, thresholds, first, static_cast<std::uint64_t>(rows),
                      static_cast<std::uint64_t>(cols)});
 }
 
@@ -171,7 +178,7 @@ void fill_matrix(Context& ctx, const LibrarySpec& spec, int layer, LibraryMatrix
   const MatrixDraw draw{matrix, library_stream(spec.seed, layer, matrix), library_drop_stream(spec.seed, layer, matrix),
                         rows, cols};
   for (const Method& method : methods) {
-    if (spec.method == method.name) return method.draw(ctx, {draw, spec.experts, weights, hash});
+    if (spec.method == method.name) return method.draw(ctx, {draw, spec.wanted(), weights, hash});
   }
   failed("some.init = \"{}\" cannot be drawn on a GPU; use the CPU", spec.method);
 }
@@ -183,10 +190,11 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
   LayerLibrary library;
   const Tensor hash = Tensor::zeros({1}, DType::i64, ctx.device);
   auto* sum = reinterpret_cast<unsigned long long*>(longs(hash));
-  library.weights.w1 = Tensor::empty({spec.experts, spec.d_ffn, spec.d_model}, ctx.compute, ctx.device);
+  const std::int64_t experts = spec.wanted().count();
+  library.weights.w1 = Tensor::empty({experts, spec.d_ffn, spec.d_model}, ctx.compute, ctx.device);
   fill_matrix(ctx, spec, layer, LibraryMatrix::w1, spec.d_ffn, spec.d_model, library.weights.w1, sum);
   if (spec.has_w2) {
-    library.weights.w2 = Tensor::empty({spec.experts, spec.d_model, spec.d_ffn}, ctx.compute, ctx.device);
+    library.weights.w2 = Tensor::empty({experts, spec.d_model, spec.d_ffn}, ctx.compute, ctx.device);
     fill_matrix(ctx, spec, layer, LibraryMatrix::w2, spec.d_model, spec.d_ffn, library.weights.w2, sum);
   }
   library.hash = static_cast<std::uint64_t>(hash.to(Device::cpu).data<std::int64_t>()[0]);

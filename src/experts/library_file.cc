@@ -30,14 +30,14 @@ SafetensorsFile open_library(const std::string& path) {
 }
 
 // The hash of a drawn library (experts/elements.h), of a brought one.
-std::uint64_t hash_of(Context& ctx, LibraryMatrix matrix, const Tensor& values) {
+std::uint64_t hash_of(Context& ctx, LibraryMatrix matrix, const Tensor& values, std::int64_t first_expert) {
   const float* data = values.data<float>();
   const std::int64_t experts = values.dim(0), count = values.elements() / std::max<std::int64_t>(1, experts);
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(experts), 0);
   parallel_for(*ctx.threads, experts, [&](std::int64_t e) {
     std::uint64_t hash = 0;
     for (std::int64_t j = e * count; j < (e + 1) * count; ++j)
-      hash += hash_element(matrix, static_cast<std::uint64_t>(j), data[j]);
+      hash += hash_element(matrix, static_cast<std::uint64_t>(first_expert * count + j), data[j]);
     hashes[static_cast<std::size_t>(e)] = hash;
   });
   std::uint64_t total = 0;
@@ -63,9 +63,10 @@ LayerLibrary load_layer_library(Context& ctx, const LibrarySpec& spec, int layer
                 rows, cols);
     if (shape[0] < spec.experts)
       bad_input("{}: layer {} has {} experts, some.experts = {}", path, layer, shape[0], spec.experts);
-    const Tensor here = file.map(name).rows(0, spec.experts);
+    const Block wanted = spec.wanted();
+    const Tensor here = file.map(name).rows(wanted.begin, wanted.end);
     if (!all_finite(here)) bad_input("{}: {} holds a number that is not finite", path, name);
-    library.hash += hash_of(ctx, matrix, here);
+    library.hash += hash_of(ctx, matrix, here, wanted.begin);
     const Tensor typed = ctx.compute == DType::f32 ? here : here.to(ctx.compute);
     return ctx.device.is_cpu() ? typed : typed.to(ctx.device);
   };

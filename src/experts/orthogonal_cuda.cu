@@ -18,7 +18,8 @@ static_assert(width == 16);
 struct Problem {
   LibraryMatrix matrix;
   RandomStream stream;
-  int first_expert;
+  std::int64_t part_begin;  // of all experts, the first one that is wanted
+  int first_expert;         // from there, the first one of a launch
   int rows, cols, tall, wide;
   double* finished;    // [matrices, panels, tall, 16]
   double* projection;  // [matrices, panels * 16, 16] where it does not fit in shared memory
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(threads, 1) orthogonal_kernel(Problem problem)
                   : problem.projection + static_cast<std::int64_t>(blockIdx.x) * panels * width * width;
   const std::int64_t count = static_cast<std::int64_t>(problem.rows) * problem.cols;
   const std::int64_t expert = problem.first_expert + static_cast<int>(blockIdx.x);
-  const std::uint64_t first_index = static_cast<std::uint64_t>(expert * count);
+  const std::uint64_t first_index = static_cast<std::uint64_t>((problem.part_begin + expert) * count);
   T* out = static_cast<T*>(problem.weights) + expert * count;
   unsigned long long hash = 0;
   for (int panel = 0; panel < panels; ++panel) {
@@ -204,9 +205,11 @@ __global__ void __launch_bounds__(threads, 1) orthogonal_kernel(Problem problem)
 
 }  // namespace
 
-void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, int experts, int rows, int cols,
+void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, Block part, int rows, int cols,
                      const Tensor& weights, unsigned long long* hash) {
+  const int experts = static_cast<int>(part.count());
   Problem problem;
+  problem.part_begin = part.begin;
   problem.matrix = matrix;
   problem.stream = stream;
   problem.rows = rows;

@@ -9,9 +9,9 @@
 
 namespace some::experts::cuda {
 
-// Draws and orthonormalizes matrices 0 .. experts-1 of [rows, cols] into `weights` ([experts, rows, cols], compute
-// precision) and adds the elements' hashes to *hash (on the device).
-void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, int experts, int rows, int cols,
+// Draws and orthonormalizes the matrices of [rows, cols] of these experts into `weights` ([experts, rows, cols],
+// compute precision) and adds the elements' hashes to *hash (on the device).
+void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, Block experts, int rows, int cols,
                      const Tensor& weights, unsigned long long* hash);
 
 }  // namespace some::experts::cuda

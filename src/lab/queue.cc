@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <new>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/folders.h"
@@ -25,7 +26,7 @@ struct StoppedWhilePreparing {
 // Settings that may differ between two sittings of one run.
 bool belongs_to_the_machine(const std::string& setting) {
   return setting.starts_with("train.device") || setting.starts_with("train.threads") ||
-         setting.starts_with("train.precision");
+         setting.starts_with("train.precision") || setting.starts_with("train.expert_ranks");
 }
 
 // What is missing of a recipe's text; empty when it is there.
@@ -141,6 +142,7 @@ QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& h
     if (hooks.begin) hooks.begin(run, place, resumed);
     begun = true;
     TrainHooks train = hooks.train;
+    train.neighbours = hooks.ranks;
     bool identified = false;
     // The folder exists from the first step on.
     train.step = [&](const TrainProgress& progress) {
@@ -215,10 +217,61 @@ std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<st
   return plan;
 }
 
+namespace {
+
+nlohmann::json to_json(const QueueEntry& entry) {
+  nlohmann::json out{{"outcome", static_cast<int>(entry.outcome)},
+                     {"message", entry.message},
+                     {"steps", entry.result.steps},
+                     {"stopped_by", entry.result.stopped_by},
+                     {"seconds", entry.seconds}};
+  if (const auto& e = entry.result.final_evaluation) {
+    out["loss"] = e->loss;
+    out["bits_per_byte"] = e->bits_per_byte;
+    if (e->padded_loss) out["padded_loss"] = *e->padded_loss;
+  }
+  return out;
+}
+
+void take(const nlohmann::json& told, QueueEntry& entry) {
+  entry.outcome = static_cast<Outcome>(told.at("outcome").get<int>());
+  entry.message = told.at("message").get<std::string>();
+  entry.result.steps = told.at("steps").get<std::int64_t>();
+  entry.result.stopped_by = told.at("stopped_by").get<int>();
+  entry.seconds = told.at("seconds").get<double>();
+  if (!told.contains("loss")) return;
+  Evaluation& e = entry.result.final_evaluation.emplace();
+  e.loss = told.at("loss").get<double>();
+  e.bits_per_byte = told.at("bits_per_byte").get<double>();
+  if (told.contains("padded_loss")) e.padded_loss = told.at("padded_loss").get<double>();
+}
+
+// What the other ranks did.
+void share_entries(const Group& ranks, std::vector<QueueEntry>& entries) {
+  if (ranks.alone()) return;
+  nlohmann::json mine = nlohmann::json::array();
+  for (std::size_t place = 0; place < entries.size(); ++place)
+    mine.push_back(static_cast<int>(place) % ranks.size() == ranks.rank() ? to_json(entries[place]) : nlohmann::json());
+  // A message may quote text that is not UTF-8.
+  const std::vector<std::string> all =
+      ranks.gather(mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  for (std::size_t place = 0; place < entries.size(); ++place) {
+    const auto doer = place % static_cast<std::size_t>(ranks.size());
+    if (static_cast<int>(doer) != ranks.rank()) take(nlohmann::json::parse(all[doer]).at(place), entries[place]);
+  }
+}
+
+}  // namespace
+
 std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const QueueHooks& hooks) {
   std::vector<QueueEntry> entries;
   bool stopped = false;
   for (std::size_t place = 0; place < plan.size(); ++place) {
+    // Neighbours in the plan, mostly seeds of one recipe, take about as long: they go to different ranks.
+    if (static_cast<int>(place) % hooks.ranks.size() != hooks.ranks.rank()) {
+      entries.push_back({plan[place].name, plan[place].folder, Outcome::not_begun, "", {}, 0});
+      continue;
+    }
     stopped = stopped || (hooks.train.stop_signal && hooks.train.stop_signal() != 0);
     QueueEntry entry;
     if (stopped) {
@@ -231,6 +284,7 @@ std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const Que
     if (hooks.end) hooks.end(entry);
     entries.push_back(std::move(entry));
   }
+  share_entries(hooks.ranks, entries);
   return entries;
 }
 

@@ -51,8 +51,12 @@ struct QueueHooks {
   std::function<void(const PlannedRun&, std::size_t place, bool resumed)> begin;  // place counts from 0
   std::function<void(const QueueEntry&)> end;
   TrainHooks train;
+  // Ranks that do the queue's runs side by side, each its own ones; what is told above is told on the rank that does
+  // it.
+  Group ranks;
 };
 
+// The entries of all runs, on every rank.
 std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const QueueHooks& hooks);
 
 }  // namespace some::lab

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "base/all_rows.h"
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "ops/elementwise.h"
 
 namespace some::memory {
@@ -63,6 +66,11 @@ struct MemoryReader::Pass {
   std::vector<Window> windows;
 };
 
+struct MemoryReader::Answer {
+  const Pass* pass;
+  Tensor targets, losses, states;  // rows of the batch
+};
+
 MemoryReader::MemoryReader(Model& model, Memory* memory, bool learn, std::optional<std::int32_t> border)
     : model_(model),
       memory_(memory),
@@ -100,71 +108,125 @@ std::int64_t MemoryReader::read(std::span<const std::int32_t> tokens, const Stre
     bad_input("a window of {} tokens: this model reads 1 to model.seq_len = {} at once", stretch.window,
               model_.config().seq_len);
   Context& ctx = model_.context();
+  const Group& group = ctx.group;
   for (std::int64_t at = stretch.begin; at < stretch.end;) {
-    const Pass pass = pass_of(tokens, stretch, at);
+    show_life();
     ctx.arena->reset();
-    const DeviceBatch batch = upload(ctx, pass.batch);
-    Tensor states;
-    Tensor nll = model_.evaluate(batch, {}, &states);
-    Tensor frozen = nll, fates;
-    if (memory_ != nullptr) {
-      const MemorySettings& settings = memory_->settings;
-      Store& store = memory_->store;
-      frozen = ctx.scratch(nll.shape(), ctx.master);
-      convert(ctx, nll, frozen);
-      if (learn_) fates = ctx.scratch(nll.shape(), DType::i32);
-      const Tensor places = learn_ ? upload_places(ctx, stretch.text, pass.windows.front().first,
-                                                   pass.windows.back().last - pass.windows.front().first)
-                                   : Tensor();
-      Tensor all_queries = ctx.scratch(states.shape(), ctx.master);  // the context's too: one launch instead of many
-      make_queries(ctx, states, store.mean, all_queries);
-      for (const Pass::Window& window : pass.windows) {
-        const ArenaScope scope(*ctx.arena);
-        const std::int64_t count = window.last - window.first;
-        const Tensor targets = batch.targets.rows(window.begin, window.end);
-        const Tensor queries = all_queries.rows(window.begin, window.end);
-        Found found = make_found(ctx, settings, count);
-        search(ctx, store, settings, queries, targets, found);
-        Tensor losses = nll.rows(window.begin, window.end);
-        mix(ctx, settings, found, targets, learn_ ? store.shares : shares_, losses);
-        if (!learn_) continue;
-        Tensor became = fates.rows(window.begin, window.end);
-        const std::int64_t from = window.first - pass.windows.front().first;
-        learn(ctx, settings, queries, targets, places.rows(from, from + count), found, store, became);
-      }
+    // The model does not wait for lessons: of the next passes every rank computes one. All of them then learn from all
+    // passes, so that every rank has the memory that one alone would have.
+    std::vector<Pass> round;
+    for (std::int64_t next = at; next < stretch.end && std::ssize(round) < group.size();) {
+      round.push_back(pass_of(tokens, stretch, next));
+      next = round.back().windows.back().last;
     }
-    const std::vector<double> alone = read_vector(frozen);
-    const std::vector<double> mixed = memory_ != nullptr ? read_vector(nll) : alone;
-    const std::vector<std::int32_t> became = learn_ ? read_ids(fates) : std::vector<std::int32_t>();
-    std::vector<WindowResult> results;
-    std::vector<Fate> told;
-    for (const Pass::Window& window : pass.windows) {
-      WindowResult result;
-      result.tokens = window.last - window.first;
-      for (std::int64_t row = window.begin; row < window.end; ++row) {
-        const auto r = static_cast<std::size_t>(row);
-        result.frozen += alone[r];
-        result.mixed += mixed[r];
-        if (!learn_) continue;
-        Fate fate;
-        if (became[r] != no_fate) fate = {became[r] & ~born_flag, (became[r] & born_flag) != 0};
-        told.push_back(fate);
-        if (fate.slot == no_fate) continue;
-        const auto slot = static_cast<std::size_t>(fate.slot);
-        result.hits += !fate.born;
-        result.births += fate.born;
-        result.lost += fate.born && in_use_[slot];
-        in_use_[slot] = true;
-      }
-      if (!std::isfinite(result.frozen) || !std::isfinite(result.mixed))
-        failed("the loss is {}: this model computes no finite numbers any more, its checkpoint is of no use",
-               std::isfinite(result.frozen) ? result.mixed : result.frozen);
-      results.push_back(result);
+    for (const Answer& answer : answer_together(round)) {
+      const Pass& pass = *answer.pass;
+      const auto [results, told] = take_in(stretch, answer);
+      at = pass.windows.back().last;
+      const bool go_on = !observe || observe(results, told);
+      // One rank may be told to stop, all of them do.
+      if (group.highest(go_on ? 0 : 1) != 0) return at;
     }
-    at = pass.windows.back().last;
-    if (observe && !observe(results, told)) return at;
   }
   return stretch.end;
+}
+
+// What the model gives for each pass, whichever rank computed it.
+std::vector<MemoryReader::Answer> MemoryReader::answer_together(const std::vector<Pass>& round) {
+  Context& ctx = model_.context();
+  const Group& group = ctx.group;
+  std::vector<Answer> out;
+  if (group.alone()) {
+    const DeviceBatch batch = upload(ctx, round[0].batch);
+    Answer& one = out.emplace_back(Answer{&round[0], batch.targets, {}, {}});
+    one.losses = model_.evaluate(batch, {}, &one.states);
+    return out;
+  }
+  const auto self = static_cast<std::size_t>(group.rank());
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), 0);
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < round.size(); ++i) total += counts[i] = round[i].batch.size();
+  Tensor losses = ctx.scratch({0}, ctx.master), states = ctx.scratch({0, model_.config().d_model});
+  const auto first_together =
+      self / static_cast<std::size_t>(ctx.expert_group.size()) * static_cast<std::size_t>(ctx.expert_group.size());
+  if (self < round.size())
+    losses = model_.evaluate(upload(ctx, round[self].batch), {}, &states);
+  else if (first_together < round.size())
+    model_.serve_pass(false);  // neighbours that have a pass may want the experts that this rank holds
+  Tensor all_losses = ctx.scratch({total}, ctx.master), all_states = ctx.scratch({total, model_.config().d_model});
+  all_rows(group, losses, counts, all_losses);
+  all_rows(group, states, counts, all_states);
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < round.size(); ++i) {
+    const std::int64_t last = first + counts[i];
+    out.push_back(
+        {&round[i], upload(ctx, round[i].batch).targets, all_losses.rows(first, last), all_states.rows(first, last)});
+    first = last;
+  }
+  return out;
+}
+
+// Mixes what the store says in, and learns.
+std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(const Stretch& stretch,
+                                                                              const Answer& answer) {
+  Context& ctx = model_.context();
+  const Pass& pass = *answer.pass;
+  Tensor nll = answer.losses, frozen = nll, fates;
+  if (memory_ != nullptr) {
+    const MemorySettings& settings = memory_->settings;
+    Store& store = memory_->store;
+    frozen = ctx.scratch(nll.shape(), ctx.master);
+    convert(ctx, nll, frozen);
+    if (learn_) fates = ctx.scratch(nll.shape(), DType::i32);
+    const Tensor places = learn_ ? upload_places(ctx, stretch.text, pass.windows.front().first,
+                                                 pass.windows.back().last - pass.windows.front().first)
+                                 : Tensor();
+    Tensor all_queries = ctx.scratch(answer.states.shape(), ctx.master);  // the context's too: one launch, not many
+    make_queries(ctx, answer.states, store.mean, all_queries);
+    for (const Pass::Window& window : pass.windows) {
+      const ArenaScope scope(*ctx.arena);
+      const std::int64_t count = window.last - window.first;
+      const Tensor targets = answer.targets.rows(window.begin, window.end);
+      const Tensor queries = all_queries.rows(window.begin, window.end);
+      Found found = make_found(ctx, settings, count);
+      search(ctx, store, settings, queries, targets, found);
+      Tensor losses = nll.rows(window.begin, window.end);
+      mix(ctx, settings, found, targets, learn_ ? store.shares : shares_, losses);
+      if (!learn_) continue;
+      Tensor became = fates.rows(window.begin, window.end);
+      const std::int64_t from = window.first - pass.windows.front().first;
+      learn(ctx, settings, queries, targets, places.rows(from, from + count), found, store, became);
+    }
+  }
+  const std::vector<double> alone = read_vector(frozen);
+  const std::vector<double> mixed = memory_ != nullptr ? read_vector(nll) : alone;
+  const std::vector<std::int32_t> became = learn_ ? read_ids(fates) : std::vector<std::int32_t>();
+  std::vector<WindowResult> results;
+  std::vector<Fate> told;
+  for (const Pass::Window& window : pass.windows) {
+    WindowResult result;
+    result.tokens = window.last - window.first;
+    for (std::int64_t row = window.begin; row < window.end; ++row) {
+      const auto r = static_cast<std::size_t>(row);
+      result.frozen += alone[r];
+      result.mixed += mixed[r];
+      if (!learn_) continue;
+      Fate fate;
+      if (became[r] != no_fate) fate = {became[r] & ~born_flag, (became[r] & born_flag) != 0};
+      told.push_back(fate);
+      if (fate.slot == no_fate) continue;
+      const auto slot = static_cast<std::size_t>(fate.slot);
+      result.hits += !fate.born;
+      result.births += fate.born;
+      result.lost += fate.born && in_use_[slot];
+      in_use_[slot] = true;
+    }
+    if (!std::isfinite(result.frozen) || !std::isfinite(result.mixed))
+      failed("the loss is {}: this model computes no finite numbers any more, its checkpoint is of no use",
+             std::isfinite(result.frozen) ? result.mixed : result.frozen);
+    results.push_back(result);
+  }
+  return {std::move(results), std::move(told)};
 }
 
 std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, std::span<const std::int32_t> tokens,

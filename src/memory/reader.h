@@ -1,11 +1,14 @@
 // Reads a text through a model and its memory, window after window (spec 8): all positions of a window are predicted
 // with the store as it was before, then the store learns from them. The model itself stays as it is, so its passes do
-// not wait for lessons: several windows go through it at once, and what it gives alone, the frozen twin, comes along.
+// not wait for lessons: several windows go through it at once, on several ranks where there are some, and what it gives
+// alone, the frozen twin, comes along.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "base/rooms.h"
 #include "memory/memory.h"
@@ -45,13 +48,17 @@ class MemoryReader {
   MemoryReader(Model& model, Memory* memory, bool learn, std::optional<std::int32_t> border = {});
 
   // The targets [begin, end) of a text, begin >= 1, in windows of `stretch.window`. Returns where it ended: `end`, or
-  // earlier, at the end of a pass, where it was told to stop.
+  // earlier, at the end of a pass, where it was told to stop. The ranks of the model's context read together: each has
+  // the whole memory, the same as one rank would have to the bit, and one that is told to stop stops all.
   std::int64_t read(std::span<const std::int32_t> tokens, const Stretch& stretch, const PassObserver& observe);
 
   std::vector<double> shares() const;  // the weights of the mixture now
 
  private:
   struct Pass;
+  struct Answer;
+  std::vector<Answer> answer_together(const std::vector<Pass>& round);
+  std::pair<std::vector<WindowResult>, std::vector<Fate>> take_in(const Stretch& stretch, const Answer& answer);
   Pass pass_of(std::span<const std::int32_t> tokens, const Stretch& stretch, std::int64_t at) const;
   Model& model_;
   Memory* memory_;

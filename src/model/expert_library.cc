@@ -19,11 +19,11 @@ class Library : public ExpertPart {
     if (config.experts_answer()) declare.library(layer.w2, "w2", config.d_model, config.d_ffn);
   }
   void weights(Context&, const Layer& layer, ExpertWeights& weights) const override {
-    weights = {layer.w1.compute, layer.w2.compute};
+    weights = {held_rows(layer, layer.w1.compute), held_rows(layer, layer.w2.compute)};
   }
   // Frozen matrices have no room for a gradient.
   void gradients(Context&, const Layer& layer, ExpertGrads& grads) const override {
-    grads = {layer.w1.grad, layer.w2.grad};
+    grads = {held_rows(layer, layer.w1.grad), held_rows(layer, layer.w2.grad)};
   }
 };
 

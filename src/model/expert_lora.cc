@@ -36,8 +36,8 @@ class Lora : public ExpertPart {
   }
 
   void weights(Context&, const Layer& layer, ExpertWeights& weights) const override {
-    weights.low1 = {layer.lora_w1_a, layer.lora_w1_b};
-    weights.low2 = {layer.lora_w2_a, layer.lora_w2_b};
+    weights.low1 = {held_rows(layer, layer.lora_w1_a), held_rows(layer, layer.lora_w1_b)};
+    weights.low2 = {held_rows(layer, layer.lora_w2_a), held_rows(layer, layer.lora_w2_b)};
   }
 };
 

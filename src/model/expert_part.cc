@@ -4,6 +4,16 @@
 
 namespace some::model {
 
+Tensor held_rows(const Layer& layer, const Tensor& of_experts) {
+  // A part of a frozen library is held by itself; what learns is held whole.
+  if (!of_experts || !layer.held || of_experts.dim(0) == layer.held->count()) return of_experts;
+  return of_experts.rows(layer.held->begin, layer.held->end);
+}
+
+Param held_rows(const Layer& layer, const Param& of_experts) {
+  return {held_rows(layer, of_experts.value), held_rows(layer, of_experts.compute), held_rows(layer, of_experts.grad)};
+}
+
 const std::vector<std::unique_ptr<ExpertPart>>& expert_parts() {
   static const std::vector<std::unique_ptr<ExpertPart>> parts = [] {
     std::vector<std::unique_ptr<ExpertPart>> all;

@@ -30,6 +30,11 @@ class ExpertPart {
   virtual bool learns(const ModelConfig&) const { return false; }
 };
 
+// Of a tensor with a row for each expert, or of what is learnt with one, the rows of those that this rank computes
+// with.
+Tensor held_rows(const Layer& layer, const Tensor& of_experts);
+Param held_rows(const Layer& layer, const Param& of_experts);
+
 std::unique_ptr<ExpertPart> library_part();  // training = "frozen" or "full"
 std::unique_ptr<ExpertPart> lora_part();     // training = "lora"
 

@@ -113,6 +113,13 @@ void dense_backward(Context& ctx, const Layer& layer, const Pass& pass, DenseTap
 
 namespace {
 
+bool keeps_outputs(Context& ctx, const ModelConfig& config, const Pass& pass, const ExpertWeights& weights) {
+  return pass.training && !experts_learn(config) && experts_keep_outputs(ctx, weights);
+}
+SpreadKeeps spread_keeps(Context& ctx, const ModelConfig& config, const Pass& pass, const ExpertWeights& weights) {
+  return {pass.training && experts_learn(config), keeps_outputs(ctx, config, pass, weights)};
+}
+
 // spec 3.9: the trained hidden layer that the experts modulate.
 void modulated_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass,
                        const Tensor& states, SomeTape& tape) {
@@ -123,26 +130,37 @@ void modulated_forward(Context& ctx, const ModelConfig& config, const Layer& lay
   modulation.states = config.listen > 0 ? states : tape.seen;
   modulation.listen = config.listen;
   modulation.rows = pass.past;
-  modulation.w1 = tape.experts.w1;
+  if (!spreads(ctx, config)) modulation.w1 = tape.experts.w1;
   modulation.plan = tape.plan;
   modulation.routing = tape.routing;
   modulation.gains = layer.gains;
   modulation.scale = config.modulation_scale;
   modulation.inside = config.modulation == ModulationPlace::inside;
-  if (modulation.w1) tape.choices.pre = ctx.scratch({tokens * pass.top_k, f});
+  if (config.use_library) tape.choices.pre = ctx.scratch({tokens * pass.top_k, f});
+  if (spreads(ctx, config))
+    spread_say(ctx, modulation, tape.experts.w1, spread_keeps(ctx, config, pass, tape.experts), tape.spread,
+               tape.choices.pre);
   tape.mixed = ctx.scratch({tokens, f});
   modulate_forward(ctx, modulation, tape.choices.pre, tape.mixed);
 }
 
 // dmixed is overwritten; dseen: of what the experts see, ADDED to, as is dx.
-void modulated_backward(Context& ctx, const Layer& layer, const Pass& pass, SomeTape& tape, const Tensor& x,
-                        Tensor& dmixed, Tensor& dseen, Tensor& dgates, ExpertGrads* grads, Tensor& dx) {
+void modulated_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
+                        const Tensor& x, Tensor& dmixed, Tensor& dseen, Tensor& dgates, ExpertGrads* grads,
+                        Tensor& dx) {
   ArenaScope scope(*ctx.arena);
   Tensor dhidden = ctx.scratch(dmixed.shape());
   modulate_backward(ctx, dmixed, tape.modulation, tape.choices.pre, dhidden, dseen, dgates, grads);
+  if (spreads(ctx, config))
+    spread_hear(ctx, tape.modulation, tape.experts.w1, tape.choices.pre, tape.spread, dseen, grads);
   look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
     linear_backward(ctx, dhidden, tape.looked, layer.hidden_weight, layer.hidden_bias, &target, into);
   });
+}
+
+// What the choice has the ranks do before any state travels.
+SpreadTape tell_holders(Context& ctx, const ModelConfig& config, const Pass& pass, const Routing& routing) {
+  return begin_spread(ctx, config.experts, routing, pass.past, config.modulates() ? config.listen : 0);
 }
 
 }  // namespace
@@ -189,7 +207,9 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
     linear_forward(ctx, config.modulates() ? x : tape.looked, layer.readin, Param(), tape.seen);
   }
   // spec 3.5: the experts
-  tape.plan = make_dispatch(ctx, tape.routing.indices, config.experts);
+  const bool spread = spreads(ctx, config);
+  if (spread) tape.spread = tell_holders(ctx, config, pass, tape.routing);
+  if (!spread || config.modulates()) tape.plan = make_dispatch(ctx, tape.routing.indices, config.experts);
   for (const ExpertPart* part : active_parts(config)) part->weights(ctx, layer, tape.experts);
   if (config.modulates()) {
     modulated_forward(ctx, config, layer, pass, states, tape);
@@ -197,13 +217,18 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
     linear_forward(ctx, tape.mixed, layer.readout, Param(), tape.output);
     return tape;
   }
-  tape.choices.pre = ctx.scratch({tokens * pass.top_k, config.d_ffn});
-  if (pass.training && !experts_learn(config) && experts_keep_outputs(ctx, tape.experts))
-    tape.choices.outputs = ctx.scratch({tokens * pass.top_k, d});
-  if (tape.experts.low1) tape.choices.low1 = ctx.scratch({tokens * pass.top_k, tape.experts.low1.rank()});
-  if (tape.experts.low2) tape.choices.low2 = ctx.scratch({tokens * pass.top_k, tape.experts.low2.rank()});
-  tape.mixed = ctx.scratch({tokens, tape.experts.w2 ? d : config.d_ffn});
-  experts_forward(ctx, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, tape.mixed);
+  if (spread) {
+    tape.mixed = ctx.scratch({tokens, tape.experts.w2 ? d : config.d_ffn});
+    spread_forward(ctx, tape.experts, spread_keeps(ctx, config, pass, tape.experts), tape.seen, tape.routing,
+                   tape.spread, tape.mixed);
+  } else {
+    tape.choices.pre = ctx.scratch({tokens * pass.top_k, config.d_ffn});
+    if (keeps_outputs(ctx, config, pass, tape.experts)) tape.choices.outputs = ctx.scratch({tokens * pass.top_k, d});
+    if (tape.experts.low1) tape.choices.low1 = ctx.scratch({tokens * pass.top_k, tape.experts.low1.rank()});
+    if (tape.experts.low2) tape.choices.low2 = ctx.scratch({tokens * pass.top_k, tape.experts.low2.rank()});
+    tape.mixed = ctx.scratch({tokens, tape.experts.w2 ? d : config.d_ffn});
+    experts_forward(ctx, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, tape.mixed);
+  }
   // spec 3.6: the readout
   if (layer.readout) {
     tape.output = ctx.scratch({tokens, d});
@@ -239,11 +264,14 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
   }
   ExpertGrads* const learnt = grads.w1 || grads.w2 ? &grads : nullptr;
   if (config.modulates()) {
-    modulated_backward(ctx, layer, pass, tape, x, dmixed, dseen, dgates, learnt, dx);
+    modulated_backward(ctx, config, layer, pass, tape, x, dmixed, dseen, dgates, learnt, dx);
     if (layer.readin) linear_backward(ctx, dseen, x, layer.readin, Param(), &dx, Into::add);
   } else {
-    experts_backward(ctx, dmixed, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, dseen, dgates,
-                     learnt);
+    if (spreads(ctx, config))
+      spread_backward(ctx, dmixed, tape.experts, tape.spread, dseen, dgates, learnt);
+    else
+      experts_backward(ctx, dmixed, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, dseen, dgates,
+                       learnt);
     if (layer.readin) {
       look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
         linear_backward(ctx, dseen, tape.looked, layer.readin, Param(), &target, into);
@@ -286,6 +314,38 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
     linear_backward(ctx, draw, x, layer.router_weight[0], layer.router_bias[0], &dx, Into::add);
   }
   return dquery_below;
+}
+
+SomeTape some_serve_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass) {
+  SomeTape tape;
+  tape.routing.indices = ctx.scratch({0, config.top_k}, DType::i32);
+  tape.routing.gates = ctx.scratch({0, config.top_k}, ctx.master);
+  tape.spread = tell_holders(ctx, config, pass, tape.routing);
+  for (const ExpertPart* part : active_parts(config)) part->weights(ctx, layer, tape.experts);
+  const Tensor none = ctx.scratch({0, config.d_model});
+  if (config.modulates()) {
+    tape.modulation.states = none;
+    tape.choices.pre = ctx.scratch({0, config.d_ffn});
+    spread_say(ctx, tape.modulation, tape.experts.w1, spread_keeps(ctx, config, pass, tape.experts), tape.spread,
+               tape.choices.pre);
+  } else {
+    tape.mixed = ctx.scratch({0, tape.experts.w2 ? config.d_model : config.d_ffn});
+    spread_forward(ctx, tape.experts, spread_keeps(ctx, config, pass, tape.experts), none, tape.routing, tape.spread,
+                   tape.mixed);
+  }
+  return tape;
+}
+
+void some_serve_backward(Context& ctx, const ModelConfig& config, const Layer& layer, SomeTape& tape) {
+  const ArenaScope scope(*ctx.arena);
+  ExpertGrads grads;
+  for (const ExpertPart* part : active_parts(config)) part->gradients(ctx, layer, grads);
+  ExpertGrads* const learnt = grads.w1 || grads.w2 ? &grads : nullptr;
+  Tensor dstates = ctx.scratch({0, config.d_model}), dgates = ctx.scratch({0, config.top_k}, ctx.master);
+  if (config.modulates())
+    spread_hear(ctx, tape.modulation, tape.experts.w1, tape.choices.pre, tape.spread, dstates, learnt);
+  else
+    spread_backward(ctx, tape.mixed, tape.experts, tape.spread, dstates, dgates, learnt);
 }
 
 }  // namespace some::model

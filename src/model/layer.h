@@ -9,6 +9,7 @@
 #include "experts/library.h"
 #include "keys/key_store.h"
 #include "model/config.h"
+#include "model/spread.h"
 #include "ops/attention.h"
 #include "ops/experts.h"
 #include "ops/modulate.h"
@@ -27,10 +28,12 @@ struct Layer {
   Param readin, readout;
   Param hidden_weight, hidden_bias, gains;  // readout = "modulated"
   Param log_temperature;                    // temperature = "learned"
-  // The experts' matrices. Frozen ones have only `compute`, which is the library; without w2 for readout = "features".
+  // The experts' matrices. Frozen ones have only `compute`, which is the library, or this rank's part of it; without w2
+  // for readout = "features".
   Param w1, w2;
   Param lora_w1_a, lora_w1_b, lora_w2_a, lora_w2_b;
-  std::uint64_t library_hash = 0;
+  std::uint64_t library_hash = 0;  // of all experts
+  std::optional<Block> held;       // the experts that this rank computes with; nothing: all
   KeyState keys;
   // ffn = "dense"
   Param dense_weight[2], dense_bias[2];
@@ -48,6 +51,7 @@ struct SomeTape {
   DispatchPlan plan;
   ExpertWeights experts;  // the weights used in this step
   ExpertTape choices;
+  SpreadTape spread;      // experts over ranks: in place of the plan (but of a modulated layer) and the choices
   Modulation modulation;  // readout = "modulated"
   Tensor mixed;           // the experts' sum before the readout; the output itself without one
   Tensor output;
@@ -89,6 +93,14 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
 // nothing).
 Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
                      const Tensor& x, const Tensor& dy, const Tensor* dquery_above, bool has_previous, Tensor& dx);
+
+// Whether the layers' experts are shared out among ranks.
+inline bool spreads(const Context& ctx, const ModelConfig& config) {
+  return !ctx.expert_group.alone() && config.ffn == Ffn::some && config.use_library;
+}
+// The same passes for the tokens of other ranks alone: what they want of the experts that are here.
+SomeTape some_serve_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass);
+void some_serve_backward(Context& ctx, const ModelConfig& config, const Layer& layer, SomeTape& tape);
 
 DenseTape dense_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x);
 void dense_backward(Context& ctx, const Layer& layer, const Pass& pass, DenseTape& tape, const Tensor& x,

@@ -79,8 +79,12 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   }
   auxiliary_loss_ = Tensor::zeros({1}, ctx_->master, ctx_->device);
   if (config_.ffn != Ffn::some) return;
-  const LibrarySpec spec{config_.library_seed, config_.init,  config_.experts,
-                         config_.d_model,      config_.d_ffn, config_.experts_answer()};
+  LibrarySpec spec{config_.library_seed, config_.init,  config_.experts,
+                   config_.d_model,      config_.d_ffn, config_.experts_answer()};
+  const Group& holders = ctx_->expert_group;
+  const bool spread = spreads(*ctx_, config_);
+  // What learns is held whole by every rank, so that it is written and summed as always; a frozen library is not.
+  if (spread && config_.training != ExpertTraining::full) spec.part = own_experts(config_.experts, holders);
   // Sums are kept without training too: evaluation counts choices with them and adaptation learns from them.
   key_needs_ = needs_of(config_.keys);
   make_all_key_sums();
@@ -93,10 +97,17 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   for (Layer& layer : parts_.layers) {
     layer.keys = make_key_state(*ctx_, config_.experts, config_.query_size(), config_.seed, layer.index, config_.keys);
     epoch_counts_.push_back(Tensor::zeros({config_.experts}, DType::i64, ctx_->device));
+    if (spread) layer.held = own_experts(config_.experts, holders);
     if (!make_library || !config_.use_library) continue;
     LayerLibrary library = is_library_file(spec.method) ? load_layer_library(*ctx_, spec, layer.index)
                                                         : make_layer_library(*ctx_, spec, layer.index);
     layer.library_hash = library.hash;
+    if (spec.part) {
+      const std::vector<std::int64_t> mine(static_cast<std::size_t>(holders.size()),
+                                           static_cast<std::int64_t>(library.hash));
+      layer.library_hash = 0;
+      for (const std::int64_t part : holders.exchange(mine)) layer.library_hash += static_cast<std::uint64_t>(part);
+    }
     give(library.weights.w1, layer.w1);
     give(library.weights.w2, layer.w2);
   }
@@ -181,7 +192,7 @@ Tensor Model::forward(const DeviceBatch& batch, const Pass& pass, Tape& tape) {
 }
 
 // dy: gradient of what forward() returned; it is overwritten. Four buffers serve all layers.
-void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy) {
+void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy, const MatricesReady& ready) {
   Context& ctx = *ctx_;
   const bool post = config_.norm == Norm::post;
   const Shape shape = dy.shape();
@@ -219,6 +230,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
     if (!post) dresidual = dsum1;
     attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1,
                              dy, post);
+    if (ready) ready(i);
   }
   if (!post) {
     norm_backward(ctx, dy, tape.embedded, tape.first_norm.mean, tape.first_norm.rstd, parts_.layers[0].norm1_weight,
@@ -236,7 +248,7 @@ void Model::check_ids(const DeviceBatch& batch) const {
   }
 }
 
-Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
+Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options, const MatricesReady& ready) {
   check_ids(batch);
   Context& ctx = *ctx_;
   Pass pass;
@@ -264,8 +276,25 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options) {
     }
     if (!choices.empty()) add_key_sums(ctx, choices, pass.taking_part);
   }
-  backward(batch, pass, tape, dh);
+  if (ready) ready(config_.layers);
+  backward(batch, pass, tape, dh, ready);
   return nll;
+}
+
+void Model::serve_pass(bool training) {
+  if (!spreads(*ctx_, config_)) return;
+  Pass pass;
+  pass.training = training;
+  std::vector<SomeTape> tapes;
+  for (const Layer& layer : parts_.layers) {
+    if (training) {
+      tapes.push_back(some_serve_forward(*ctx_, config_, layer, pass));
+    } else {
+      const ArenaScope scope(*ctx_->arena);
+      some_serve_forward(*ctx_, config_, layer, pass);
+    }
+  }
+  for (std::size_t i = tapes.size(); i-- > 0;) some_serve_backward(*ctx_, config_, parts_.layers[i], tapes[i]);
 }
 
 Tensor Model::past_table(const DeviceBatch& batch) {

@@ -56,10 +56,17 @@ class Model {
   // there. The passes below call it; so does whoever replays a recorded pass.
   void check_ids(const DeviceBatch& batch) const;
   // Forward and backward over one micro-batch: adds to the gradients and the key sums. Returns nll [T] (master, on the
-  // device, until the arena is reset).
-  Tensor train_pass(const DeviceBatch& batch, const TrainPass& pass);
+  // device, until the arena is reset). `ready` is told on the way, from the last layer to the first, when nothing more
+  // will be added to the gradients of a layer's matrices; before that, as layer number `layers`, to those of the
+  // head's.
+  using MatricesReady = std::function<void(int layer)>;
+  Tensor train_pass(const DeviceBatch& batch, const TrainPass& pass, const MatricesReady& ready = {});
   // Forward only. nll [T] as above; `states`, where given, becomes what enters the head, [T, d] compute.
   Tensor evaluate(const DeviceBatch& batch, const EvalPass& pass, Tensor* states = nullptr);
+  // Where the layers' experts are shared out among ranks (Context::expert_group), every pass is one that all of them
+  // make at the same time. One that has no tokens for a pass of the others serves them in it; elsewhere this does
+  // nothing. Training: gradients of experts that learn are added to.
+  void serve_pass(bool training);
   // Logits [T, V] in master precision.
   Tensor logits(const DeviceBatch& batch, const EvalPass& pass);
 
@@ -114,7 +121,7 @@ class Model {
   Pass eval_settings(const EvalPass& options, const Tensor& tokens);
   Tensor head_input(const DeviceBatch& batch, const EvalPass& pass);
   Tensor forward(const DeviceBatch& batch, const Pass& pass, Tape& tape);
-  void backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy);
+  void backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy, const MatricesReady& ready);
   // The norm that follows the feed-forward block of a layer: its own norm2 (post), or the next layer's norm1 or the
   // final norm (pre).
   std::pair<Param, Param> norm_after(int layer) const;

@@ -29,9 +29,10 @@ double seconds_since(Clock::time_point then) { return std::chrono::duration<doub
 // Waiting as MPI does it takes a whole core, which other ranks may need. For a moment the core is only offered to
 // others, since most messages come soon; then this thread sleeps in between.
 template <typename Done>
-void wait_until(const Done& done) {
+void wait_until(const LinkOptions& options, const Done& done) {
   const auto begin = Clock::now();
   while (!done()) {
+    if (options.waits != nullptr) options.waits(options.whose);
     const double waited = seconds_since(begin);
     if (waited < 0.002)
       std::this_thread::yield();
@@ -54,7 +55,7 @@ class MpiLink : public Link {
     // A rank that has nothing more to do waits for the others, and its pulse goes on.
     MPI_Request all = MPI_REQUEST_NULL;
     MPI_Ibarrier(world_, &all);
-    wait_until([&] {
+    wait_until(options_, [&] {
       int done = 0;
       MPI_Test(&all, &done, MPI_STATUS_IGNORE);
       return done != 0;
@@ -91,7 +92,7 @@ class MpiLink : public Link {
         MPI_Isend(data, bytes, MPI_BYTE, one.peer, 0, world_, &requests_.emplace_back());
       });
     }
-    wait_until([&] {
+    wait_until(options_, [&] {
       int done = 0;
       MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
       return done != 0;

@@ -14,7 +14,7 @@ SOME_OP(void, convert, (Context & ctx, const Tensor& x, Tensor& y), (ctx, x, y))
 SOME_OP(void, fill, (Context & ctx, double value, Tensor& x), (ctx, value, x))
 // out[0] = sum of x, in a fixed order; x, out: master
 SOME_OP(void, sum_all, (Context & ctx, const Tensor& x, Tensor& out), (ctx, x, out))
-// y[i] = x[rows[i]]; rows: i32 [N]
+// y[i] = x[rows[i]], zeros for a row of -1; rows: i32 [N]
 SOME_OP(void, gather_rows, (Context & ctx, const Tensor& x, const Tensor& rows, Tensor& y), (ctx, x, rows, y))
 // y = exp(x); x, y: master
 SOME_OP(void, exponential, (Context & ctx, const Tensor& x, Tensor& y), (ctx, x, y))

@@ -122,9 +122,12 @@ void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, Tensor& y) {
   if (x.dtype() != y.dtype()) failed("rows of {} cannot be gathered into {}", name_of(x.dtype()), name_of(y.dtype()));
   parallel_chunks(*ctx.threads, count, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      if (row[i] < 0 || row[i] >= height) failed("row {} of {} does not exist", row[i], x.shape().text());
-      std::copy_n(source + static_cast<std::size_t>(row[i]) * row_bytes, row_bytes,
-                  target + static_cast<std::size_t>(i) * row_bytes);
+      if (row[i] < -1 || row[i] >= height) failed("row {} of {} does not exist", row[i], x.shape().text());
+      char* const to = target + static_cast<std::size_t>(i) * row_bytes;
+      if (row[i] < 0)
+        std::fill_n(to, row_bytes, char{0});
+      else
+        std::copy_n(source + static_cast<std::size_t>(row[i]) * row_bytes, row_bytes, to);
     }
   });
 }

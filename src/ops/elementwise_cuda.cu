@@ -124,7 +124,9 @@ template <typename Word>
 __global__ void __launch_bounds__(threads)
     gather_kernel(const Word* x, const std::int32_t* rows, Word* y, std::int64_t count, std::int64_t words) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (i < count * words) y[i] = x[rows[i / words] * words + i % words];
+  if (i >= count * words) return;
+  const std::int32_t row = rows[i / words];
+  y[i] = row < 0 ? Word{} : x[row * words + i % words];
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/rooms.h"
+#include "ops/linear.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
 #include "ops/param.h"
@@ -55,5 +56,11 @@ SOME_OP(void, experts_backward,
         (Context & ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
          const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates, ExpertGrads* grads),
         (ctx, dy, x, weights, plan, gates, tape, dx, dgates, grads))
+
+// The sum over a token's choices alone, where a row of each is at hand: y[t] = sum_i gate[t,i] * rows[place[t,i]], or
+// added to y; without gates (null) each counts once. rows: [N, w], y: [T, w] compute; place: i32 [T, k].
+SOME_OP(void, sum_choices,
+        (Context & ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y),
+        (ctx, rows, place, gates, into, y))
 
 }  // namespace some::ops

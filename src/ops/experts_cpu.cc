@@ -238,6 +238,23 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   with_precision(ctx, [&](auto zero) { forward<decltype(zero)>(ctx, x, weights, plan, gates, tape, y); });
 }
 
+void sum_choices(Context& ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y) {
+  with_precision(ctx, [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t tokens = y.dim(0), width = y.dim(1), k = place.dim(1);
+    const std::int32_t* at = place.data<std::int32_t>();
+    const T* gate = gates != nullptr ? gates->data<T>() : nullptr;
+    parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        T* target = y.data<T>() + t * width;
+        if (into == Into::overwrite) std::fill_n(target, width, T(0));
+        for (std::int64_t i = t * k; i < (t + 1) * k; ++i)
+          add_scaled(gate != nullptr ? gate[i] : T(1), rows.data<T>() + at[i] * width, target, width);
+      }
+    });
+  });
+}
+
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
                       const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates,
                       ExpertGrads* grads) {

@@ -70,13 +70,12 @@ __global__ void __launch_bounds__(256)
 }
 
 template <bool kGelu, bool kAdd>
-void combine(Context& ctx, const Tensor& rows, const DispatchPlan& plan, const float* gates, int choices,
-             Tensor& target) {
+void combine(Context& ctx, const Tensor& rows, const Tensor& place, const float* gates, int choices, Tensor& target) {
   const std::int64_t tokens = target.dim(0), columns = target.dim(1);
   const auto launch = [&]<typename T, int kWidth>() {
     launch_behind(ctx, combine_kernel<T, kWidth, kGelu, kAdd>, grid_for(tokens * (columns / kWidth), 256), 256, 0,
-                  static_cast<const T*>(rows.raw()), plan.place.data<std::int32_t>(), gates,
-                  static_cast<unsigned>(tokens), choices, static_cast<int>(columns), static_cast<T*>(target.raw()));
+                  static_cast<const T*>(rows.raw()), place.data<std::int32_t>(), gates, static_cast<unsigned>(tokens),
+                  choices, static_cast<int>(columns), static_cast<T*>(target.raw()));
   };
   if (tokens * columns >= std::int64_t{1} << 31)
     failed("a batch of {} tokens is too large for the GPU's experts", tokens);
@@ -314,7 +313,7 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   }
   if (!weights.w2) {
     grouped_product(ctx, first);
-    return combine<true, false>(ctx, tape.pre, plan, gates.data<float>(), choices, y);
+    return combine<true, false>(ctx, tape.pre, plan.place, gates.data<float>(), choices, y);
   }
   Tensor activated = ctx.scratch({first.rows, first.columns});
   first.finish = tape.outputs ? Finish::gelu_slope : Finish::gelu;
@@ -332,7 +331,7 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
     correct(second, tape.low2, {weights.low2.b.compute, false});
   }
   grouped_product(ctx, second);
-  combine<false, false>(ctx, outputs, plan, gates.data<float>(), choices, y);
+  combine<false, false>(ctx, outputs, plan.place, gates.data<float>(), choices, y);
 }
 
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
@@ -427,7 +426,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
       thin_gradient(ctx, plan, {{x, choices}, false, pulled, nullptr, weights.low1.a.grad, true});
   }
   grouped_product(ctx, second);
-  combine<false, true>(ctx, row_gradients, plan, nullptr, choices, dx);
+  combine<false, true>(ctx, row_gradients, plan.place, nullptr, choices, dx);
 
   if (grads != nullptr && grads->w1) {
     GroupedOuter first = outer;
@@ -439,6 +438,16 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     first.target = grads->w1.data<float>();
     grouped_outer(ctx, first);
   }
+}
+
+void sum_choices(Context& ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y) {
+  if (y.dim(0) == 0) return;
+  const int choices = static_cast<int>(place.dim(1));
+  const float* const weights = gates != nullptr ? gates->data<float>() : nullptr;
+  if (into == Into::add)
+    combine<false, true>(ctx, rows, place, weights, choices, y);
+  else
+    combine<false, false>(ctx, rows, place, weights, choices, y);
 }
 
 }  // namespace some::ops::cuda

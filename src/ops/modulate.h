@@ -23,16 +23,27 @@ struct Modulation {
   bool inside = false;  // V stands inside the GELU
 };
 
-// pre [T*k, f] compute, in plan order: what the experts said, kept for the backward pass (empty without w1).
-// h: [T, f] compute.
+// pre [T*k, f] compute, in plan order: what the experts said, kept for the backward pass (empty where they have no
+// matrices). Without w1 it is what others had them say. h: [T, f] compute.
 SOME_OP(void, modulate_forward, (Context & ctx, const Modulation& in, Tensor& pre, Tensor& h), (ctx, in, pre, h))
 
 // For rows of past_rows. dh [T, f] compute becomes the gradient of V, pre that of what the experts said. dhidden [T, f]
 // compute and dgates [T, k] master are overwritten; in.gains.grad and dstates [T, d] compute are ADDED to, as is
-// grads->w1 where the experts learn (grads may be null).
+// grads->w1 where the experts learn (grads may be null). Without w1 nothing is added to dstates.
 SOME_OP(void, modulate_backward,
         (Context & ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tensor& dhidden, Tensor& dstates, Tensor& dgates,
          ExpertGrads* grads),
         (ctx, dh, in, pre, dhidden, dstates, dgates, grads))
+
+// The experts' parts of the two above, for who has the experts but not the hidden layer: they read states, rows, w1,
+// plan and routing of `in`, no more. pre becomes what the experts say.
+SOME_OP(void, modulate_say, (Context & ctx, const Modulation& in, Tensor& pre), (ctx, in, pre))
+// dpre [T*k, f]: the gradient of what they said; dstates and grads as above.
+SOME_OP(void, modulate_hear,
+        (Context & ctx, const Modulation& in, const Tensor& dpre, Tensor& dstates, ExpertGrads* grads),
+        (ctx, in, dpre, dstates, grads))
+// And the last part of that: a row a choice ([T*k, d] compute, in plan order) is added to the state it was made from.
+SOME_OP(void, add_heard, (Context & ctx, const Modulation& in, const Tensor& rows, Tensor& dstates),
+        (ctx, in, rows, dstates))
 
 }  // namespace some::ops

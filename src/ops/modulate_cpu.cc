@@ -39,9 +39,9 @@ struct View {
   bool inside;
 
   explicit View(const Modulation& in)
-      : tokens(in.hidden.dim(0)),
+      : tokens(in.routing.gates.dim(0)),
         d(in.states ? in.states.dim(1) : 0),
-        f(in.hidden.dim(1)),
+        f(in.hidden ? in.hidden.dim(1) : in.w1.dim(1)),
         k(in.routing.gates.dim(1)),
         experts(in.plan.experts),
         width(in.listen > 0 ? in.rows.dim(1) : 0),
@@ -95,19 +95,24 @@ struct View {
 };
 
 template <typename T>
-void forward(Context& ctx, const Modulation& in, Tensor& pre, Tensor& h) {
+void say(Context& ctx, const Modulation& in, Tensor& pre) {
   const View<T> view(in);
   const std::int64_t d = view.d, f = view.f;
-  T* said = view.w1 != nullptr ? pre.data<T>() : nullptr;
-  if (said != nullptr) {
-    for_each_block(ctx, in.plan, [&](const Block& block) {
-      const std::int64_t count = block.end - block.begin;
-      T* input = thread_buffer<T>(0, count * d);
-      view.gather(block, input);
-      gemm_serial(Product<T>{false, true, count, f, d, T(1), input, d, view.w1 + block.expert * f * d, d, T(0),
-                             said + block.begin * f, f});
-    });
-  }
+  T* said = pre.data<T>();
+  for_each_block(ctx, in.plan, [&](const Block& block) {
+    const std::int64_t count = block.end - block.begin;
+    T* input = thread_buffer<T>(0, count * d);
+    view.gather(block, input);
+    gemm_serial(Product<T>{false, true, count, f, d, T(1), input, d, view.w1 + block.expert * f * d, d, T(0),
+                           said + block.begin * f, f});
+  });
+}
+
+template <typename T>
+void forward(Context& ctx, const Modulation& in, Tensor& pre, Tensor& h) {
+  const View<T> view(in);
+  const std::int64_t f = view.f;
+  const T* said = pre.data<T>();
   T* out = h.data<T>();
   parallel_chunks(*ctx.threads, view.tokens, row_grain, [&](std::int64_t begin, std::int64_t end) {
     T* v = thread_buffer<T>(0, f);
@@ -129,11 +134,57 @@ void forward(Context& ctx, const Modulation& in, Tensor& pre, Tensor& h) {
 }
 
 template <typename T>
-void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tensor& dhidden, Tensor& dstates,
-              Tensor& dgates, ExpertGrads* grads) {
+void add_rows(Context& ctx, const Modulation& in, const Tensor& rows, Tensor& dstates) {
   const View<T> view(in);
-  const std::int64_t d = view.d, f = view.f, k = view.k, tokens = view.tokens, width = view.width;
-  T* said = view.w1 != nullptr ? pre.data<T>() : nullptr;
+  const std::int64_t d = rows.dim(1), k = view.k, tokens = view.tokens, width = view.width;
+  const T* shares = rows.data<T>();
+  T* result = dstates.data<T>();
+  parallel_chunks(*ctx.threads, tokens, row_grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      // Which choices saw the state of t: its own choices, or those of later tokens that listen so far back.
+      for (std::int64_t back = view.listen > 0 ? 1 : 0; back <= view.listen; ++back) {
+        const std::int64_t later = t + back;
+        if (later >= tokens || (back > 0 && view.rows[later * width + back] != t)) continue;
+        for (std::int64_t i = later * k; i < (later + 1) * k; ++i) {
+          if (view.back(view.indices[i]) == back) add_scaled(T(1), shares + view.place[i] * d, result + t * d, d);
+        }
+      }
+    }
+  });
+}
+
+template <typename T>
+void hear(Context& ctx, const Modulation& in, const Tensor& dpre, Tensor& dstates, ExpertGrads* grads) {
+  const View<T> view(in);
+  const std::int64_t d = view.d, f = view.f, choices = view.tokens * view.k;
+  const bool learns = grads != nullptr && grads->w1;
+  const T* gradients = dpre.data<T>();
+  ArenaScope scope(*ctx.arena);
+  const Tensor rows = ctx.scratch({choices, d});  // each choice's part of dstates, in plan order
+  T* shares = rows.data<T>();
+  T* inputs = learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
+  for_each_block(ctx, in.plan, [&](const Block& block) {
+    gemm_serial(Product<T>{false, false, block.end - block.begin, d, f, T(1), gradients + block.begin * f, f,
+                           view.w1 + block.expert * f * d, d, T(0), shares + block.begin * d, d});
+    if (learns) view.gather(block, inputs + block.begin * d);
+  });
+  add_rows<T>(ctx, in, rows, dstates);
+  if (!learns) return;
+  std::vector<Product<T>> products;
+  for (std::int64_t e = 0; e < view.experts; ++e) {
+    const std::int64_t begin = view.offsets[e], count = view.offsets[e + 1] - begin;
+    if (count == 0) continue;
+    products.push_back({true, false, f, d, count, T(1), gradients + begin * f, f, inputs + begin * d, d, T(1),
+                        grads->w1.data<T>() + e * f * d, d});
+  }
+  gemm_batch(*ctx.threads, products);
+}
+
+template <typename T>
+void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tensor& dhidden, Tensor& dgates) {
+  const View<T> view(in);
+  const std::int64_t f = view.f, k = view.k, tokens = view.tokens;
+  T* said = pre.data<T>();
   T* upstream = dh.data<T>();
   T* dz = dhidden.data<T>();
   T* gate_gradient = dgates.data<T>();
@@ -193,12 +244,6 @@ void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tenso
     });
   }
   if (said == nullptr) return;
-
-  const bool learns = grads != nullptr && grads->w1;
-  ArenaScope scope(*ctx.arena);
-  const std::int64_t choices = tokens * k;
-  T* shares = ctx.scratch({choices, d}).template data<T>();  // each choice's part of dstates, in plan order
-  T* inputs = learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
   for_each_block(ctx, in.plan, [&](const Block& block) {
     for (std::int64_t row = block.begin; row < block.end; ++row) {
       const std::int64_t choice = view.order[row];
@@ -209,43 +254,32 @@ void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tenso
 #pragma omp simd
       for (std::int64_t j = 0; j < f; ++j) s[j] = weight * up[j] * g[j];
     }
-    gemm_serial(Product<T>{false, false, block.end - block.begin, d, f, T(1), said + block.begin * f, f,
-                           view.w1 + block.expert * f * d, d, T(0), shares + block.begin * d, d});
-    if (learns) view.gather(block, inputs + block.begin * d);
   });
-  T* result = dstates.data<T>();
-  parallel_chunks(*ctx.threads, tokens, row_grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t t = begin; t < end; ++t) {
-      // Which choices saw the state of t: its own choices, or those of later tokens that listen so far back.
-      for (std::int64_t back = view.listen > 0 ? 1 : 0; back <= view.listen; ++back) {
-        const std::int64_t later = t + back;
-        if (later >= tokens || (back > 0 && view.rows[later * width + back] != t)) continue;
-        for (std::int64_t i = later * k; i < (later + 1) * k; ++i) {
-          if (view.back(view.indices[i]) == back) add_scaled(T(1), shares + view.place[i] * d, result + t * d, d);
-        }
-      }
-    }
-  });
-  if (!learns) return;
-  std::vector<Product<T>> products;
-  for (std::int64_t e = 0; e < view.experts; ++e) {
-    const std::int64_t begin = view.offsets[e], count = view.offsets[e + 1] - begin;
-    if (count == 0) continue;
-    products.push_back({true, false, f, d, count, T(1), said + begin * f, f, inputs + begin * d, d, T(1),
-                        grads->w1.data<T>() + e * f * d, d});
-  }
-  gemm_batch(*ctx.threads, products);
 }
 
 }  // namespace
 
+void modulate_say(Context& ctx, const Modulation& in, Tensor& pre) {
+  with_precision(ctx, [&](auto zero) { say<decltype(zero)>(ctx, in, pre); });
+}
+
+void modulate_hear(Context& ctx, const Modulation& in, const Tensor& dpre, Tensor& dstates, ExpertGrads* grads) {
+  with_precision(ctx, [&](auto zero) { hear<decltype(zero)>(ctx, in, dpre, dstates, grads); });
+}
+
+void add_heard(Context& ctx, const Modulation& in, const Tensor& rows, Tensor& dstates) {
+  with_precision(ctx, [&](auto zero) { add_rows<decltype(zero)>(ctx, in, rows, dstates); });
+}
+
 void modulate_forward(Context& ctx, const Modulation& in, Tensor& pre, Tensor& h) {
+  if (in.w1) cpu::modulate_say(ctx, in, pre);
   with_precision(ctx, [&](auto zero) { forward<decltype(zero)>(ctx, in, pre, h); });
 }
 
 void modulate_backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tensor& dhidden, Tensor& dstates,
                        Tensor& dgates, ExpertGrads* grads) {
-  with_precision(ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dh, in, pre, dhidden, dstates, dgates, grads); });
+  with_precision(ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dh, in, pre, dhidden, dgates); });
+  if (in.w1) cpu::modulate_hear(ctx, in, pre, dstates, grads);
 }
 
 }  // namespace some::ops::cpu

@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(threads)
 template <typename T>
 View<T> view_of(const Modulation& in, const Tensor& pre) {
   return {elements_of<T>(in.hidden),
-          in.w1 ? elements_of<T>(pre) : nullptr,
+          pre ? elements_of<T>(pre) : nullptr,
           ints(in.routing.indices),
           ints(in.plan.place),
           ints(in.plan.order),
@@ -290,31 +290,75 @@ GroupedProduct product_of(const Context& ctx, const Modulation& in, const Tensor
 }
 
 bool aligned(const Modulation& in, const Tensor& pre, const Tensor& other) {
-  return all_aligned16(in.hidden.raw(), in.gains.value.raw(), other.raw()) && (!in.w1 || aligned16(pre.raw()));
+  return all_aligned16(in.hidden.raw(), in.gains.value.raw(), other.raw()) && (!pre || aligned16(pre.raw()));
 }
 
 }  // namespace
+
+void modulate_say(Context& ctx, const Modulation& in, Tensor& pre) {
+  if (in.plan.order.elements() == 0) return;
+  const ArenaScope scope(*ctx.arena);
+  int gather = 0;
+  const Tensor inputs = inputs_of(ctx, in, gather);
+  GroupedProduct product = product_of(ctx, in, tile_table(ctx, in.plan));
+  product.a = inputs.raw();
+  product.gather = gather;
+  product.columns = in.w1.dim(1);
+  product.depth = in.states.dim(1);
+  product.result = pre.raw();
+  grouped_product(ctx, product);
+}
 
 void modulate_forward(Context& ctx, const Modulation& in, Tensor& pre, Tensor& h) {
   const std::int64_t tokens = in.hidden.dim(0), f = in.hidden.dim(1);
   if (tokens == 0) return;
   if (tokens * f >= std::int64_t{1} << 31) failed("a batch of {} tokens is too large for the GPU's experts", tokens);
-  const ArenaScope scope(*ctx.arena);
-  if (in.w1) {
-    int gather = 0;
-    const Tensor inputs = inputs_of(ctx, in, gather);
-    GroupedProduct product = product_of(ctx, in, tile_table(ctx, in.plan));
-    product.a = inputs.raw();
-    product.gather = gather;
-    product.columns = f;
-    product.depth = in.states.dim(1);
-    product.result = pre.raw();
-    grouped_product(ctx, product);
-  }
+  if (in.w1) cuda::modulate_say(ctx, in, pre);
   by_width(ctx.compute, f, aligned(in, pre, h), [&]<typename T, int WIDTH>() {
     launch_behind(ctx, forward_kernel<T, WIDTH>, grid_for(tokens * (f / WIDTH), threads), threads, 0,
                   view_of<T>(in, pre), in.inside, elements_of<T>(h));
   });
+}
+
+void add_heard(Context& ctx, const Modulation& in, const Tensor& rows, Tensor& dstates) {
+  const std::int64_t tokens = in.routing.gates.dim(0), d = rows.dim(1);
+  if (tokens == 0) return;
+  const int choices = static_cast<int>(in.routing.gates.dim(1));
+  by_width(ctx.compute, d, all_aligned16(rows.raw(), dstates.raw()), [&]<typename T, int WIDTH>() {
+    launch_behind(ctx, listeners_kernel<T, WIDTH>, grid_for(tokens * (d / WIDTH), threads), threads, 0,
+                  elements_of<T>(rows), in.listen > 0 ? ints(in.rows) : nullptr, ints(in.plan.place),
+                  ints(in.routing.indices), tokens, choices, in.listen > 0 ? static_cast<int>(in.rows.dim(1)) : 0,
+                  in.listen, static_cast<int>(d), elements_of<T>(dstates));
+  });
+}
+
+void modulate_hear(Context& ctx, const Modulation& in, const Tensor& dpre, Tensor& dstates, ExpertGrads* grads) {
+  const std::int64_t count = in.plan.order.elements(), d = in.states.dim(1), f = in.w1.dim(1);
+  if (count == 0) return;
+  const ArenaScope scope(*ctx.arena);
+  Tensor row_gradients = ctx.scratch({count, d});
+  GroupedProduct product = product_of(ctx, in, tile_table(ctx, in.plan));
+  product.a = dpre.raw();
+  product.b_transposed = true;
+  product.columns = d;
+  product.depth = f;
+  product.result = row_gradients.raw();
+  grouped_product(ctx, product);
+  if (grads != nullptr && grads->w1) {
+    GroupedOuter outer;
+    outer.type = ctx.compute;
+    outer.order = ints(in.plan.order);
+    outer.offsets = ints(in.plan.offsets);
+    outer.groups = in.plan.experts;
+    outer.u = dpre.raw();
+    const Tensor inputs = inputs_of(ctx, in, outer.v_gather);
+    outer.v = inputs.raw();
+    outer.m = f;
+    outer.n = d;
+    outer.target = floats(grads->w1);
+    grouped_outer(ctx, outer);
+  }
+  cuda::add_heard(ctx, in, row_gradients, dstates);
 }
 
 void modulate_backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tensor& dhidden, Tensor& dstates,
@@ -331,46 +375,16 @@ void modulate_backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& p
     const View<T> view = view_of<T>(in, pre);
     launch_behind(ctx, token_backward_kernel<T, WIDTH>, grid_for(tokens, warps), threads, 0, view, in.inside,
                   elements_of<T>(dh), elements_of<T>(dhidden), floats(dgates));
-    if (partials == nullptr && !in.w1) return;
+    if (partials == nullptr && !pre) return;
     launch_behind(ctx, expert_backward_kernel<T, WIDTH>,
                   dim3(grid_for(f, warp_size * WIDTH), static_cast<unsigned>(most_tiles)), threads, 0, view, table,
-                  elements_of<T>(dh), in.w1 ? elements_of<T>(pre) : nullptr, partials);
+                  elements_of<T>(dh), pre ? elements_of<T>(pre) : nullptr, partials);
   });
   if (partials != nullptr) {
     launch_behind(ctx, gains_kernel, dim3(grid_for(f, threads), static_cast<unsigned>(in.plan.experts)), threads, 0,
                   table, partials, static_cast<int>(f), floats(in.gains.grad));
   }
-  if (!in.w1) return;
-  const int choices = static_cast<int>(in.routing.gates.dim(1));
-  const std::int64_t d = in.states.dim(1);
-  Tensor row_gradients = ctx.scratch({count, d});
-  GroupedProduct product = product_of(ctx, in, tiles);
-  product.a = pre.raw();
-  product.b_transposed = true;
-  product.columns = d;
-  product.depth = f;
-  product.result = row_gradients.raw();
-  grouped_product(ctx, product);
-  if (grads != nullptr && grads->w1) {
-    GroupedOuter outer;
-    outer.type = ctx.compute;
-    outer.order = ints(in.plan.order);
-    outer.offsets = ints(in.plan.offsets);
-    outer.groups = in.plan.experts;
-    outer.u = pre.raw();
-    const Tensor inputs = inputs_of(ctx, in, outer.v_gather);
-    outer.v = inputs.raw();
-    outer.m = f;
-    outer.n = d;
-    outer.target = floats(grads->w1);
-    grouped_outer(ctx, outer);
-  }
-  by_width(ctx.compute, d, all_aligned16(row_gradients.raw(), dstates.raw()), [&]<typename T, int WIDTH>() {
-    launch_behind(ctx, listeners_kernel<T, WIDTH>, grid_for(tokens * (d / WIDTH), threads), threads, 0,
-                  elements_of<T>(row_gradients), in.listen > 0 ? ints(in.rows) : nullptr, ints(in.plan.place),
-                  ints(in.routing.indices), tokens, choices, in.listen > 0 ? static_cast<int>(in.rows.dim(1)) : 0,
-                  in.listen, static_cast<int>(d), elements_of<T>(dstates));
-  });
+  if (in.w1) cuda::modulate_hear(ctx, in, pre, dstates, grads);
 }
 
 }  // namespace some::ops::cuda

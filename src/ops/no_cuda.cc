@@ -59,6 +59,10 @@ void past_rows(Context&, const Tensor&, Tensor&) { refuse(); }
 void look_back_forward(Context&, const Tensor&, const Tensor&, const Param&, Tensor&) { refuse(); }
 void look_back_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Param&, Tensor&) { refuse(); }
 void scatter_rows(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
+void sum_choices(Context&, const Tensor&, const Tensor&, const Tensor*, Into, Tensor&) { refuse(); }
+void modulate_say(Context&, const Modulation&, Tensor&) { refuse(); }
+void modulate_hear(Context&, const Modulation&, const Tensor&, Tensor&, ExpertGrads*) { refuse(); }
+void add_heard(Context&, const Modulation&, const Tensor&, Tensor&) { refuse(); }
 void modulate_forward(Context&, const Modulation&, Tensor&, Tensor&) { refuse(); }
 void modulate_backward(Context&, Tensor&, const Modulation&, Tensor&, Tensor&, Tensor&, Tensor&, ExpertGrads*) {
   refuse();

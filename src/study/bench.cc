@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "model/operations.h"
 #include "ops/gemm_cpu.h"
+#include "train/forecast.h"
 #include "train/matrix_rate.h"
 #include "train/run.h"
 #include "train/step.h"
@@ -93,7 +94,9 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
     slots += static_cast<double>(batches.back().slots) * share;
     tokens = std::max(tokens, static_cast<double>(batches.back().size()));
   }
-  TrainStep trained(model, train, recipe.data.count_pads);
+  TrainStep::Options how;
+  if (!options.overlap) how.early_bytes.reset();
+  TrainStep trained(model, train, recipe.data.count_pads, how);
   const auto step = [&](int i) {
     StepPlan plan;
     plan.step = i;
@@ -106,11 +109,15 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   const int all = options.warmup + options.steps;
   std::vector<double> seconds;
   Group::Traffic before;
+  TrainStep::Communication spent;
   double measured = 0;
   // On a GPU steps overlap with the host's preparation of the next, as in training: groups of steps are timed.
   const int group = ctx.device.is_cuda() ? 4 : 1;
   for (int i = 0; i < all; i += group) {
-    if (seconds.empty()) before = ctx.group.traffic();
+    if (seconds.empty()) {
+      before = ctx.group.traffic();
+      spent = trained.communication();
+    }
     const double one = timed(ctx,
                              [&] {
                                for (int j = 0; j < group; ++j) step(i + j);
@@ -122,9 +129,14 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
     }
     if (progress) progress(std::min(all, i + group), all);
   }
-  const Group::Traffic after = ctx.group.traffic();
+  const Group::Traffic after = ctx.group.traffic();  // with that of its parts
   out.ranks = ctx.group.size();
-  out.communication_share = (after.seconds - before.seconds) / measured;
+  const TrainStep::Communication spent_after = trained.communication();
+  out.hidden_communication_share = (spent_after.hidden_seconds - spent.hidden_seconds) / measured;
+  // Experts that other ranks hold are waited for inside of the passes.
+  out.communication_share =
+      (ctx.expert_group.alone() ? spent_after.open_seconds - spent.open_seconds : after.seconds - before.seconds) /
+      measured;
   out.sent_bytes_per_step = static_cast<double>(after.bytes - before.bytes) /
                             static_cast<double>(seconds.size() * static_cast<std::size_t>(group));
   const double rate_after = measure_matrix_rate(ctx);
@@ -138,9 +150,10 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   out.operations_per_step = operations;
   out.operations_per_second = operations / out.step_seconds;
   out.share_of_matrix_rate = out.operations_per_second / out.matrix_rate / out.ranks;
-  out.predicted_bytes =
-      estimate_memory(recipe.model, tokens, ctx.compute == DType::bf16, true).total() +
-      sum_levels(trained.own_batches(train.accumulate).count()) * static_cast<double>(model.parameters().grad.bytes());
+  MemoryEstimate memory = estimate_memory(recipe.model, tokens, ctx.compute == DType::bf16, true);
+  share_experts(memory, recipe.model, tokens, ctx.compute == DType::bf16, train.expert_ranks);
+  out.predicted_bytes = memory.total() + sum_levels(trained.own_batches(train.accumulate).count()) *
+                                             static_cast<double>(model.parameters().grad.bytes());
   if (ctx.device.is_cuda()) {
     out.memory_bytes = static_cast<double>(some::cuda::memory_peak(ctx.device));
   } else {

@@ -27,14 +27,16 @@ struct BenchResult {
   double predicted_bytes = 0;  // what `some info` says for these batches
   // Of several ranks all of the above is the same, but for the memory, which is this rank's.
   int ranks = 1;
-  double communication_share = 0;  // of the time, that this rank waited for messages
+  // Of the time: adding up over the ranks while something else was computed, and while nothing was.
+  double hidden_communication_share = 0, communication_share = 0;
   double sent_bytes_per_step = 0;  // by this rank
 };
 
 struct BenchOptions {
   int steps = 10;
   int warmup = 3;
-  Group group;  // ranks that share each step's micro-batches
+  Group group;          // ranks that share each step's micro-batches
+  bool overlap = true;  // gradients leave as soon as their layer is done
 };
 
 // One training step after another on made-up stories with the lengths of real ones (mean 215 tokens, deviation 85, at

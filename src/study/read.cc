@@ -255,16 +255,30 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
     streams.push_back(stream_of(data, options.tokens));
     if (streams.back().size() < 2) bad_input("{} is too short: there is nothing to predict in it", text);
   }
+  const Group& group = run.ctx->group;
+  if (!group.alone()) {
+    Group::Facts facts;
+    for (std::size_t i = 0; i < streams.size(); ++i)
+      facts.emplace_back(options.texts[i] + " (its hash)",
+                         hex(hash_bytes(streams[i].data(), streams[i].size() * sizeof(streams[i][0]))));
+    group.check_alike(facts);
+  }
   Memory memory;
-  const bool there = !options.frozen && !options.memory.empty() && there_is(options.memory);
+  // Every rank has the memory; the first one alone writes it, and says whether there is one before it does.
+  const auto save = [&] {
+    if (!options.memory.empty() && group.root()) save_memory(memory, options.memory);
+  };
+  const bool asked = !options.frozen && !options.memory.empty();
+  const bool there = group.highest(asked && group.root() && there_is(options.memory) ? 1 : 0) != 0;
   if (there) {
     memory = open_memory(run, options.memory);
     refuse_changes(memory, options.memory, options.choices, document_end(run));
   } else if (!options.frozen) {
     memory = new_memory(run, chosen_settings(usual_settings(run), options.choices, document_end(run)));
     // A name that cannot be written to is reported before hours of reading.
-    if (!options.memory.empty()) save_memory(memory, options.memory);
+    save();
   }
+  group.wait_for_all();
   const std::int64_t window =
       options.frozen ? options.choices.window.value_or(usual_window(run.recipe.model)) : memory.settings.window;
 
@@ -299,8 +313,8 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
       }
       if (frames) frames->after(memory, results);
       if (options.progress) options.progress(reading.text, done, total);
-      if (!options.frozen && !options.memory.empty() && seconds_since(saved) > seconds_between_saves) {
-        save_memory(memory, options.memory);
+      if (!options.frozen && seconds_since(saved) > seconds_between_saves) {
+        save();
         saved = std::chrono::steady_clock::now();
       }
       stopped = options.stop && options.stop();
@@ -315,11 +329,12 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
     }
     reading.seconds = seconds_since(start);
     report.seconds += reading.seconds;
+    stopped = group.highest(stopped ? 1 : 0) != 0;
     report.texts.push_back(std::move(reading));
   }
   report.stopped = stopped;
   if (options.frozen) return report;
-  if (!options.memory.empty()) save_memory(memory, options.memory);
+  save();
   report.memory = {options.memory, memory.settings, slots_in_use(memory),
                    say_of(memory.settings, read_vector(memory.store.shares))};
   if (options.original_tokens > 1 && !stopped) {

@@ -30,6 +30,9 @@ struct VerifyOptions {
   DeviceName device;
   Precision precision = Precision::fp32;
   std::optional<double> tolerance;  // one for everything; otherwise the precision's own
+  // Ranks that hold the experts of every layer together (train.expert_ranks). Each is called alike; the first has the
+  // tokens and the full report, the others serve it and compare what all of them have.
+  Group group{};
 };
 
 // Every .safetensors file of a folder, or the file itself. bad_input when there is none or a file is no fixture.

@@ -35,8 +35,8 @@ void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& mo
                      const std::string& metrics = "");
 // Fills a model made from the same configuration. With `with_optimizer` also the moments, and returns the state.
 nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, bool with_optimizer);
-// Every tensor that a checkpoint with an optimizer holds, in one order. After writing to them from elsewhere the compute
-// copy of the parameters is to be refreshed.
+// Every tensor that a checkpoint with an optimizer holds, in one order. After writing to them from elsewhere the
+// compute copy of the parameters is to be refreshed.
 std::vector<Tensor> learned_tensors(Model& model);
 // The state kept in an optimizer file, for those who only want to know how far a run is.
 JsonObject read_state(const SafetensorsFile& optimizer);

@@ -2,7 +2,10 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include "base/all_rows.h"
+#include "base/heartbeat.h"
 #include "memory/answers.h"
 #include "ops/elementwise.h"
 
@@ -74,63 +77,177 @@ LossNotFinite::LossNotFinite(double loss)
                         loss)),
       loss_(loss) {}
 
+namespace {
+
+// What goes through the model at once.
+struct Piece {
+  Batch batch;
+  bool context = false;  // some of it is read, but predicted and counted in another sequence
+};
+
+// A text in pieces, in order; those in which nothing is predicted are passed over.
+class Pieces {
+ public:
+  Pieces(const Model& model, const TokenData& data, const EvaluateOptions& options)
+      : data_(data),
+        rows_(options.rows),
+        sequences_(data, model.config().seq_len, options.long_documents, Reading::evaluation, options.stories) {
+    batch_.seq_len = model.config().seq_len;
+    batch_.count_pads = options.count_pads;
+    batch_.pad_id = options.pad_id;
+    batch_.eos_id = options.eos_id;
+  }
+  std::vector<Piece> next(int number) {  // fewer at the end
+    std::vector<Piece> out;
+    for (; first_ < sequences_.size() && std::ssize(out) < number; first_ += rows_) {
+      std::vector<Sequence> chosen;
+      bool context = false;
+      for (std::int64_t i = first_; i < std::min(sequences_.size(), first_ + rows_); ++i) {
+        chosen.push_back(sequences_[i]);
+        context = context || chosen.back().first_target > chosen.back().begin + 1;
+      }
+      Batch batch = make_batch(data_, chosen, batch_);
+      if (batch.predicted > 0) out.push_back({std::move(batch), context});
+    }
+    return out;
+  }
+
+ private:
+  const TokenData& data_;
+  std::int64_t rows_, first_ = 0;
+  SequenceList sequences_;
+  BatchOptions batch_;
+};
+
+// What the model gave for a piece, whichever rank computed it; scratch memory.
+struct Answer {
+  DeviceBatch batch;
+  Tensor losses, states;         // states: where they are wanted
+  std::vector<Routing> choices;  // of each layer; empty where they were told while they were made
+};
+
+// A rank without a piece has experts that those of its neighbours which have one may want.
+void serve_others(Model& model, std::size_t pieces) {
+  const Context& ctx = model.context();
+  const int together = ctx.expert_group.size(), first = ctx.group.rank() / together * together;
+  if (static_cast<std::size_t>(first) < pieces) model.serve_pass(false);
+}
+
+// Each rank lets one piece of `round` through the model; then every rank has the answers to all.
+std::vector<Answer> answer_together(const Group& group, Model& model, const std::vector<Piece>& round, EvalPass pass,
+                                    bool with_states) {
+  Context& ctx = model.context();
+  const ModelConfig& config = model.config();
+  const auto self = static_cast<std::size_t>(group.rank());
+  const std::int64_t layers = config.ffn == Ffn::some ? config.layers : 0, k = config.top_k;
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), 0), counts_of_layers = counts;
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < round.size(); ++i) {
+    counts[i] = round[i].batch.size();
+    counts_of_layers[i] = layers * counts[i];
+    total += counts[i];
+  }
+  const std::int64_t rows = counts[self];
+  // The choices of all layers one below the other.
+  const Tensor indices = ctx.scratch({layers * rows, k}, DType::i32),
+               gates = ctx.scratch({layers * rows, k}, ctx.master);
+  Tensor losses = ctx.scratch({0}, ctx.master), states = ctx.scratch({0, config.d_model});
+  if (self < round.size()) {
+    pass.observe = [&](int layer, const SomeTape& tape) {
+      indices.rows(layer * rows, (layer + 1) * rows).copy_from(tape.routing.indices);
+      gates.rows(layer * rows, (layer + 1) * rows).copy_from(tape.routing.gates);
+    };
+    losses = model.evaluate(upload(ctx, round[self].batch), pass, &states);
+  } else {
+    serve_others(model, round.size());
+  }
+  const auto of_all = [&](const Tensor& mine, const std::vector<std::int64_t>& rows_of, Shape shape) {
+    Tensor all = ctx.scratch(std::move(shape), mine.dtype());
+    all_rows(group, mine, rows_of, all);
+    return all;
+  };
+  const Tensor all_losses = of_all(losses, counts, {total});
+  const Tensor all_indices = of_all(indices, counts_of_layers, {layers * total, k}),
+               all_gates = of_all(gates, counts_of_layers, {layers * total, k});
+  const Tensor all_states = with_states ? of_all(states, counts, {total, config.d_model}) : Tensor();
+  std::vector<Answer> out;
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < round.size(); ++i) {
+    Answer& one = out.emplace_back(Answer{upload(ctx, round[i].batch), {}, {}, {}});
+    one.losses = all_losses.rows(first, first + counts[i]);
+    if (with_states) one.states = all_states.rows(first, first + counts[i]);
+    for (std::int64_t l = 0; l < layers; ++l) {
+      const std::int64_t begin = layers * first + l * counts[i];
+      one.choices.push_back({all_indices.rows(begin, begin + counts[i]), {}, all_gates.rows(begin, begin + counts[i])});
+    }
+    first += counts[i];
+  }
+  return out;
+}
+
+}  // namespace
+
 Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& options) {
   Context& ctx = model.context();
   const ModelConfig& config = model.config();
-  const SequenceList sequences(data, config.seq_len, options.long_documents, Reading::evaluation, options.stories);
-  BatchOptions batch_options;
-  batch_options.seq_len = config.seq_len;
-  batch_options.count_pads = options.count_pads;
-  batch_options.pad_id = options.pad_id;
-  batch_options.eos_id = options.eos_id;
-
+  const Group group = options.alone ? Group() : ctx.group;
+  Pieces pieces(model, data, options);
   Evaluation out;
   out.stories = options.stories > 0 ? std::min(options.stories, data.stories()) : data.stories();
   std::vector<ChoiceSample> samples(static_cast<std::size_t>(config.layers));
   std::int64_t batches = 0;
   Tensor shares = options.memory != nullptr ? options.memory->store.shares.clone() : Tensor();
-  const Batch* current = nullptr;
-  const Tensor* taking_part = nullptr;
   EvalPass pass;
   pass.temperature = options.temperature;
   model.clear_key_sums();
-  pass.observe = [&](int layer, const SomeTape& tape) {
+  const auto count_choices = [&](int layer, const Tensor& query, const Routing& routing, const Piece& piece,
+                                 const DeviceBatch& batch) {
     const auto l = static_cast<std::size_t>(layer);
-    add_key_sums(ctx, {tape.query, tape.routing, KeyPlan(), 0, &model.key_sums()[l]}, taking_part);
+    const Tensor* const taking_part = options.count_pads && !piece.context ? nullptr : &batch.targets;
+    add_key_sums(ctx, {query, routing, KeyPlan(), 0, &model.key_sums()[l]}, taking_part);
     if (batches < sample_batches && samples[l].positions < sample_positions)
-      samples[l].add(tape.routing, current->targets, taking_part == nullptr);
+      samples[l].add(routing, piece.batch.targets, taking_part == nullptr);
   };
 
   double real_sum = 0, all_sum = 0, batch_means = 0;
   std::int64_t all_count = 0;
-  for (std::int64_t first = 0; first < sequences.size(); first += options.rows) {
-    std::vector<Sequence> chosen;
-    bool context = false;  // read, but predicted and counted in another sequence
-    for (std::int64_t i = first; i < std::min(sequences.size(), first + options.rows); ++i) {
-      chosen.push_back(sequences[i]);
-      context = context || chosen.back().first_target > chosen.back().begin + 1;
-    }
-    const Batch batch = make_batch(data, chosen, batch_options);
-    if (batch.predicted == 0) continue;
+  for (std::vector<Piece> round; !(round = pieces.next(group.size())).empty();) {
+    show_life();
     ctx.arena->reset();
-    const DeviceBatch device_batch = upload(ctx, batch);
-    current = &batch;
-    taking_part = options.count_pads && !context ? nullptr : &device_batch.targets;
-    Tensor states, losses = model.evaluate(device_batch, pass, &states);
-    if (options.memory != nullptr) mix_losses(ctx, *options.memory, states, device_batch.targets, shares, losses);
-    const std::vector<double> nll = read_vector(losses);
-    double batch_sum = 0;
-    for (std::size_t t = 0; t < nll.size(); ++t) {
-      if (batch.targets[t] < 0) continue;
-      batch_sum += nll[t];
-      if (batch.tokens[t] != options.pad_id && batch.targets[t] != options.pad_id) real_sum += nll[t];
+    std::vector<Answer> answers;
+    if (group.alone()) {
+      Answer& one = answers.emplace_back(Answer{upload(ctx, round[0].batch), {}, {}, {}});
+      pass.observe = [&](int layer, const SomeTape& tape) {
+        count_choices(layer, tape.query, tape.routing, round[0], one.batch);
+      };
+      one.losses = model.evaluate(one.batch, pass, &one.states);
+    } else {
+      answers = answer_together(group, model, round, pass, options.memory != nullptr);
     }
-    all_sum += batch_sum;
-    all_count += batch.predicted;
-    batch_means += batch_sum / static_cast<double>(batch.predicted);
-    ++batches;
-    out.tokens += batch.predicted_real;
-    out.bytes += batch.real_bytes;
+    for (std::size_t i = 0; i < round.size(); ++i) {
+      const Batch& batch = round[i].batch;
+      Answer& answer = answers[i];
+      for (std::size_t l = 0; l < answer.choices.size(); ++l) {
+        const ArenaScope scope(*ctx.arena);
+        const Tensor query = ctx.scratch({batch.size(), config.query_size()}, ctx.master);  // nothing here reads it
+        count_choices(static_cast<int>(l), query, answer.choices[l], round[i], answer.batch);
+      }
+      if (options.memory != nullptr)
+        mix_losses(ctx, *options.memory, answer.states, answer.batch.targets, shares, answer.losses);
+      const std::vector<double> nll = read_vector(answer.losses);
+      double batch_sum = 0;
+      for (std::size_t t = 0; t < nll.size(); ++t) {
+        if (batch.targets[t] < 0) continue;
+        batch_sum += nll[t];
+        if (batch.tokens[t] != options.pad_id && batch.targets[t] != options.pad_id) real_sum += nll[t];
+      }
+      all_sum += batch_sum;
+      all_count += batch.predicted;
+      batch_means += batch_sum / static_cast<double>(batch.predicted);
+      ++batches;
+      out.tokens += batch.predicted_real;
+      out.bytes += batch.real_bytes;
+    }
   }
   if (out.tokens == 0)
     bad_input("there is nothing to evaluate: no document of the data predicts a token (documents of one token?)");

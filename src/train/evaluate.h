@@ -27,6 +27,7 @@ struct EvaluateOptions {
   double temperature = 0;  // 0: eval_temp
   // Has its say in every prediction. It does not learn; its weight in the mixture follows the text.
   const Memory* memory = nullptr;
+  bool alone = false;  // by this rank, whatever the others do
 };
 
 // How a recipe has its validation text evaluated.
@@ -54,7 +55,8 @@ class LossNotFinite : public Error {
   double loss_;
 };
 
-// LossNotFinite rather than a result that is none.
+// LossNotFinite rather than a result that is none. The ranks of the model's context share the batches; every one of
+// them has the result, which is that of one rank to the bit.
 Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& options);
 
 }  // namespace some::train

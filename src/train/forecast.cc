@@ -6,6 +6,7 @@
 #include "base/device.h"
 #include "base/memory.h"
 #include "data/outlook.h"
+#include "model/expert_part.h"
 #include "train/run.h"
 #include "train/step_sums.h"
 
@@ -54,11 +55,45 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   out.precision = resolved_precision(out.device, train.precision);
   out.memory_known = out.precision != Precision::f64;  // the estimate counts numbers of two and of four bytes
   out.memory = estimate_memory(model, row * train.batch, out.precision == Precision::bf16, true);
+  share_experts(out.memory, model, row * train.batch, out.precision == Precision::bf16, train.expert_ranks);
   // Sums of several micro-batches (train/step_sums.h); on several ranks there are fewer of them.
   out.memory.parameters += sum_levels(train.accumulate) * 4.0 * static_cast<double>(out.parameters.trainable);
   out.memory_limit = limit_of(gpu);
   return out;
 }
+
+void share_experts(MemoryEstimate& memory, const ModelConfig& config, double tokens, bool bf16, int ranks) {
+  if (ranks == 1) return;
+  const double d = config.d_model, f = config.d_ffn, k = config.top_k, c = bf16 ? 2 : 4;
+  const double largest = (config.experts + ranks - 1) / ranks;
+  memory.library *= largest / config.experts;
+  // While states and answers travel they lie here as they leave and as they come. Experts that learn keep what they are
+  // shown.
+  memory.activations += 2 * tokens * k * c * (d + (config.experts_answer() ? d : f));
+  if (experts_learn(config)) memory.activations += tokens * k * c * d * config.layers;
+}
+
+namespace {
+
+// Bytes that a rank sends in one pass of `tokens` to the experts of others, and for theirs to its own, where every
+// expert is chosen as often (model/spread.h).
+double expert_bytes(const ModelConfig& model, double tokens, bool bf16, int ranks) {
+  const double e = model.experts, k = model.top_k, d = model.d_model, f = model.d_ffn, c = bf16 ? 2 : 4;
+  const double others = ranks - 1, choices = tokens * k * others / ranks;
+  // A token has business with a rank unless none of its experts, all different, is there.
+  double none = 1;
+  for (double i = 0; i < k; ++i) none *= std::max(0.0, e - e / ranks - i) / (e - i);
+  const bool listens = model.modulates() && model.listen > 0;
+  const double rows = listens ? choices : tokens * others * (1 - none);
+  double layer = 8 * others + choices * 12;  // how many, and which with what gate
+  if (model.modulates())
+    layer += rows * d * c + choices * f * c + choices * (f + d) * c;
+  else
+    layer += (rows + choices) * (d + (model.experts_answer() ? d : f)) * c + choices * 4;
+  return layer * model.layers;
+}
+
+}  // namespace
 
 RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int ranks) {
   const ModelConfig& model = recipe.model;
@@ -82,6 +117,12 @@ RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int 
     if (needs.sample && ranks > 1) out.sent_bytes_per_step += e * (8 + row) * model.layers;
   }
   out.sent_bytes_per_step += 2.0 * (ranks - 1) / ranks * added;
+  if (const int together = recipe.train.expert_ranks; together > 1) {
+    const double tokens = forecast.tokens_per_step / static_cast<double>(all);
+    out.expert_bytes_per_step = static_cast<double>(out.micro_batches) *
+                                expert_bytes(model, tokens, forecast.precision == Precision::bf16, together);
+    out.sent_bytes_per_step += out.expert_bytes_per_step;
+  }
   return out;
 }
 

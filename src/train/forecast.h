@@ -28,7 +28,7 @@ struct Forecast {
   OperationCount operations;            // of a step
   DeviceKind device = DeviceKind::cpu;  // that the memory is meant for; "auto" is what this machine would do
   Precision precision = Precision::fp32;
-  MemoryEstimate memory;
+  MemoryEstimate memory;     // of one rank; of the library its part of it (train.expert_ranks)
   bool memory_known = true;  // not in f64
   double memory_limit = 0;   // what the device has; infinite where that is not known
   bool fits() const { return memory.total() <= memory_limit; }
@@ -42,8 +42,12 @@ struct RankForecast {
   double busy = 0;                 // of all ranks' time, where the last one has fewer
   double memory_bytes = 0;
   double sent_bytes_per_step = 0;
+  double expert_bytes_per_step = 0;  // of these, to and from the experts of other ranks
 };
 RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int ranks);
+// From what one rank with all experts needs to what each of `ranks` does that hold them together, where every expert is
+// chosen as often: `tokens` of a pass. (Where all choose the experts of one rank, that one needs more.)
+void share_experts(MemoryEstimate& memory, const ModelConfig& config, double tokens, bool bf16, int ranks);
 // bad_input with the prediction where a run needs more memory than there is.
 void check_memory(const Forecast& forecast);
 // The same for a trained model that is only opened.

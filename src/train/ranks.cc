@@ -1,6 +1,7 @@
 #include "train/ranks.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/files.h"
 #include "base/version.h"
@@ -41,7 +42,54 @@ void check_same_machines(const Context& ctx, const std::vector<Course>& courses)
   ctx.group.check_alike(facts);
 }
 
+void check_same_run(const OpenedRun& run, const Group::Facts& more) {
+  const Context& ctx = *run.ctx;
+  if (ctx.group.alone()) return;
+  const Tensor weights = run.model->parameters().value.to(Device::cpu);
+  std::uint64_t keys = 0;
+  for (const Layer& layer : run.model->layers()) {
+    if (!layer.keys.keys) continue;
+    const Tensor here = layer.keys.keys.to(Device::cpu);
+    keys = hash_bytes(here.raw(), here.bytes(), keys);
+  }
+  Group::Facts facts{{"the program's version", program_version()},
+                     {"the program's hash", hash_of_program()},
+                     {"what computes", computed_by(ctx)},
+                     {"precision", name_of(ctx.compute)},
+                     {"the run's folder", run.paths.folder},
+                     {"the checkpoint (its step)", fmt::to_string(run.step)},
+                     {"the weights (their hash)", hex(hash_bytes(weights.raw(), weights.bytes()))},
+                     {"the keys (their hash)", hex(keys)},
+                     {"the library (its hash)", hex(run.model->library_hash())},
+                     {"the tokenizer's hash", hex(run.tokenizer.hash())}};
+  facts.insert(facts.end(), more.begin(), more.end());
+  ctx.group.check_alike(facts);
+}
+
+namespace {
+
+void check_expert_ranks(int ranks, const Recipe& recipe) {
+  const int together = recipe.train.expert_ranks;
+  if (together == 1) return;
+  const ModelConfig& model = recipe.model;
+  if (model.ffn != Ffn::some || !model.use_library)
+    bad_input("train.expert_ranks = {}: there are no experts to share out with {}; wants 1", together,
+              model.ffn != Ffn::some ? "this model.ffn" : "some.use_library = false");
+  if (together > model.experts)
+    bad_input("train.expert_ranks = {}: must not be more than some.experts = {}, of which every rank holds a part",
+              together, model.experts);
+  if (ranks % together != 0)
+    bad_input(
+        "train.expert_ranks = {}: wants a multiple of so many ranks, and there {} {}: start {} (mpirun -n {} ...), or "
+        "say train.expert_ranks=1",
+        together, ranks == 1 ? "is" : "are", ranks, (ranks / together + 1) * together,
+        (ranks / together + 1) * together);
+}
+
+}  // namespace
+
 void check_shares(int ranks, const Recipe& recipe) {
+  check_expert_ranks(ranks, recipe);
   for (const Recipe& stage : stage_recipes(recipe)) {
     const int batches = stage.train.accumulate;
     if (enough_for_all(batches, ranks)) continue;
@@ -53,6 +101,13 @@ void check_shares(int ranks, const Recipe& recipe) {
         "of two: say train.accumulate={} (with a smaller train.batch the step stays as large), or start {} rank{}",
         batches, ranks, more, fewer, fewer == 1 ? "" : "s");
   }
+}
+
+Group make_expert_group(const Group& group, int expert_ranks) {
+  if (group.alone() || expert_ranks == 1) return {};
+  std::vector<int> ranks(static_cast<std::size_t>(expert_ranks));
+  std::iota(ranks.begin(), ranks.end(), group.rank() / expert_ranks * expert_ranks);
+  return group.part(ranks);
 }
 
 Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin) {

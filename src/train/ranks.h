@@ -9,6 +9,7 @@
 #include "base/rooms.h"
 #include "train/course.h"
 #include "train/recipe.h"
+#include "train/run.h"
 
 namespace some::train {
 
@@ -18,8 +19,13 @@ namespace some::train {
 void check_same_command(const Group& group, const Recipe* recipe, const std::vector<std::string>& changes);
 // What computes, and the text.
 void check_same_machines(const Context& ctx, const std::vector<Course>& courses);
-// A step's micro-batches must be enough for every rank to have some.
+// What was opened, and what it is to be used on.
+void check_same_run(const OpenedRun& run, const Group::Facts& more);
+// A step's micro-batches must be enough for every rank to have some, and so must be the experts where ranks share them.
 void check_shares(int ranks, const Recipe& recipe);
+
+// The ranks that hold the experts together with this one: neighbours, train.expert_ranks of them.
+Group make_expert_group(const Group& group, int expert_ranks);
 
 // The recipe of rank 0, for all.
 Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin);

@@ -40,6 +40,7 @@ struct TrainConfig {  // [train]
   std::string precision = "auto";  // auto | fp32 | bf16 | f64
   std::string device = "auto";
   int threads = 0;
+  int expert_ranks = 1;  // ranks that hold the experts of each layer together
 };
 
 // What a published report says of this run: only compared, never used. In the file, [published] holds `source` and

@@ -65,7 +65,8 @@ void add_train(SettingList<Recipe>& list) {
       .in_steps = true;
   list.role = SettingRole::course;
   list.integer("batch", FIELD(train.batch), 1, 1048576, "Sequences in one pass.");
-  list.integer("accumulate", FIELD(train.accumulate), 1, 1048576, "Passes whose gradients make one step; ranks share them (docs/scale.md).");
+  list.integer("accumulate", FIELD(train.accumulate), 1, 1048576,
+               "Passes whose gradients make one step; ranks share them (docs/scale.md).");
   list.number("lr", FIELD(train.lr), 0, unlimited, "Highest learning rate.").above_low = true;
   list.integer("warmup_steps", FIELD(train.warmup_steps), 0, unlimited,
                "Steps over which the learning rate rises to lr.")
@@ -114,6 +115,8 @@ void add_train(SettingList<Recipe>& list) {
               "auto: the first GPU where there is one; cuda:N: GPU number N, from 0.")
       .accepts = [](const std::string& name) { return name == "auto" || device_named(name).has_value(); };
   list.integer("threads", FIELD(train.threads), 0, 4096, "CPU threads; 0: one for each CPU that the process may use.");
+  list.integer("expert_ranks", FIELD(train.expert_ranks), 1, 65536,
+               "Ranks that hold the experts of each layer together, each a part of them (docs/scale.md).");
 }
 
 #undef FIELD
@@ -191,8 +194,8 @@ const std::vector<SettingWords>& stage_keys() {
     any.meaning =
         "Any key of the tables above, such as data.train or train.lr, for this stage alone, but those that are the "
         "same "
-        "for the whole run: title, seed, the machine's (device, precision, threads), and what decides weights, library "
-        "and tokens (" +
+        "for the whole run: title, seed, the machine's (device, precision, threads, expert_ranks), and what decides "
+        "weights, library and tokens (" +
         kept +
         "). The tokenizer is trained once, on the texts of all stages. On the command line: "
         "stage.1.train.lr=0.001; a key without a stage there holds in every stage.";

@@ -15,6 +15,7 @@
 #include "train/checkpoint.h"
 #include "train/forecast.h"
 #include "train/json.h"
+#include "train/ranks.h"
 #include "train/recipe_toml.h"
 
 namespace some::train {
@@ -74,20 +75,40 @@ Precision resolved_precision(DeviceKind device, const std::string& precision) {
   return precision_named(precision);
 }
 
-std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host) {
+namespace {
+
+// Ranks of one machine take its GPUs in turn, unless one was named.
+DeviceName device_for(const TrainConfig& train, const Group& sharing) {
   DeviceName device = choose_device(train.device);
-  // Ranks of one machine take its GPUs in turn, unless one was named.
-  if (!host.group.alone() && device.kind == DeviceKind::cuda && (train.device == "auto" || train.device == "cuda")) {
+  if (!sharing.alone() && device.kind == DeviceKind::cuda && (train.device == "auto" || train.device == "cuda")) {
     constexpr int most_gpus = 64;
     std::vector<int> usable;
     for (int i = 0; i < most_gpus; ++i) {
       if (some::cuda::why_unusable(i).empty()) usable.push_back(i);
     }
-    device.index = usable.at(static_cast<std::size_t>(host.group.local_rank()) % usable.size());
+    device.index = usable.at(static_cast<std::size_t>(sharing.local_rank()) % usable.size());
   }
+  return device;
+}
+
+std::shared_ptr<Context> open_context(const TrainConfig& train, const DeviceName& device, const Host& host) {
   std::shared_ptr<Context> ctx = make_context(device, resolved_precision(device.kind, train.precision), host);
   ctx->group.use_gpus(ctx->device, ctx->log);
+  ctx->expert_group = make_expert_group(ctx->group, train.expert_ranks);  // parts go the way of the whole
   return ctx;
+}
+
+}  // namespace
+
+std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host) {
+  return open_context(train, device_for(train, host.group), host);
+}
+
+std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Log& log, const Group& group,
+                                        const Group& sharing) {
+  const Group& shared = sharing.alone() ? group : sharing;
+  Host host = make_host(train.threads == 0 && !shared.alone() ? shared.cpus() : train.threads, log, group);
+  return open_context(train, device_for(train, shared), host);
 }
 
 std::string computed_by(const Context& ctx) {
@@ -132,6 +153,8 @@ OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
     train.precision = options.precision;
   else if (choose_device(options.device).kind == DeviceKind::cpu && train.precision == "bf16")
     train.precision = "fp32";
+  // However many ranks held the experts in training, as many may here as fit.
+  if (options.host.group.size() % train.expert_ranks != 0) train.expert_ranks = 1;
   run.ctx = recipe_context(train, options.host);
   run.recipe.model.vocab = run.tokenizer.vocab_size();
   check_memory(run.recipe.model, *run.ctx);

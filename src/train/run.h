@@ -64,6 +64,9 @@ bool run_is_finished(const std::string& folder);
 
 // The context a recipe asks for: "auto" precision is bf16 on a GPU and fp32 on a CPU.
 std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host);
+// Ranks on one machine take their share of its cores, and its GPUs in turn, where the recipe names none.
+std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Log& log, const Group& group,
+                                        const Group& sharing);
 // What computes there: the library of matrix products with its version and instruction set, or the GPU. Another one may
 // change the last bits of a result.
 std::string computed_by(const Context& ctx);

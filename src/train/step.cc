@@ -1,8 +1,12 @@
 #include "train/step.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <tuple>
+#include <utility>
 
+#include "model/expert_part.h"
 #include "ops/elementwise.h"
 
 namespace some::train {
@@ -13,12 +17,56 @@ constexpr std::size_t most_recordings = 4;
 
 }  // namespace
 
-TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads, bool graphs)
-    : model_(model), train_(train), count_pads_(count_pads), graphs_(graphs && model.context().device.is_cuda()) {
+TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads)
+    : TrainStep(model, train, count_pads, Options()) {}
+
+TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads, const Options& options)
+    : model_(model),
+      train_(train),
+      count_pads_(count_pads),
+      graphs_(options.graphs && model.context().device.is_cuda()) {
   const Context& ctx = model_.context();
   rates_ = Tensor::zeros({3}, ctx.master, ctx.device);
   outcome_ = Tensor::zeros({2}, ctx.master, ctx.device);
   adam_ = {NAN, train.beta1, train.beta2, train.eps, train.weight_decay, train.clip, 0, rates_};
+  plan_early(options);
+}
+
+// From the head down to the first layer, as they are computed: a layer's matrices leave by themselves or with those of
+// the layers above it, as soon as they are enough. The rest is complete only at the end: the embedding, and what is a
+// sum over rows, which a GPU makes for all layers together (ops/held_sums.h).
+void TrainStep::plan_early(const Options& options) {
+  const ParameterStore& parameters = model_.parameters();
+  const int layers = model_.config().layers;
+  if (!options.early_bytes) return;
+  const auto block_of_entry = [](const ParameterStore::Entry& entry) {
+    return Block{entry.offset, entry.offset + entry.shape.elements()};
+  };
+  std::vector<std::vector<Block>> ready(static_cast<std::size_t>(layers) + 1);
+  for (const ParameterStore::Entry& entry : parameters.entries()) {
+    const bool matrix = entry.shape.rank() >= 2 && !entry.name.ends_with("look_back.weight");
+    int layer = -1;
+    if (entry.name == "head.weight") layer = layers;
+    if (entry.name.starts_with("layers.")) layer = std::stoi(entry.name.substr(7));
+    if (matrix && layer >= 0)
+      ready[static_cast<std::size_t>(layer)].push_back(block_of_entry(entry));
+    else
+      late_.push_back(block_of_entry(entry));
+  }
+  early_.resize(ready.size());
+  std::vector<Block> waiting;
+  std::size_t bytes = 0;
+  for (std::size_t layer = ready.size(); layer-- > 0;) {
+    for (const Block& part : ready[layer]) {
+      waiting.push_back(part);
+      bytes += static_cast<std::size_t>(part.count()) * size_of(model_.context().master);
+    }
+    if (waiting.empty() || bytes < *options.early_bytes) continue;
+    early_[layer] = std::exchange(waiting, {});
+    bytes = 0;
+  }
+  late_.insert(late_.end(), waiting.begin(), waiting.end());
+  if (std::all_of(early_.begin(), early_.end(), [](const auto& parts) { return parts.empty(); })) early_.clear();
 }
 
 const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& plan) {
@@ -53,21 +101,85 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
     return outcome_;
   }
   const Block own = own_batches(static_cast<std::int64_t>(batches.size()));
+  // Experts of this rank are wanted as long as any rank has tokens. Those that learn do so then, too.
+  const std::int64_t passes = passes_of_group(static_cast<std::int64_t>(batches.size()));
+  const std::int64_t counted = experts_learn(model_.config()) ? passes : own.count();
   StepSums added = sums(pass);
   tree_.restart(added);
+  if (own.count() == 0) begin(pass);
   for (std::int64_t i = 0; i < own.end; ++i) {
     const Batch& batch = batches[static_cast<std::size_t>(i)];
     if (i >= own.begin) {
       begin(pass);
       ctx.arena->reset();
-      add_batch(upload(ctx, batch), pass);
-      tree_.add(ctx, added, i + 1 < own.end);
+      const bool last = i + 1 - own.begin == counted;
+      if (last && sends_early()) {
+        add_last_batch(upload(ctx, batch), pass, added);
+      } else {
+        add_batch(upload(ctx, batch), pass);
+        tree_.add(ctx, added, !last);
+      }
     }
     pass.first_position += batch.size();
   }
-  add_over_ranks(ctx, added);
+  for (std::int64_t i = own.count(); i < passes; ++i) {
+    if (i < counted) begin(pass);
+    ctx.arena->reset();
+    model_.serve_pass(true);
+    if (i < counted) tree_.add(ctx, added, i + 1 < counted);
+  }
+  add_late(added);
   finish(pass);
   return outcome_;
+}
+
+// Of the last micro-batch, what a layer has computed meets what the others before it gave and leaves for the other
+// ranks, while the layers below are still being computed. The same sums, number by number, as all at once.
+void TrainStep::add_last_batch(const DeviceBatch& batch, const TrainPass& pass, StepSums& added) {
+  Context& ctx = model_.context();
+  if (!courier_) courier_ = std::make_unique<Courier>(ctx);
+  add_batch(batch, pass, [&](int layer) {
+    const std::vector<Block>& parts = early_[static_cast<std::size_t>(layer)];
+    if (parts.empty()) return;
+    tree_.add_last_gradients(ctx, added, parts);
+    courier_->add_over_ranks(parts_of(added.gradients, parts));
+  });
+  tree_.add_last_rest(ctx, added, late_);
+  courier_->wait();
+}
+
+void TrainStep::add_late(StepSums& added) {
+  Context& ctx = model_.context();
+  const bool on_stream = ctx.device.is_cuda() && group().gpu_to_gpu();
+  const auto begin = std::chrono::steady_clock::now();
+  if (on_stream) {
+    constexpr std::size_t steps_ahead = 8;  // the host does not wait for its own steps
+    settle_late_marks(steps_ahead);
+    late_marks_.emplace_back(std::piecewise_construct, std::tie(ctx.device), std::tie(ctx.device));
+    late_marks_.back().first.record();
+  }
+  add_over_ranks(ctx, added, sends_early() ? std::span<const Block>(late_) : std::span<const Block>());
+  if (on_stream)
+    late_marks_.back().second.record();
+  else
+    late_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void TrainStep::settle_late_marks(std::size_t most) {
+  for (; late_marks_.size() > most; late_marks_.pop_front())
+    late_seconds_ += late_marks_.front().second.milliseconds_since(late_marks_.front().first) / 1e3;
+}
+
+TrainStep::Communication TrainStep::communication() {
+  settle_late_marks(0);
+  const double busy = courier_ ? courier_->busy_seconds() : 0, waited = courier_ ? courier_->waited_seconds() : 0;
+  return {std::max(0.0, busy - waited), waited + late_seconds_};
+}
+
+std::int64_t TrainStep::passes_of_group(std::int64_t of) const {
+  const int together = model_.context().expert_group.size();
+  // The first of the ranks that hold the experts together has the most micro-batches.
+  return block_of(of, group().rank() / together * together, group().size()).count();
 }
 
 StepSums TrainStep::sums(const TrainPass& pass) {
@@ -88,9 +200,9 @@ void TrainStep::begin(const TrainPass& pass) {
   fill(model_.context(), 0, outcome_);
 }
 
-void TrainStep::add_batch(const DeviceBatch& batch, const TrainPass& pass) {
+void TrainStep::add_batch(const DeviceBatch& batch, const TrainPass& pass, const Model::MatricesReady& ready) {
   Context& ctx = model_.context();
-  const Tensor nll = model_.train_pass(batch, pass);
+  const Tensor nll = model_.train_pass(batch, pass, ready);
   Tensor sum = ctx.scratch({1}, ctx.master), scale = ctx.scratch({1}, ctx.master), loss = outcome_.view(0, {1});
   sum_all(ctx, nll, sum);
   fill(ctx, pass.loss_scale, scale);

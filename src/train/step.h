@@ -2,7 +2,10 @@
 // (spec 4).
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,6 +13,7 @@
 #include "base/rooms.h"
 #include "model/model.h"
 #include "ops/optimizer.h"
+#include "train/courier.h"
 #include "train/recipe.h"
 #include "train/step_sums.h"
 
@@ -34,14 +38,26 @@ struct StepPlan {
 // never equal to one before it. The results are the same to the bit: the same kernels read the same numbers.
 class TrainStep {
  public:
-  TrainStep(Model& model, const TrainConfig& train, bool count_pads, bool graphs = true);
+  struct Options {
+    bool graphs = true;
+    // Gradients of a layer's matrices leave for the other ranks as soon as they are complete, so many bytes at least at
+    // a time; nothing: all of them together, when the last is.
+    std::optional<std::size_t> early_bytes = std::size_t{256} << 10;
+  };
+  TrainStep(Model& model, const TrainConfig& train, bool count_pads);
+  TrainStep(Model& model, const TrainConfig& train, bool count_pads, const Options& options);
 
   // All micro-batches of the step, in order; those that other ranks compute are only counted (own_batches). Every rank
   // ends with the same parameters, moments and keys. Returns loss and gradient norm: master [2], on the device, until
   // the next step.
   const Tensor& run(std::span<const Batch> batches, const StepPlan& plan);
+  // Time spent on adding up over the ranks so far: while something else was computed, and while nothing was.
+  struct Communication {
+    double hidden_seconds = 0, open_seconds = 0;
+  };
+  Communication communication();
   std::int64_t replayed() const { return replayed_; }  // steps that were launched as one piece
-  // Of a step's micro-batches, those that this rank computes.
+  // Of a step's micro-batches, those that this rank computes. It may be none where others use its experts.
   Block own_batches(std::int64_t of) const { return block_of(of, group().rank(), group().size()); }
 
  private:
@@ -59,9 +75,16 @@ class TrainStep {
   };
 
   const Group& group() const { return model_.context().group; }
-  StepSums sums(const TrainPass& pass);  // where the model adds up
+  std::int64_t passes_of_group(std::int64_t of) const;  // of the ranks that hold the experts together, the most
+  StepSums sums(const TrainPass& pass);                 // where the model adds up
   void begin(const TrainPass& pass);
-  void add_batch(const DeviceBatch& batch, const TrainPass& pass);
+  void add_batch(const DeviceBatch& batch, const TrainPass& pass, const Model::MatricesReady& ready = {});
+  void plan_early(const Options& options);
+  // Where ranks hold the experts together, they talk to each other inside of the passes.
+  bool sends_early() const { return !early_.empty() && !group().alone() && model_.context().expert_group.alone(); }
+  void add_last_batch(const DeviceBatch& batch, const TrainPass& pass, StepSums& added);
+  void add_late(StepSums& added);
+  void settle_late_marks(std::size_t most);
   void finish(const TrainPass& pass);
   void run_or_replay(const DeviceBatch& batch, Kind kind);
   void compute(const DeviceBatch& batch, const TrainPass& pass);
@@ -74,6 +97,14 @@ class TrainStep {
   std::vector<Recording> recordings_;  // the latest played last
   std::int64_t replayed_ = 0;
   SumTree tree_;
+  // Which parts of the gradients leave when a layer is done (by its number; the head's comes last in the list), and
+  // what is left at the end.
+  std::vector<std::vector<Block>> early_;
+  std::vector<Block> late_;
+  std::unique_ptr<Courier> courier_;
+  // On a GPU whose stream does the sending, when it began and ended, until that is known.
+  std::deque<std::pair<some::cuda::Event, some::cuda::Event>> late_marks_;
+  double late_seconds_ = 0;
 };
 
 }  // namespace some::train

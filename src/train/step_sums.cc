@@ -49,11 +49,22 @@ void copy_sums(const StepSums& from, StepSums& to) {
   for (std::size_t i = 0; i < source.size(); ++i) target[i].copy_from(source[i]);
 }
 
-void merge_sums(Context& ctx, const StepSums& earlier, StepSums& sums) {
-  add_into(ctx, earlier.gradients, sums.gradients);
+void merge_gradients(Context& ctx, const StepSums& earlier, StepSums& sums, std::span<const Block> parts) {
+  for (const Block& part : parts) {
+    Tensor target = sums.gradients.view(part.begin, {part.count()});
+    add_into(ctx, earlier.gradients.view(part.begin, {part.count()}), target);
+  }
+}
+
+void merge_all_but_gradients(Context& ctx, const StepSums& earlier, StepSums& sums) {
   add_into(ctx, earlier.loss, sums.loss);
   add_into(ctx, earlier.auxiliary_loss, sums.auxiliary_loss);
   merge_key_sums(ctx, earlier.keys, sums.keys);
+}
+
+void merge_sums(Context& ctx, const StepSums& earlier, StepSums& sums) {
+  add_into(ctx, earlier.gradients, sums.gradients);
+  merge_all_but_gradients(ctx, earlier, sums);
 }
 
 }  // namespace
@@ -83,8 +94,31 @@ void SumTree::add(Context& ctx, StepSums& sums, bool more_to_come) {
   levels_[level].full = true;
 }
 
-void add_over_ranks(Context& ctx, StepSums& sums) {
-  std::vector<Tensor> added{sums.gradients, sums.loss, sums.auxiliary_loss};
+void SumTree::add_last_gradients(Context& ctx, StepSums& sums, std::span<const Block> parts) {
+  for (const Level& level : levels_) {
+    if (level.full) merge_gradients(ctx, level.sums, sums, parts);
+  }
+}
+
+void SumTree::add_last_rest(Context& ctx, StepSums& sums, std::span<const Block> other_gradients) {
+  for (Level& level : levels_) {
+    if (!level.full) continue;
+    merge_gradients(ctx, level.sums, sums, other_gradients);
+    merge_all_but_gradients(ctx, level.sums, sums);
+    level.full = false;
+  }
+}
+
+std::vector<Tensor> parts_of(const Tensor& flat, std::span<const Block> parts) {
+  std::vector<Tensor> out;
+  for (const Block& part : parts) out.push_back(flat.view(part.begin, {part.count()}));
+  return out;
+}
+
+void add_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradients) {
+  std::vector<Tensor> added{sums.loss, sums.auxiliary_loss};
+  for (const Tensor& one : gradients.empty() ? std::vector{sums.gradients} : parts_of(sums.gradients, gradients))
+    added.push_back(one);
   for (const KeySums& keys : sums.keys) {
     for (const Tensor& one : additive_sums(keys)) added.push_back(one);
   }

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "base/group.h"
 #include "base/rooms.h"
 #include "model/model.h"
 
@@ -23,6 +25,10 @@ class SumTree {
   // `sums` holds what the micro-batch just computed gave. With more to come it is put away; the caller clears it for
   // the next. With the last one it becomes the sum of all.
   void add(Context& ctx, StepSums& sums, bool more_to_come);
+  // The same for the last one, in pieces: first some parts of the gradients (elements of them), each once, as soon as
+  // they are complete; then everything else.
+  void add_last_gradients(Context& ctx, StepSums& sums, std::span<const Block> parts);
+  void add_last_rest(Context& ctx, StepSums& sums, std::span<const Block> other_gradients);
   // Forgets everything, also the memory where the sums have other shapes now.
   void restart(const StepSums& sums);
 
@@ -34,8 +40,9 @@ class SumTree {
   std::vector<Level> levels_;
 };
 
-// From every rank's sums to the sums of all, on every rank.
-void add_over_ranks(Context& ctx, StepSums& sums);
+// From every rank's sums to the sums of all, on every rank. Of the gradients only these parts, where some are named.
+void add_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradients = {});
+std::vector<Tensor> parts_of(const Tensor& flat, std::span<const Block> parts);
 
 // How many sums a rank keeps beside those it computes, with so many micro-batches of its own.
 int sum_levels(std::int64_t micro_batches);

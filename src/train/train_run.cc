@@ -94,7 +94,7 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
   }
   if (from) recipe.from = share_recipe(group, recipe, paths.config()).from;
   // A device or precision that is not there is told before anything is read or written.
-  std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log, group));
+  std::shared_ptr<Context> ctx = recipe_context(recipe.train, hooks.log, group, hooks.neighbours);
   check_recipe(*ctx, recipe);
   std::unique_ptr<RunLock> lock;
   if (group.root()) {
@@ -135,7 +135,7 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
   }
   recipe = share_recipe(group, recipe, paths.config());
   check_shares(group.size(), recipe);
-  std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads, hooks.log, group));
+  std::shared_ptr<Context> ctx = recipe_context(recipe.train, hooks.log, group, hooks.neighbours);
   // The tokenizer of the run, not a new one: the ids must mean the same.
   std::vector<Course> courses = prepare_courses(*ctx, recipe, paths.tokenizer(), paths.cache(), hooks.prepare);
   check_same_machines(*ctx, courses);

@@ -7,6 +7,7 @@
 
 #include "base/device.h"
 #include "base/files.h"
+#include "base/heartbeat.h"
 #include "model/operations.h"
 #include "ops/optimizer.h"
 #include "train/checkpoint.h"
@@ -268,6 +269,7 @@ void Trainer::save() {
     return;
   }
   const Saving saving(hooks_);
+  const Excused waits;  // disks may be slow
   // What a checkpoint refers to is on disk before it: these lines, and the key positions, which are flushed as they are
   // written.
   const std::string metrics = metrics_->flushed();
@@ -301,10 +303,15 @@ std::optional<CheckpointName> Trainer::last_good_checkpoint() {
   auto all = list_checkpoints(paths_.folder);
   EvaluateOptions some_stories = course().evaluation;
   some_stories.stories = some_stories.rows;
+  some_stories.alone = true;
   for (; !all.empty(); all.pop_back()) {
     try {
       load_checkpoint(all.back(), *model_, false);
-      train::evaluate(*model_, course().valid, some_stories);
+      // Where other ranks hold some of the experts, one rank alone can only look at the numbers.
+      if (ctx_->expert_group.alone())
+        train::evaluate(*model_, course().valid, some_stories);
+      else if (!all_finite(*model_))
+        continue;
       return all.back();
     } catch (const Error&) {
     }
@@ -317,6 +324,7 @@ std::optional<CheckpointName> Trainer::last_good_checkpoint() {
 void Trainer::stop_not_finite(const std::string& what) {
   // All ranks have seen it; rank 0 tells, and ends them.
   if (!group().root()) group().wait_for_all();
+  const Excused waits;
   const auto good = last_good_checkpoint();
   failed("{}: the run is stopped. {} To go on, lower train.lr, add train.warmup_steps, or set model.norm = \"pre\".",
          what,

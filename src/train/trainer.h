@@ -36,7 +36,9 @@ struct TrainProgress {
 
 struct TrainHooks {
   Log log;
-  Group group;                                     // the ranks that share the work of each step
+  Group group;  // the ranks that share the work of each step
+  // Ranks that train other runs at the same time: cores and GPUs of a machine are for all of them.
+  Group neighbours;
   std::function<void(const TrainProgress&)> step;  // after each step whose loss was read back
   std::function<void(const EvaluationReport&)> evaluated;
   std::function<void(const StageReport&)> stage_ended;

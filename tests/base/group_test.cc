@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/all_rows.h"
 #include "base/error.h"
 #include "thread_ranks.h"
 
@@ -154,6 +155,33 @@ TEST(Group, ExchangesRows) {
       std::vector<std::int64_t> wrong = sent;
       wrong.back() += 1;
       EXPECT_THROW(group.exchange(from, wrong, to, received), Error);
+    });
+  }
+}
+
+TEST(Group, EveryRankGetsAllRows) {
+  for (const int size : {1, 2, 3, 5, 8}) {
+    on_ranks(size, [&](const Group& linked) {
+      const Group group = size == 1 ? Group() : linked;
+      std::vector<std::int64_t> counts;
+      std::vector<std::int32_t> expected;
+      for (int r = 0; r < size; ++r) {
+        counts.push_back(r * 2 % 5);  // some have none
+        for (std::int64_t i = 0; i < counts.back(); ++i)
+          expected.insert(expected.end(), {r * 10, static_cast<std::int32_t>(i)});
+      }
+      const std::int64_t own = counts[static_cast<std::size_t>(group.rank())];
+      const Tensor mine = Tensor::zeros({own, 2}, DType::i32);
+      for (std::int64_t i = 0; i < own; ++i) {
+        mine.data<std::int32_t>()[2 * i] = group.rank() * 10;
+        mine.data<std::int32_t>()[2 * i + 1] = static_cast<std::int32_t>(i);
+      }
+      const auto rows = static_cast<std::int64_t>(expected.size()) / 2;
+      Tensor all = Tensor::zeros({rows, 2}, DType::i32);
+      all_rows(group, mine, counts, all);
+      EXPECT_EQ(std::vector<std::int32_t>(all.data<std::int32_t>(), all.data<std::int32_t>() + 2 * rows), expected);
+      Tensor small = Tensor::zeros({rows + 1, 2}, DType::i32);
+      EXPECT_THROW(all_rows(group, mine, counts, small), Error);
     });
   }
 }

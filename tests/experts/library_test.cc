@@ -56,6 +56,24 @@ Moments moments(const std::vector<float>& values) {
 
 std::vector<float> numbers(const Tensor& t) { return {t.data<float>(), t.data<float>() + t.elements()}; }
 
+TEST(Library, PartsAreThoseOfTheWhole) {
+  for (const std::string& method : library_methods()) {
+    for (const std::string precision : {"fp32", "f64"}) {
+      LibrarySpec spec = small(method);
+      const LayerLibrary whole = make(spec, 2, precision);
+      std::uint64_t hash = 0;
+      for (const Block part : {Block{0, 1}, Block{1, 3}}) {
+        spec.part = part;
+        const LayerLibrary some_of_it = make(spec, 2, precision);
+        EXPECT_TRUE(same_bits(some_of_it.weights.w1, whole.weights.w1.rows(part.begin, part.end))) << method;
+        EXPECT_TRUE(same_bits(some_of_it.weights.w2, whole.weights.w2.rows(part.begin, part.end))) << method;
+        hash += some_of_it.hash;
+      }
+      EXPECT_EQ(hash, whole.hash) << method;
+    }
+  }
+}
+
 TEST(Library, ShapesAreThoseOfTheExperts) {
   const LayerLibrary library = make(small("default"));
   EXPECT_EQ(library.weights.w1.shape(), (Shape{3, 65, 40}));

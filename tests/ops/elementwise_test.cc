@@ -14,10 +14,12 @@ OpCase elementwise_case(std::int64_t rows, std::int64_t columns) {
   OpCase one;
   one.name = fmt::format("elementwise_{}x{}", rows, columns);
   one.inputs = [=] {
+    Array chosen = whole_numbers({7}, "rows", static_cast<int>(rows));
+    chosen[3] = -1;  // no row: zeros
     return Arrays{{"x", normals({rows, columns}, "x")},
                   {"y", normals({rows, columns}, "y")},
                   {"z", normals({rows, columns}, "z")},
-                  {"rows", whole_numbers({7}, "rows", static_cast<int>(rows))}};
+                  {"rows", chosen}};
   };
   one.run = [=](Lab& lab, const Arrays& in) {
     Context& ctx = lab.context();
@@ -62,7 +64,7 @@ OpCase elementwise_case(std::int64_t rows, std::int64_t columns) {
       total[0] += x.values[i];
     }
     for (std::int64_t i = 0; i < 7; ++i) {
-      for (std::int64_t c = 0; c < columns; ++c)
+      for (std::int64_t c = 0; c < columns && in.at("rows")[i] >= 0; ++c)
         gathered[i * columns + c] = x[static_cast<std::int64_t>(in.at("rows")[i]) * columns + c];
     }
     return Arrays{{"sum_master", sum}, {"sum_compute", sum},  {"to_master", x},       {"to_compute", x},

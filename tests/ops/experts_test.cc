@@ -185,7 +185,43 @@ OpCase experts_case(ExpertsShape s) {
   return one;
 }
 
+OpCase sum_case(std::int64_t tokens, std::int64_t width, std::int64_t k) {
+  OpCase one;
+  one.name = fmt::format("sum_choices_{}x{}_k{}", tokens, width, k);
+  const std::int64_t rows = tokens * k + 3;
+  one.inputs = [=] {
+    return Arrays{{"rows", normals({rows, width}, "rows")},
+                  {"gates", normals({tokens, k}, "gates")},
+                  {"y", normals({tokens, width}, "y")},
+                  {"place", whole_numbers({tokens, k}, "place", static_cast<int>(rows))}};
+  };
+  one.run = [=](Lab& lab, const Arrays& in) {
+    const Tensor given = lab.compute(in.at("rows")), gates = lab.master(in.at("gates")),
+                 place = lab.whole(in.at("place"));
+    Tensor weighted = lab.new_compute({tokens, width}), added = lab.compute(in.at("y"));
+    sum_choices(lab.context(), given, place, &gates, Into::overwrite, weighted);
+    sum_choices(lab.context(), given, place, nullptr, Into::add, added);
+    return Arrays{{"weighted", read(weighted)}, {"added", read(added)}};
+  };
+  one.reference = [=](const Arrays& in) {
+    Array weighted = zeros({tokens, width}), added = in.at("y");
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
+        const auto from = static_cast<std::int64_t>(in.at("place")[i]) * width;
+        for (std::int64_t c = 0; c < width; ++c) {
+          weighted[t * width + c] += in.at("gates")[i] * in.at("rows")[from + c];
+          added[t * width + c] += in.at("rows")[from + c];
+        }
+      }
+    }
+    return Arrays{{"weighted", weighted}, {"added", added}};
+  };
+  return one;
+}
+
 const bool added = add_cases({
+    sum_case(1, 5, 1),
+    sum_case(40, 24, 6),
     experts_case({1, 12, 11, 1, 1}),
     experts_case({1, 12, 11, 5, 5}),
     experts_case({9, 12, 11, 4, 1}),

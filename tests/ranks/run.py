@@ -4,59 +4,47 @@
 usage: tests/ranks/run.py --program build/some [--mpirun mpirun] [--ranks 1,2,4] [--rounds 2] [--seed 1] [SCENARIO...]
 
 scenarios: equal    every number of ranks gives the same model, optimizer and metrics, for several recipes
+           used     evaluation, memories and queues of runs on several ranks give what one process gives
+           plain    ranks that were started without MPI find each other by an address or a file; one that dies ends all
            elastic  runs stopped by a signal to any rank, or killed, at random moments, go on with other numbers of
                     ranks
+           experts  ranks that hold a part of the experts each: within rounding what one rank with all of them gives
            refusals different recipes, settings or texts, too few micro-batches, other commands, no backend
-           lost     a rank that stops answering ends all, with a line that names it
+           lost     a rank that stops answering, or whose main thread goes round in circles, ends all, with a line that
+                    names it
 """
 import argparse
+import array
 import hashlib
+import json
 import os
 import random
 import re
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 
-RECIPE = """
-seed = 5
-[model]
-d_model = 16
-layers = 2
-heads = 2
-seq_len = 48
-[some]
-experts = 6
-d_ffn = 16
-top_k = 2
-[data]
-train = "builtin:stories"
-train_stories = 200
-long = "cut"
-valid_stories = 8
-vocab = 320
-[train]
-epochs = 2
-batch = 4
-accumulate = 8
-measure_every = 2
-eval_every = 4
-checkpoint_every = 3
-device = "cpu"
-threads = 1
-"""
+HERE = os.path.dirname(os.path.abspath(__file__))
+# The recipe of the tests of training, with more micro-batches in a step: enough for eight ranks.
+RECIPE = os.path.join(os.path.dirname(HERE), "train", "small_run.toml")
+WIDER = ["train.accumulate=8", "data.train_stories=200", "train.threads=1"]
+
+FIXTURES = os.path.join(HERE, "../reference/fixtures")
 
 # Everything that is summed over micro-batches, in several ways of using it; numbers of micro-batches that are no power
 # of two, where the last rank has fewer.
 VARIANTS = {
-    "rules": ["some.delta=0.05", "some.decay_warmup=3", "some.constraint=clamp", "some.respawn_threshold=0.9",
-              "some.theta_percentile=0.5", "some.topk_warmup=0.2", "some.balance_loss=0.1"],
+    "rules": ["some.balance_loss=0.1"],
     "paced": ["some.update_every=2", "some.update_fraction=0.5", "some.training=lora", "some.lora_rank=3",
               "train.accumulate=7", "some.ground=0.2"],
     "padded": ["data.count_pads=true", "model.ffn=dense", "train.accumulate=14"],
+    # Large enough for gradients to leave layer by layer.
+    "early": ["model.d_model=128", "train.epochs=1", "train.max_steps=3", "train.batch=2"],
 }
 
 
@@ -67,9 +55,7 @@ class Failure(Exception):
 class Ranks:
     def __init__(self, options, folder):
         self.program, self.mpirun, self.folder = os.path.abspath(options.program), options.mpirun, folder
-        self.recipe = os.path.join(folder, "recipe.toml")
-        with open(self.recipe, "w") as out:
-            out.write(RECIPE)
+        self.recipe = [RECIPE, *WIDER]
         self.environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                                 OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none",
                                 OMPI_MCA_btl_vader_single_copy_mechanism="none",
@@ -152,7 +138,7 @@ def wait_for_ranks(ranks, process, count, run):
 def equal(ranks, options):
     for name, overrides in VARIANTS.items():
         for count in options.ranks:
-            ranks.run(ranks.words(count, "train", ranks.recipe, *overrides, "--out", f"equal/{name}-{count}"))
+            ranks.run(ranks.words(count, "train", *ranks.recipe, *overrides, "--out", f"equal/{name}-{count}"))
             ranks.expect_same(f"equal/{name}-{options.ranks[0]}", f"equal/{name}-{count}")
     # A run that begins from another, in stages of its own, made longer afterwards.
     for count in options.ranks:
@@ -161,6 +147,152 @@ def equal(ranks, options):
                               "data.train=builtin:nature", "--out", run))
         ranks.run(ranks.words(options.ranks[-1] if count == 1 else 1, "train", "--resume", run, "train.epochs=3"))
         ranks.expect_same(f"equal/from-{options.ranks[0]}", run)
+
+
+def without_times(text):
+    """What a command says, but for how long it took."""
+    return re.sub(r'"(seconds|tokens_per_second)": ?[0-9.e+-]+', "", text)
+
+
+def used(ranks, options):
+    """A trained model's other work: every command's result, and what it leaves in the folder."""
+    ranks.run(ranks.words(1, "train", *ranks.recipe, "--out", "used/run"))
+    where = ["--device", "cpu", "--threads", "1", "--json"]
+    memory = os.path.join(ranks.folder, "used/run/memory.safetensors")
+    results = {}
+    for count in [1, 2, 3]:
+        if os.path.exists(memory):
+            os.remove(memory)
+        said = [ranks.run(ranks.words(count, "eval", "used/run", *where)),
+                ranks.run(ranks.words(count, "eval", "used/run", "--data", "builtin:nature", "--stories", "40",
+                                      "data.long=split", *where)),
+                ranks.run(ranks.words(count, "read", "used/run", "builtin:nature", "--tokens", "1500", *where)),
+                ranks.run(ranks.words(count, "eval", "used/run", "--memory", memory, *where))]
+        with open(memory, "rb") as file:
+            results[count] = [without_times(one) for one in said] + [hashlib.sha256(file.read()).hexdigest()]
+        for i, one in enumerate(results[count]):
+            if one != results[1][i]:
+                raise Failure(f"{count} ranks: result {i} is not that of one process:\n{one}\n{results[1][i]}")
+        queue = ["lab", "run", "tiny", "--seeds", "3", "train.threads=1", "train.max_steps=4", "data.valid_stories=9",
+                 "--recipes", os.path.join(os.path.dirname(os.path.dirname(HERE)), "recipes"), "--runs",
+                 f"used/lab-{count}", "--device", "cpu"]
+        ranks.run(ranks.words(count, *queue))
+        for name in ["tiny", "tiny-seed1", "tiny-seed2"]:
+            ranks.expect_same(f"used/lab-1/{name}", f"used/lab-{count}/{name}")
+        again = ranks.run(ranks.words(count, *queue))
+        if len(re.findall("already done", again)) != 3:
+            raise Failure(f"the queue is not known to be done:\n{again}")
+
+
+def begin_plain(ranks, count, at, *words, **more):
+    """Ranks without mpirun."""
+    return [ranks.begin([ranks.program, *words], SOME_RANK=str(r), SOME_RANKS=str(count), SOME_RANKS_AT=at, **more)
+            for r in range(count)]
+
+
+def plain(ranks, options):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    train = ["train", *ranks.recipe, *VARIANTS["rules"], "--out"]
+    ranks.run(ranks.words(1, *train, "plain/1"))
+    for name, count, at in [("address", 2, f"localhost:{port}"), ("file", 4, "./meet")]:
+        said = [one.communicate(timeout=120)[0] for one in begin_plain(ranks, count, at, *train, f"plain/{name}")]
+        if not os.path.exists(os.path.join(ranks.folder, f"plain/{name}")):
+            raise Failure(f"ranks did not find each other by {at}:\n" + "\n".join(said))
+        ranks.expect_same("plain/1", f"plain/{name}")
+    processes = begin_plain(ranks, 3, "./meet", "train", *ranks.recipe, "train.epochs=2000", "train.accumulate=6",
+                            "--out", "plain/killed")
+    end = time.time() + 60
+    while not os.path.exists(os.path.join(ranks.folder, "plain/killed/metrics.jsonl")) and time.time() < end:
+        time.sleep(0.05)
+    processes[1].kill()
+    try:
+        said = "".join(one.communicate(timeout=60)[0] for one in processes)
+    except subprocess.TimeoutExpired:
+        for one in processes:
+            one.kill()
+        raise Failure("a rank that died did not end the others")
+    told = [line for line in said.splitlines() if line.startswith("some: ")]
+    if len(told) != 1 or "rank 1 on " not in told[0] or "is gone" not in told[0]:
+        raise Failure(f"one line about rank 1 was wanted:\n{said}")
+
+
+def tensors_of(path):
+    """Of a safetensors file: lists of numbers by name."""
+    with open(path, "rb") as file:
+        length = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(length))
+        data = file.read()
+    kinds = {"F32": "f", "F64": "d", "I64": "q", "I32": "i"}
+    return {name: array.array(kinds[one["dtype"]], data[slice(*one["data_offsets"])]).tolist()
+            for name, one in header.items() if name != "__metadata__"}
+
+
+def worst_difference(a, b):
+    """The largest difference of a tensor over its largest number, of all tensors, and whose it is."""
+    if a.keys() != b.keys():
+        raise Failure(f"other tensors: {sorted(a.keys() ^ b.keys())}")
+    worst = (0.0, "nothing")
+    for name, values in a.items():
+        largest = max(map(abs, values), default=0)
+        difference = max((abs(x - y) for x, y in zip(values, b[name])), default=0)
+        if difference != difference:
+            raise Failure(f"{name} is no number")
+        if difference > 0:
+            worst = max(worst, (difference / largest if largest > 0 else difference, name))
+    return worst
+
+
+# Experts with and without parts that learn, and how far from one rank's numbers theirs may be after some steps in f64.
+# (In fp32 an optimizer makes a step of its own of a gradient that is zero but for rounding: there losses are compared.)
+SPREAD = {
+    "frozen": (0, ["some.readout=linear", "some.respawn_threshold=0.9"]),
+    "modulated": (0, ["some.readout=modulated", "some.listen=2", "model.norm=pre", "train.accumulate=7"]),
+    "lora": (1e-9, ["some.training=lora", "some.lora_rank=3", "train.accumulate=7"]),
+}
+
+
+def experts(ranks, options):
+    def tensors(run):
+        return tensors_of(os.path.join(ranks.folder, run, "checkpoints/step-4/model.safetensors"))
+
+    def train(count, together, run, *settings):
+        said = ranks.run(ranks.words(count, "train", *ranks.recipe, *settings, "train.max_steps=4", "--json", "--out", run,
+                                     *([f"train.expert_ranks={together}"] if together > 1 else [])))
+        return json.loads(said[said.index("{"):])["loss"]
+
+    arrangements = [one for one in ((2, 2), (4, 2), (4, 4)) if one[0] <= max(options.ranks)]
+    for name, (allowed, overrides) in SPREAD.items():
+        train(1, 1, f"experts/{name}-1", *overrides, "train.precision=f64")
+        whole = tensors(f"experts/{name}-1")
+        for count, together in arrangements if name == "frozen" else arrangements[-2:-1] or arrangements:
+            run = f"experts/{name}-{count}-{together}"
+            loss = train(count, together, run, *overrides, "train.precision=f64")
+            worst, where = worst_difference(whole, tensors(run))
+            print(f"  {name} on {count} ranks, experts on {together}: {worst:.1e} apart at most")
+            if worst > allowed:
+                raise Failure(f"{run} is {worst:.1e} from one rank in {where}")
+        # What one rank makes of such a run: its loss as the ranks had it, and text.
+        told = json.loads(ranks.run([ranks.program, "eval", run, "--json"]))["loss"]
+        if abs(told - loss) > 1e-9:
+            raise Failure(f"{run}: one rank has a loss of {told}, the ranks had {loss}")
+        ranks.run([ranks.program, "generate", run, "--prompt", "The", "--max-tokens", "8", "--json"])
+        count, together = arrangements[-1]
+        losses = [train(1, 1, f"experts/{name}-single-1", *overrides),
+                  train(count, together, f"experts/{name}-single", *overrides)]
+        if abs(losses[0] - losses[1]) > 1e-5:
+            raise Failure(f"{name} in fp32 has losses of {losses[0]} on one rank and {losses[1]} on {count}")
+    # A run goes on from its third step with another number of ranks for its experts, and with one for all.
+    for count, together in ((max(options.ranks), 2), (1, 1)):
+        ranks.run(ranks.words(count, "train", "--resume", "experts/frozen-2-2", "--from-step", "3",
+                              f"train.expert_ranks={together}"))
+        worst, where = worst_difference(tensors("experts/frozen-1"), tensors("experts/frozen-2-2"))
+        if worst > 0:
+            raise Failure(f"resumed on {count} ranks, experts on {together}: {worst:.1e} from one rank in {where}")
+    said = ranks.run([ranks.mpirun, "-n", "2", ranks.program, "verify", FIXTURES])
+    if "0 failed (cpu, fp32, experts on 2 ranks)" not in said:
+        raise Failure(f"fixtures on two ranks:\n{said}")
 
 
 def lives(pid):
@@ -180,13 +312,13 @@ def before_its_beginning(said):
 def elastic(ranks, options):
     random_numbers = random.Random(options.seed)
     overrides = VARIANTS["rules"] + ["train.epochs=150", "train.checkpoint_every=17"]
-    ranks.run(ranks.words(1, "train", ranks.recipe, *overrides, "--out", "elastic/whole"))
+    ranks.run(ranks.words(1, "train", *ranks.recipe, *overrides, "--out", "elastic/whole"))
     for round_number in range(options.rounds):
         run, begun, acts, finished = f"elastic/{round_number}", False, [], False
         while not finished:
             count = random_numbers.choice([n for n in options.ranks if n > 1])
             resume = os.path.exists(os.path.join(ranks.folder, run, "config.toml"))
-            words = ["train", "--resume", run] if resume else ["train", ranks.recipe, *overrides, "--out", run]
+            words = ["train", "--resume", run] if resume else ["train", *ranks.recipe, *overrides, "--out", run]
             process = ranks.begin(ranks.words(count, *words))
             pids = wait_for_ranks(ranks, process, count, run)
             if len(acts) < 3 and pids:
@@ -228,7 +360,7 @@ def refusals(ranks, options):
         if os.path.exists(os.path.join(ranks.folder, "refused")):
             raise Failure(f"{' '.join(words)} left a folder")
 
-    train = [program, "train", recipe, "--out", "refused"]
+    train = [program, "train", *recipe, "--out", "refused"]
     two = [ranks.mpirun, "-n", "1", *train, ":", "-n", "1", *train]
     refused(two + ["some.top_k=1"], "the ranks differ in some.top_k: rank 1 on ")
     # The same name, another text.
@@ -244,7 +376,10 @@ def refusals(ranks, options):
     refused(ranks.words(3, *train[1:]), "say train.accumulate=12")
     refused(ranks.words(2, *train[1:], "train.accumulate=1"), "say train.accumulate=2 ")
     refused(ranks.words(2, *train[1:], "some.top_q=1"), "unknown key some.top_q")
-    refused(ranks.words(2, "info", recipe), "'some info' works in one process")
+    refused(ranks.words(2, *train[1:], "train.expert_ranks=4"), "start 4 (mpirun -n 4 ...)")
+    refused(ranks.words(2, *train[1:], "train.expert_ranks=2", "model.ffn=dense"), "no experts to share out")
+    refused([program, *train[1:], "train.expert_ranks=2"], "say train.expert_ranks=1")
+    refused(ranks.words(2, "info", RECIPE), "'some info' works in one process")
     # Without its backend the program must not train twice into one folder.
     alone = os.path.join(ranks.folder, "alone")
     os.makedirs(alone)
@@ -254,29 +389,33 @@ def refusals(ranks, options):
 
 
 def lost(ranks, options):
-    del options
-    overrides = VARIANTS["rules"] + ["train.epochs=2000"]
-    words = ranks.words(3, "train", ranks.recipe, *overrides, "train.accumulate=6", "--out", "lost/run")
-    process = ranks.begin(words, SOME_RANK_PATIENCE="4")
-    pids = wait_for_ranks(ranks, process, 3, "lost/run")
-    if not pids:
-        raise Failure(f"the run did not begin:\n{process.communicate(timeout=60)[0]}")
-    os.kill(pids[1], signal.SIGSTOP)
-    begin = time.time()
-    try:
-        said = process.communicate(timeout=60)[0]
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise Failure("a rank that hangs did not end the others")
-    told = [line for line in said.splitlines() if "was not heard of" in line]
-    if len(told) != 1 or "rank 1 on " not in told[0] or process.returncode == 0:
-        raise Failure(f"one line about rank 1 was wanted:\n{said}")
-    print(f"  ended after {time.time() - begin:.1f} s: {told[0]}")
-    end = time.time() + 10  # a process that was stopped takes its time to die on a busy machine
-    while any(lives(pid) for pid in pids):
-        if time.time() > end:
-            raise Failure("a rank is still there")
-        time.sleep(0.05)
+    endless = dict(LD_PRELOAD=os.path.abspath(options.endless)) if options.endless else {}
+    acts = [("stop", signal.SIGSTOP, "was not heard of", {})]
+    if endless:
+        acts.append(("circles", signal.SIGUSR1, "has done nothing", endless))
+    for name, act, words, environment in acts:
+        run = f"lost/{name}"
+        process = ranks.begin(ranks.words(3, "train", *ranks.recipe, *VARIANTS["rules"], "train.epochs=2000",
+                                          "train.accumulate=6", "--out", run), SOME_RANK_PATIENCE="4", **environment)
+        pids = wait_for_ranks(ranks, process, 3, run)
+        if not pids:
+            raise Failure(f"the run did not begin:\n{process.communicate(timeout=60)[0]}")
+        os.kill(pids[1], act)
+        begin = time.time()
+        try:
+            said = process.communicate(timeout=60)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise Failure("a rank that hangs did not end the others")
+        told = [line for line in said.splitlines() if line.startswith("some: ")]
+        if len(told) != 1 or "rank 1 on " not in told[0] or words not in told[0] or process.returncode == 0:
+            raise Failure(f"one line about rank 1 was wanted:\n{said}")
+        print(f"  ended after {time.time() - begin:.1f} s: {told[0]}")
+        end = time.time() + 10  # a process that was stopped takes its time to die on a busy machine
+        while any(lives(pid) for pid in pids):
+            if time.time() > end:
+                raise Failure("a rank is still there")
+            time.sleep(0.05)
 
 
 def main():
@@ -286,13 +425,15 @@ def main():
     parser.add_argument("--ranks", default="1,2,4")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--endless", help="a library (tests/ranks/endless.cc) that makes a main thread go round in "
+                        "circles when a signal comes")
     parser.add_argument("scenarios", nargs="*", default=[])
     options = parser.parse_args()
     options.ranks = [int(number) for number in options.ranks.split(",")]
     if shutil.which(options.mpirun) is None:
         print(f"skipped: there is no {options.mpirun}")
         return 77
-    known = {"equal": equal, "elastic": elastic, "refusals": refusals, "lost": lost}
+    known = {"equal": equal, "elastic": elastic, "experts": experts, "refusals": refusals, "lost": lost}
     for name in options.scenarios or known:
         with tempfile.TemporaryDirectory(prefix="some-ranks-") as folder:
             begin = time.time()

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/safetensors.h"
 #include "temporary_folder.h"
+#include "thread_ranks.h"
 
 namespace some::study {
 namespace {
@@ -166,6 +167,27 @@ TEST(Verify, ShapesIdsAndSizesAreCheckedBeforeTheyAreUsed) {
   refused(R"({"experts": 2, "d_model": 2, "usage": "often"})", "", {}, R"(usage: wants "ema", "cumulative" or "flux")");
   refused("[]", "", {}, "wants a JSON object");
   refused("{", "", {}, "not JSON");
+}
+
+// Ranks as threads, each with a part of every layer's experts: what comes out is what the fixtures say.
+TEST(Verify, ExpertsOverRanksGiveTheSame) {
+  int compared = 0;
+  for (const std::string& path : find_fixtures({SOME_SOURCE_DIR "/tests/reference/fixtures"})) {
+    const std::string name = path.substr(path.find_last_of('/') + 1);
+    if (!name.starts_with("layer-") && !name.starts_with("model-")) continue;
+    for (const auto& [ranks, precision] : {std::pair(2, Precision::fp32), std::pair(4, Precision::f64)}) {
+      std::vector<VerifyReport> reports(static_cast<std::size_t>(ranks));
+      on_ranks(ranks, [&](const Group& group) {
+        reports[static_cast<std::size_t>(group.rank())] = verify_fixture(path, {{}, precision, {}, group});
+      });
+      for (const VerifyReport& report : reports) {
+        EXPECT_TRUE(report.passed()) << name << " on " << ranks << " ranks, " << name_of(precision) << ": "
+                                     << report.worst()->name << " " << report.worst()->error;
+      }
+      compared += static_cast<int>(reports[0].comparisons.size());
+    }
+  }
+  EXPECT_GT(compared, 1000);
 }
 
 }  // namespace

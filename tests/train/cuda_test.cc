@@ -63,7 +63,7 @@ struct Trained {
 Trained train(const ModelConfig& config, const std::string& precision, bool graphs) {
   std::shared_ptr<Context> ctx = make_context("cuda", precision);
   Model model(ctx, config, true);
-  TrainStep step(model, TrainConfig(), true, graphs);
+  TrainStep step(model, TrainConfig(), true, {.graphs = graphs, .early_bytes = {}});
   Trained out;
   for (int i = 0; i < 30; ++i) {
     StepPlan plan;
@@ -180,7 +180,7 @@ TEST(RecordedSteps, FollowEverySettingOfTheRules) {
                               std::int64_t& replayed) {
     std::shared_ptr<Context> ctx = make_context("cuda", "fp32");
     Model model(ctx, config, true);
-    TrainStep step(model, TrainConfig(), true, graphs);
+    TrainStep step(model, TrainConfig(), true, {.graphs = graphs, .early_bytes = {}});
     KeySettings changed = config.keys;
     setting.set(changed, value);
     std::string bytes;

@@ -18,46 +18,15 @@
 
 namespace some::train {
 
-inline const char* const recipe_text = R"(
-seed = 5
-[model]
-d_model = 16
-layers = 2
-heads = 2
-seq_len = 48
-[some]
-experts = 6
-d_ffn = 16
-top_k = 2
-delta = 0.05
-decay_warmup = 3
-constraint = "clamp"
-respawn_threshold = 0.9
-theta_percentile = 0.5
-topk_warmup = 0.2
-[data]
-train = "builtin:stories"
-train_stories = 40
-long = "cut"
-valid_stories = 8
-vocab = 320
-[train]
-epochs = 2
-batch = 4
-accumulate = 2
-measure_every = 2
-eval_every = 4
-checkpoint_every = 3
-device = "cpu"
-)";
-
-inline Recipe recipe(const std::vector<std::string>& overrides = {}) {
-  return parse_recipe(recipe_text, "test recipe", overrides);
-}
-
 inline std::string file_bytes(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+inline std::string recipe_text() { return file_bytes(SOME_SOURCE_DIR "/tests/train/small_run.toml"); }
+
+inline Recipe recipe(const std::vector<std::string>& overrides = {}) {
+  return parse_recipe(recipe_text(), "test recipe", overrides);
 }
 
 inline void expect_same_run(const std::string& a, const std::string& b) {

@@ -33,7 +33,7 @@ some.use_beta = false
 )";
 
 Recipe staged(const std::vector<std::string>& overrides = {}) {
-  return parse_recipe(std::string(recipe_text) + stages_text, "test recipe", overrides);
+  return parse_recipe(recipe_text() + stages_text, "test recipe", overrides);
 }
 
 std::vector<nlohmann::json> lines_of(const std::string& run, const std::string& kind) {
@@ -153,7 +153,7 @@ TEST(Stages, OneTokenizerFromAllTexts) {
   start_run(recipe(), folder / "first", stop_after(1));
   EXPECT_NE(file_bytes(folder / "run/tokenizer.json"), file_bytes(folder / "first/tokenizer.json"));
   // One stage that says nothing is a run without stages, but for the names.
-  const Recipe one = parse_recipe(std::string(recipe_text) + "[[stage]]\n", "test recipe", {});
+  const Recipe one = parse_recipe(recipe_text() + "[[stage]]\n", "test recipe", {});
   start_run(one, folder / "one", {});
   start_run(recipe(), folder / "none", {});
   EXPECT_EQ(file_bytes(folder / "one/tokenizer.json"), file_bytes(folder / "none/tokenizer.json"));
