@@ -90,9 +90,9 @@ class Store {
     const { frames, slots, of } = this.data;
     const frame = frames[this.frame];
     this.slider.value = this.frame;
-    const lost = frame.lost === undefined ? '' : `, ${frame.lost} lost`;
+    const instead = frame.lost ? ` (${frame.lost} in the place of another)` : '';
     const taken = frame.taken ? `, ${frame.taken} merged in from another memory` : '';
-    this.told.textContent = `${frame.tokens} tokens read; since the moment before: ${frame.births} born, ${frame.hits} merged into${taken}${lost}`;
+    this.told.textContent = `${frame.tokens} tokens read; since the moment before: ${frame.births} born${instead}, ${frame.hits} merged into${taken}`;
     this.width = Math.max(240, this.canvas.parentElement.clientWidth);
     this.height = Math.round(Math.min(520, this.width * 0.6));
     const scale = window.devicePixelRatio || 1;
