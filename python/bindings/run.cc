@@ -50,6 +50,8 @@ const MemorySetting memory_settings[] = {
     {"decay", [](MemoryChoices& to, py::handle value) { to.decay = value.cast<double>(); }},
     {"share", [](MemoryChoices& to, py::handle value) { to.share = value.cast<double>(); }},
     {"sharpness", [](MemoryChoices& to, py::handle value) { to.sharpness = value.cast<std::vector<double>>(); }},
+    {"values", [](MemoryChoices& to, py::handle value) { to.values = value.cast<std::int64_t>(); }},
+    {"inherit", [](MemoryChoices& to, py::handle value) { to.inherit = value.cast<bool>(); }},
     {"documents", [](MemoryChoices& to, py::handle value) { to.documents = value.cast<bool>(); }},
 };
 

@@ -118,9 +118,12 @@ class Core : public std::enable_shared_from_this<Core> {
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(net::socket_base::max_listen_connections, error);
     if (error == net::error::address_in_use) throw AddressTaken(settings_.host, settings_.port);
-    if (error)
-      bad_input("cannot listen at {}:{}: {}; say another --port", settings_.host, settings_.port,
+    if (error == net::error::access_denied)
+      bad_input("cannot listen at {}:{}: {}; say another --port, from 1024 on", settings_.host, settings_.port,
                 reason_of(error.value()));
+    if (error)
+      bad_input("cannot listen at {}:{}: {}; say an address of this machine with --host, such as 127.0.0.1 or 0.0.0.0",
+                settings_.host, settings_.port, reason_of(error.value()));
     port_ = acceptor_.local_endpoint().port();
   }
 
@@ -349,7 +352,8 @@ class Session : public std::enable_shared_from_this<Session> {
                        self->queue_.pop_front();
                        if (!self->queue_.empty()) return self->write_queue();
                        if (self->ends_) return self->close();
-                       // The time is for writing: what listens for the reader's end may wait as long as an answer takes.
+                       // The time is for writing: what listens for the reader's end may wait as long as an answer
+                       // takes.
                        self->stream_.expires_never();
                      });
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "base/context.h"
 #include "base/error.h"
@@ -21,11 +22,16 @@ using nlohmann::json;
 constexpr std::size_t most_slots_shown = 600, moments = 24;
 constexpr std::int64_t words_beside = 14;
 
-// A slot with the moments of its birth and its last hit, in tokens that were read by then.
+// A slot with the moments of its birth and of the last token that merged into it, in tokens that were read by then. Of
+// texts that only another memory has read, both came when that memory was merged into this one.
 struct Seen {
   std::int64_t slot = 0;
   double count = 0, born = 0, hit = 0;
+  bool born_elsewhere = false, hit_elsewhere = false;
 };
+
+// As web/src/view/store.js knows them.
+enum class SlotState { still = 1, merged = 2, born = 3, taken_in = 4 };
 
 std::vector<Seen> seen_slots(const Memory& memory) {
   std::vector<double> before{0};
@@ -35,13 +41,18 @@ std::vector<Seen> seen_slots(const Memory& memory) {
     const auto text = std::min(static_cast<std::size_t>(std::max<std::int64_t>(0, place.text)), before.size() - 1);
     return before[text] + static_cast<double>(place.offset);
   };
+  std::set<std::int64_t> own;  // texts
+  for (const Deed& deed : memory.deeds) {
+    if (deed.kind == Deed::Kind::read) own.insert(deed.reading.text);
+  }
   const Tensor& values = memory.store.values;
   const std::vector<double> counts = read_vector(memory.store.counts);
   std::vector<Seen> out;
   for (std::int64_t m = 0; m < memory.store.slots(); ++m) {
     if (values.data<std::int32_t>()[m] < 0) continue;
-    out.push_back({m, counts[static_cast<std::size_t>(m)], moment(memory.store.born.data<std::int64_t>()[m]),
-                   moment(memory.store.hit.data<std::int64_t>()[m])});
+    const std::int64_t born = memory.store.born.data<std::int64_t>()[m], hit = memory.store.hit.data<std::int64_t>()[m];
+    out.push_back({m, counts[static_cast<std::size_t>(m)], moment(born), moment(hit),
+                   !own.contains(unpacked(born).text), !own.contains(unpacked(hit).text)});
   }
   return out;
 }
@@ -55,14 +66,23 @@ json frames_of(const std::vector<Seen>& all, const std::vector<Seen>& shown, con
     json dots = json::array();
     for (std::size_t s = 0; s < shown.size(); ++s) {
       if (shown[s].born >= end && i < moments) continue;
-      const int state = now(shown[s].born) ? 3 : now(shown[s].hit) ? 2 : 1;
-      dots.push_back({s, chart_number(places[s].x), chart_number(places[s].y), chart_number(shown[s].count), state});
+      SlotState state = SlotState::still;
+      if (now(shown[s].born))
+        state = shown[s].born_elsewhere ? SlotState::taken_in : SlotState::born;
+      else if (now(shown[s].hit))
+        state = shown[s].hit_elsewhere ? SlotState::taken_in : SlotState::merged;
+      dots.push_back({s, chart_number(places[s].x), chart_number(places[s].y), chart_number(shown[s].count),
+                      static_cast<int>(state)});
     }
-    const auto count = [&](const auto& which) { return std::count_if(all.begin(), all.end(), which); };
-    frames.push_back({{"tokens", static_cast<std::int64_t>(end)},
-                      {"births", count([&](const Seen& one) { return now(one.born); })},
-                      {"hits", count([&](const Seen& one) { return one.hit != one.born && now(one.hit); })},
-                      {"dots", dots}});
+    std::int64_t births = 0, hits = 0, taken = 0;
+    for (const Seen& one : all) {
+      if (now(one.born))
+        ++(one.born_elsewhere ? taken : births);
+      else if (now(one.hit))
+        ++(one.hit_elsewhere ? taken : hits);
+    }
+    frames.push_back({{"tokens", static_cast<std::int64_t>(end)}, {"births", births}, {"hits", hits}, {"dots", dots}});
+    if (taken > 0) frames.back()["taken"] = taken;
   }
   return frames;
 }
@@ -107,6 +127,7 @@ std::string slots_of_memory(const Watch& watch, const Request& request) {
       json passage =
           to_json(passage_at(memory, tokenizer, memory.store.born.data<std::int64_t>()[one.slot], words_beside));
       passage["slot"] = one.slot;
+      passage["met"] = static_cast<std::int64_t>(one.count);
       passages.push_back(std::move(passage));
     }
     const std::vector<Point2> places = project(points, principal_plane(points));

@@ -59,6 +59,11 @@ void show(const ShowOptions& options) {
   if (!report.strongest.empty()) fmt::print("\n   slot    count    usage  token\n");
   for (const MemoryDescription::Slot& slot : report.strongest) {
     fmt::print("{:>7}  {:>7.0f}  {:>7.1f}  \"{}\"\n", slot.slot, slot.count, slot.usage, one_line(slot.token));
+    std::string others;
+    for (std::size_t i = 1; i < slot.holding.size(); ++i)
+      others +=
+          fmt::format("{}\"{}\" {:.0f}", i > 1 ? ", " : "", one_line(slot.holding[i].first), slot.holding[i].second);
+    if (!others.empty()) fmt::print("         also {}\n", others);
     fmt::print("         born in {} at {}: {}\n", slot.born.text, slot.born.offset, in_words(slot.born));
     if (slot.hit.offset != slot.born.offset || slot.hit.text != slot.born.text)
       fmt::print("         last in {} at {}: {}\n", slot.hit.text, slot.hit.offset, in_words(slot.hit));

@@ -16,7 +16,6 @@ struct ReadFlags {
   ModelFlags model;
   ReadOptions read;
   std::string html;
-  bool plain_cache = false;
   bool json = false;
 };
 
@@ -73,10 +72,9 @@ void print_report(const ReadReport& report) {
 }
 
 void run(ReadFlags options) {
-  if (options.plain_cache) {
-    if (options.read.choices.match) bad_input("--plain-cache merges nothing: it has no --match");
-    options.read.choices.match = never_match;
-  }
+  const MemoryChoices& choices = options.read.choices;
+  if (choices.plain_cache && (choices.match || choices.values || choices.inherit))
+    bad_input("--plain-cache merges nothing and passes nothing on: it has no --match, --values or --no-inherit");
   watch_signals();
   const Group& group = join_ranks();
   OpenedRun run = open_run(options.model, group);
@@ -108,11 +106,17 @@ void add_memory_flags(Command& command, MemoryChoices& choices) {
   command.add_option("--slots", choices.slots, "slots of a new memory (default: 4096)");
   command.add_option("--match", choices.match,
                      "how near a key of the same word must be to be the same slot (default: 0.8)");
-  command.add_option("--sharpness", choices.sharpness, "how sharply nearness counts; several, and the mixture chooses")
+  command
+      .add_option("--sharpness", choices.sharpness,
+                  "how sharply nearness counts; several with commas between them, and the mixture chooses")
       ->delimiter(',')
       ->allow_extra_args(false);
   command.add_option("--decay", choices.decay, "of the slots' usage, a window (default: 0.001)");
   command.add_option("--share", choices.share, "what each weight of the mixture is given anew (default: 0.01)");
+  command.add_option("--values", choices.values, "tokens that a slot can hold (default: 8)");
+  command.add_flag_callback(
+      "--no-inherit", [&choices] { choices.inherit = false; },
+      "a control: what a slot held is lost when it gives way to a new one");
   command.add_option("--window", choices.window,
                      "tokens from one lesson to the next (default: half of model.seq_len, at most 256)");
   command.add_flag("--documents", choices.documents,
@@ -129,7 +133,8 @@ void add_read(Command& app) {
   command->add_option("--memory", options->read.memory,
                       "the memory's file, made where there is none (default: RUN/memory.safetensors)");
   add_memory_flags(*command, options->read.choices);
-  command->add_flag("--plain-cache", options->plain_cache, "a control: nothing is merged, the oldest slot goes first");
+  command->add_flag("--plain-cache", options->read.choices.plain_cache,
+                    "a control: nothing is merged or passed on, the oldest slot goes first");
   command->add_option("--tokens", options->read.tokens, "only the first N tokens of each text; 0: all")
       ->capture_default_str();
   command->add_option("--stories", options->read.stories, "only the first N documents of each text; 0: all")

@@ -11,6 +11,10 @@ Answers::Answers(Context& ctx, const Memory& memory, std::vector<std::vector<dou
     : ctx_(ctx), memory_(memory), say_(std::move(say)) {
   const Tensor values = memory.store.values.to(Device::cpu);
   values_.assign(values.data<std::int32_t>(), values.data<std::int32_t>() + values.elements());
+  slots_ = static_cast<std::size_t>(memory.store.slots());
+  parts_ = read_vector(memory.store.tallied());
+  const std::vector<double> counts = read_vector(memory.store.counts);
+  for (std::size_t at = 0; at < parts_.size(); ++at) parts_[at] /= std::max(counts[at % slots_], 1.0);
 }
 
 std::vector<double> Answers::weights(const Tensor& states, std::span<const std::int32_t> texts) {
@@ -39,8 +43,10 @@ void Answers::mix(const Tensor& states, std::span<const std::int32_t> texts, std
     double heard = 0;
     for (std::size_t m = 0; m < reach; ++m) {
       if (values_[m] < 0) continue;
-      said[static_cast<std::size_t>(values_[m])] += weight[r * reach + m];
       heard += weight[r * reach + m];
+      for (std::size_t at = m; at < values_.size(); at += slots_) {
+        if (values_[at] >= 0) said[static_cast<std::size_t>(values_[at])] += parts_[at] * weight[r * reach + m];
+      }
     }
     double* row = logits.data() + r * vocabulary;
     const double highest = *std::max_element(row, row + vocabulary);
@@ -62,7 +68,11 @@ std::vector<std::vector<SlotPart>> Answers::parts_of(const Tensor& states, std::
   for (std::size_t r = 0; r < rows; ++r) {
     std::vector<SlotPart>& own = out[r];
     for (std::size_t m = 0; m < reach; ++m) {
-      if (values_[m] == value) own.push_back({static_cast<std::int32_t>(m), values_[m], weight[r * reach + m]});
+      for (std::size_t at = m; at < values_.size(); at += slots_) {
+        if (values_[at] == value)
+          own.push_back({static_cast<std::int32_t>(m), static_cast<std::int32_t>(at / slots_),
+                         parts_[at] * weight[r * reach + m]});
+      }
     }
     const std::size_t kept = std::min(most, own.size());
     std::partial_sort(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(kept), own.end(),

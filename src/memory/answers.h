@@ -13,14 +13,15 @@ namespace some::memory {
 
 // A slot's part in an answer.
 struct SlotPart {
-  std::int32_t slot = 0, value = 0;
-  double weight = 0;  // of the whole answer, model included
+  std::int32_t slot = 0, entry = 0;  // which of the tokens that the slot holds
+  double weight = 0;                 // of the whole answer, model included
 };
 
 class Answers {
  public:
   // say: for each text beside one another, what say_of gives of the weights it has come to.
   Answers(Context& ctx, const Memory& memory, std::vector<std::vector<double>> say);
+  void set_say(std::vector<std::vector<double>> say) { say_ = std::move(say); }
 
   // logits [rows, V] of the model become the logarithms of the mixture. states: [rows, d] compute; texts: whose row
   // each is.
@@ -35,7 +36,9 @@ class Answers {
   Context& ctx_;
   const Memory& memory_;
   std::vector<std::vector<double>> say_;
-  std::vector<std::int32_t> values_;
+  std::vector<std::int32_t> values_;  // [K, M]
+  std::vector<double> parts_;         // [K, M]: what part of its slot each token is
+  std::size_t slots_ = 0;
 };
 
 // The weights of the mixture after a text was read with the memory, nothing being learnt; the memory's own where the

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "memory/entries.h"
 
 namespace some::memory {
 namespace {
@@ -13,7 +14,8 @@ namespace {
 // The slots of a store on the host, in double.
 struct Slots {
   std::vector<double> keys, counts, usage;
-  std::vector<std::int32_t> values;
+  std::vector<std::int32_t> values;  // those of an entry beside each other, as are the three below
+  std::vector<double> tallies;
   std::vector<std::int64_t> born, hit;
   std::size_t d = 0;
 
@@ -21,6 +23,7 @@ struct Slots {
       : keys(read_vector(store.keys)),
         counts(read_vector(store.counts)),
         usage(read_vector(store.usage)),
+        tallies(read_vector(store.tallied())),
         d(static_cast<std::size_t>(store.keys.dim(1))) {
     const auto host = [](const Tensor& tensor) { return tensor.device().is_cpu() ? tensor : tensor.to(Device::cpu); };
     const Tensor v = host(store.values), b = host(store.born), h = host(store.hit);
@@ -30,20 +33,35 @@ struct Slots {
   }
 
   bool empty(std::size_t m) const { return !(counts[m] > 0); }
+  Entries<double, std::int64_t> entries(std::size_t m) {
+    return {values.data() + m, tallies.data() + m, born.data() + m,
+            hit.data() + m,    std::ssize(counts), static_cast<int>(values.size() / counts.size())};
+  }
+  // The token that was found most, the first among equals.
+  std::int32_t main_token(std::size_t m) {
+    const auto held = entries(m);
+    std::int64_t best = 0;
+    for (std::int64_t j = 1; j < held.count; ++j) {
+      if (held.tallies[j * held.stride] > held.tallies[best * held.stride]) best = j;
+    }
+    return held.values[best * held.stride];
+  }
   void clear(std::size_t m) {
     std::fill_n(keys.begin() + static_cast<std::ptrdiff_t>(m * d), d, 0.0);
     counts[m] = usage[m] = 0;
-    values[m] = -1;
-    born[m] = hit[m] = nowhere;
+    for (std::size_t at = m; at < values.size(); at += counts.size()) {
+      values[at] = -1;
+      tallies[at] = 0;
+      born[at] = hit[at] = nowhere;
+    }
   }
-  void take(std::size_t m, const Slots& from, std::size_t slot) {
+  void take(std::size_t m, Slots& from, std::size_t slot) {
+    clear(m);
     std::copy_n(from.keys.begin() + static_cast<std::ptrdiff_t>(slot * d), d,
                 keys.begin() + static_cast<std::ptrdiff_t>(m * d));
-    counts[m] = from.counts[slot];
+    entries(m).take_all(from.entries(slot));
+    counts[m] = entries(m).total();
     usage[m] = from.usage[slot];
-    values[m] = from.values[slot];
-    born[m] = from.born[slot];
-    hit[m] = from.hit[slot];
   }
 
   void put(Context& ctx, Store& store) const {
@@ -55,6 +73,7 @@ struct Slots {
     numbers(keys, store.keys);
     numbers(counts, store.counts);
     numbers(usage, store.usage);
+    if (store.entries() > 1) numbers(tallies, store.tallies);
     Tensor v = Tensor::empty(store.values.shape(), DType::i32), b = Tensor::empty(store.born.shape(), DType::i64),
            h = Tensor::empty(store.hit.shape(), DType::i64);
     std::copy(values.begin(), values.end(), v.data<std::int32_t>());
@@ -185,19 +204,18 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
     return packed({to[static_cast<std::size_t>(from.text)], from.offset});
   };
   Slots mine(memory.store), theirs(other.store);
-  for (std::size_t m = 0; m < theirs.counts.size(); ++m) {
-    theirs.born[m] = moved(theirs.born[m]);
-    theirs.hit[m] = moved(theirs.hit[m]);
-  }
+  for (std::int64_t& place : theirs.born) place = moved(place);
+  for (std::int64_t& place : theirs.hit) place = moved(place);
   std::vector<std::size_t> unmatched;
   const std::size_t own = mine.counts.size(), d = mine.d;
   for (std::size_t m = 0; m < theirs.counts.size(); ++m) {
     if (theirs.empty(m)) continue;
     const double* key = theirs.keys.data() + m * d;
+    const std::int32_t token = theirs.main_token(m);
     double best = memory.settings.match;
     std::size_t found = own;
     for (std::size_t i = 0; i < own; ++i) {
-      if (mine.empty(i) || mine.values[i] != theirs.values[m]) continue;
+      if (mine.empty(i) || !mine.entries(i).holds(token)) continue;
       const double product = std::inner_product(key, key + d, mine.keys.data() + i * d, 0.0);
       if (product <= best) continue;
       best = product;
@@ -215,9 +233,15 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
       square += here[c] * here[c];
     }
     for (std::size_t c = 0; c < d; ++c) here[c] /= std::max(std::sqrt(square), 1e-12);
-    mine.counts[found] = total;
+    const auto held = mine.entries(found), given = theirs.entries(m);
+    for (std::int64_t j = 0; j < given.count; ++j) {
+      const int at = held.entry_of(given.values[j * given.stride]);
+      if (given.values[j * given.stride] >= 0 && at < held.count)
+        held.hit[at * held.stride] = given.hit[j * given.stride];  // it was read later
+    }
+    held.take_all(given);
+    mine.counts[found] = held.total();
     mine.usage[found] += theirs.usage[m];
-    mine.hit[found] = theirs.hit[m];
   }
   std::stable_sort(unmatched.begin(), unmatched.end(),
                    [&](std::size_t a, std::size_t b) { return theirs.usage[a] > theirs.usage[b]; });

@@ -65,9 +65,9 @@ std::vector<double> say_of(const MemorySettings& settings, const std::vector<dou
 
 // Empties slots with fewer counts; returns how many.
 std::int64_t prune(Context& ctx, Memory& memory, std::int64_t least_count);
-// Takes in another memory of the same model: its slots meet those here as a lesson's queries do, nearest key of the
-// same value, with their counts; those without a match fill empty slots, then take the place of the slots used least,
-// where those are used less than they are themselves.
+// Takes in another memory of the same model: its slots meet those here as a lesson's queries do, nearest key of those
+// that hold its main token, with all that they hold; those without a match fill empty slots, then take the place of the
+// slots used least, where those are used less than they are themselves.
 void merge(Context& ctx, Memory& memory, const Memory& other);
 
 }  // namespace some::memory

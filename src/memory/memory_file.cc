@@ -56,11 +56,19 @@ std::vector<Deed> deeds_from(const JsonObject& from, const std::string& key, con
   return deeds;
 }
 
-// [M, 2] for the file: what other programs can read without knowing how a place is packed.
+// Where slots hold one token each their tensors in the file have no axis for several.
+Shape entries_shape(std::int64_t entries, std::int64_t slots) {
+  return entries == 1 ? Shape({slots}) : Shape({entries, slots});
+}
+Shape places_shape(std::int64_t entries, std::int64_t slots) {
+  return entries == 1 ? Shape({slots, 2}) : Shape({entries, slots, 2});
+}
+
+// A last axis of 2 for the file: what other programs can read without knowing how a place is packed.
 Tensor places_of(const Tensor& packed_places) {
   const Tensor host = packed_places.device().is_cpu() ? packed_places : packed_places.to(Device::cpu);
-  Tensor out = Tensor::empty({host.dim(0), 2}, DType::i64);
-  for (std::int64_t m = 0; m < host.dim(0); ++m) {
+  Tensor out = Tensor::empty(places_shape(host.dim(0), host.dim(1)), DType::i64);
+  for (std::int64_t m = 0; m < host.elements(); ++m) {
     const std::int64_t one = host.data<std::int64_t>()[m];
     const Place place = one == nowhere ? Place{-1, -1} : unpacked(one);
     out.data<std::int64_t>()[2 * m] = place.text;
@@ -85,7 +93,7 @@ class Loader {
     memory.run = header.get<std::string>("run", "");
     memory.settings = settings_from(header.object("settings"));
     if (memory.settings.window < 1) bad_input("{}: its header: window must be at least 1", path());
-    const std::int64_t slots = memory.settings.slots;
+    const std::int64_t slots = memory.settings.slots, entries = memory.settings.values;
     const Shape keys = file_.shape("keys");
     if (keys.rank() != 2 || keys[0] != slots || keys[1] < 1)
       bad_input("{}: keys has shape {} where its settings call for [{}, d]", path(), keys.text(), slots);
@@ -103,22 +111,35 @@ class Loader {
     store.counts = numbers("counts", {slots}, 0, 1e15);
     store.usage = numbers("usage", {slots}, 0, 1e15);
     store.shares = numbers("shares", {memory.settings.mixed()}, 0, 1.001);
-    const Tensor values = load("values", {slots}, DType::i32);
+    const Tensor values = load("values", entries_shape(entries, slots), DType::i32);
     const Tensor counts = file_.load("counts").to(DType::f64);
-    for (std::int64_t m = 0; m < slots; ++m) {
-      const std::int32_t value = values.data<std::int32_t>()[m];
-      const bool empty = !(counts.data<double>()[m] > 0);
-      if (empty != (value == -1) || value < -1 || (!empty && m >= store.reach))
-        bad_input("{}: slot {} is damaged: value {} with a count of {}", path(), m, value, counts.data<double>()[m]);
-    }
-    store.values = on_device(values);
-    store.born = places("born", slots, memory.texts, values);
-    store.hit = places("hit", slots, memory.texts, values);
+    if (entries > 1) store.tallies = numbers("tallies", {entries, slots}, 0, 1e15);
+    const Tensor tallies = entries > 1 ? file_.load("tallies").to(DType::f64) : counts;
+    for (std::int64_t m = 0; m < slots; ++m)
+      check_slot(m, values.data<std::int32_t>(), tallies.data<double>(), counts.data<double>()[m], memory);
+    store.values = on_device(values.reshape({entries, slots}));
+    store.born = places("born", memory, values);
+    store.hit = places("hit", memory, values);
     return memory;
   }
 
  private:
   const std::string& path() const { return file_.path(); }
+  // A slot holds something or nothing: tokens are there where tallies are, and these sum to its count.
+  void check_slot(std::int64_t m, const std::int32_t* values, const double* tallies, double count,
+                  const Memory& memory) const {
+    const std::int64_t slots = memory.settings.slots, entries = memory.settings.values;
+    double sum = 0;
+    for (std::int64_t j = 0; j < entries; ++j) {
+      const std::int32_t value = values[j * slots + m];
+      const double tally = tallies[j * slots + m];
+      sum += tally;
+      if (value < -1 || (value == -1) != !(tally > 0) || (j == 0 && (value == -1) != !(count > 0)))
+        bad_input("{}: slot {} is damaged: value {} with a count of {}", path(), m, value, tally);
+    }
+    if (count > 0 && (m >= memory.store.reach || !(std::abs(sum - count) <= 1e-4 * count)))
+      bad_input("{}: slot {} is damaged: a count of {}, where what it holds makes {}", path(), m, count, sum);
+  }
   Tensor on_device(const Tensor& host) const { return ctx_.device.is_cpu() ? host : host.to(ctx_.device); }
   Tensor load(const std::string& name, const Shape& shape, DType type) const {
     if (const Shape found = file_.shape(name); found != shape || file_.dtype(name) != type)
@@ -144,11 +165,12 @@ class Loader {
       bad_input("{}: {} holds a negative token", path(), name);
     return {ids, ids + shape[0]};
   }
-  Tensor places(const std::string& name, std::int64_t slots, const std::vector<KnownText>& texts,
-                const Tensor& values) const {
-    const Tensor stored = load(name, {slots, 2}, DType::i64);
-    Tensor out = Tensor::empty({slots}, DType::i64);
-    for (std::int64_t m = 0; m < slots; ++m) {
+  Tensor places(const std::string& name, const Memory& memory, const Tensor& values) const {
+    const std::vector<KnownText>& texts = memory.texts;
+    const std::int64_t slots = memory.settings.slots, entries = memory.settings.values;
+    const Tensor stored = load(name, places_shape(entries, slots), DType::i64);
+    Tensor out = Tensor::empty({entries, slots}, DType::i64);
+    for (std::int64_t m = 0; m < entries * slots; ++m) {
       const std::int64_t text = stored.data<std::int64_t>()[2 * m], offset = stored.data<std::int64_t>()[2 * m + 1];
       const bool empty = values.data<std::int32_t>()[m] < 0;
       const bool fits =
@@ -156,7 +178,8 @@ class Loader {
                 : text >= 0 && text < static_cast<std::int64_t>(texts.size()) && offset >= 0 &&
                       offset < static_cast<std::int64_t>(texts[static_cast<std::size_t>(text)].tokens.size());
       if (!fits)
-        bad_input("{}: {} of slot {} is token {} of text {}, which is not there", path(), name, m, offset, text);
+        bad_input("{}: {} of slot {} is token {} of text {}, which is not there", path(), name, m % slots, offset,
+                  text);
       out.data<std::int64_t>()[m] = empty ? nowhere : packed({text, offset});
     }
     return on_device(out);
@@ -174,7 +197,8 @@ void save_memory(const Memory& memory, const std::string& path) {
   const Store& store = memory.store;
   tensors.emplace_back("mean", store.mean);
   tensors.emplace_back("keys", store.keys);
-  tensors.emplace_back("values", store.values);
+  tensors.emplace_back("values", store.values.reshape(entries_shape(store.entries(), store.slots())));
+  if (store.entries() > 1) tensors.emplace_back("tallies", store.tallies);
   tensors.emplace_back("counts", store.counts);
   tensors.emplace_back("usage", store.usage);
   tensors.emplace_back("shares", store.shares);

@@ -23,6 +23,10 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
     list.number("decay", &MemorySettings::decay, 0, 1, "Of the slots' usage, a window.");
     list.number("share", &MemorySettings::share, 0, 1,
                 "What every weight of the mixture of model and memory is given anew after each token.");
+    list.integer("values", &MemorySettings::values, 1, static_cast<double>(most_values),
+                 "Tokens that a slot can hold, each with its tally; a slot is born with one and inherits others.");
+    list.boolean("inherit", &MemorySettings::inherit,
+                 "A slot that gives way to a new one leaves what it holds to the nearest; false: it is lost.");
     list.integer("window", &MemorySettings::window, 0, static_cast<double>(most_window),
                  "Tokens from one lesson to the next; 0: half of model.seq_len, at most 256.");
     return list.list;
@@ -42,14 +46,16 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
   for (const double one : settings.sharpness) within("sharpness", one, 0, 1e5, "a number from 0 to 100000");
   within("decay", settings.decay, 0, 1, "a share from 0 to 1");
   within("share", settings.share, 0, 1, "a share from 0 to 1");
+  if (settings.values < 1 || settings.values > most_values)
+    bad_input("{}values: {} is none; say a number of tokens from 1 to {}", where, settings.values, most_values);
   if (settings.window < 0 || settings.window > most_window)
     bad_input("{}window: {} is none; say a number of tokens up to {}, or 0", where, settings.window, most_window);
 }
 
 nlohmann::json to_json(const MemorySettings& settings) {
-  nlohmann::json out{{"slots", settings.slots},  {"match", settings.match}, {"sharpness", settings.sharpness},
-                     {"decay", settings.decay},  {"share", settings.share}, {"counts", settings.counts},
-                     {"window", settings.window}};
+  nlohmann::json out{{"slots", settings.slots},   {"match", settings.match},     {"sharpness", settings.sharpness},
+                     {"decay", settings.decay},   {"share", settings.share},     {"counts", settings.counts},
+                     {"values", settings.values}, {"inherit", settings.inherit}, {"window", settings.window}};
   if (settings.border) out["document_end"] = *settings.border;
   return out;
 }
@@ -62,6 +68,9 @@ MemorySettings settings_from(const JsonObject& object) {
   settings.decay = object.need<double>("decay");
   settings.share = object.need<double>("share");
   settings.counts = object.need<bool>("counts");
+  // Memories that were written before slots could do either.
+  settings.values = object.get<std::int64_t>("values", 1);
+  settings.inherit = object.get<bool>("inherit", false);
   settings.window = object.need<std::int64_t>("window");
   if (object.has("document_end"))
     settings.border = object.need<int>("document_end", 0, std::numeric_limits<int>::max());

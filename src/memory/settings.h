@@ -22,6 +22,7 @@ inline constexpr std::int64_t shares_each = static_cast<std::int64_t>(share_list
 
 inline constexpr std::int64_t most_slots = std::int64_t{1} << 26;
 inline constexpr std::size_t most_sharpnesses = 8;
+inline constexpr std::int64_t most_values = 64;
 inline constexpr std::int64_t most_window = 8192;  // positions of one lesson
 inline constexpr double never_match = 2.0;  // no product of unit vectors reaches it: nothing is merged, the oldest slot
                                             // goes first, which makes a plain cache of the store
@@ -30,14 +31,22 @@ struct MemorySettings {
   std::int64_t slots = 4096;
   double match = 0.8;  // a key of the same value that is nearer than this is hit; above 1: none ever is
   // How sharply a key's nearness counts. Several are read side by side, and the mixture finds out which to hear.
-  std::vector<double> sharpness = {40.0, 153.0};
+  std::vector<double> sharpness = {5.0, 20.0, 80.0};
   double decay = 0.001;     // of usage, a window
   double share = 0.01;      // what every weight of the mixture gains back after each token
   bool counts = true;       // a slot's say grows with its count; false is a control
+  std::int64_t values = 8;  // tokens that a slot can hold, each with its tally
+  bool inherit = true;      // a slot that gives way leaves what it holds to the nearest; false: it is lost
   std::int64_t window = 0;  // tokens from one lesson to the next; 0: half of seq_len, at most 256
   // The token that ends a document: each is then read by itself, as in training. Without it a text is one stream.
   std::optional<std::int32_t> border = std::nullopt;
 
+  // A store in which nothing is merged or passed on, so that the oldest slot goes first.
+  void become_plain_cache() {
+    match = never_match;
+    values = 1;
+    inherit = false;
+  }
   std::int64_t mixed() const { return static_cast<std::int64_t>(sharpness.size()) * shares_each; }
   bool operator==(const MemorySettings&) const = default;
 };

@@ -14,20 +14,22 @@ Tensor equal_shares(Context& ctx, const MemorySettings& settings) {
 
 Store make_store(Context& ctx, const MemorySettings& settings, const Tensor& mean) {
   const std::int64_t slots = settings.slots, d = mean.dim(0);
-  const auto everywhere = [&](std::int32_t value) {
-    Tensor host = Tensor::empty({slots}, DType::i32);
-    std::fill_n(host.data<std::int32_t>(), slots, value);
+  const std::int64_t entries = settings.values;
+  const auto no_token = [&] {
+    Tensor host = Tensor::empty({entries, slots}, DType::i32);
+    std::fill_n(host.data<std::int32_t>(), entries * slots, -1);
     return host.to(ctx.device);
   };
   const auto at_no_place = [&] {
-    Tensor host = Tensor::empty({slots}, DType::i64);
-    std::fill_n(host.data<std::int64_t>(), slots, nowhere);
+    Tensor host = Tensor::empty({entries, slots}, DType::i64);
+    std::fill_n(host.data<std::int64_t>(), entries * slots, nowhere);
     return host.to(ctx.device);
   };
   Store store;
   store.mean = mean.to(ctx.master).to(ctx.device);
   store.keys = Tensor::zeros({slots, d}, ctx.master, ctx.device);
-  store.values = everywhere(-1);
+  store.values = no_token();
+  if (entries > 1) store.tallies = Tensor::zeros({entries, slots}, ctx.master, ctx.device);
   store.counts = Tensor::zeros({slots}, ctx.master, ctx.device);
   store.usage = Tensor::zeros({slots}, ctx.master, ctx.device);
   store.shares = equal_shares(ctx, settings);

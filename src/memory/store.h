@@ -20,18 +20,21 @@ inline Place unpacked(std::int64_t place) {
 inline constexpr std::int64_t nowhere = -1;  // of an empty slot
 
 struct Store {
-  Tensor mean;    // [d]
-  Tensor keys;    // [M, d]
-  Tensor values;  // i32 [M]; -1: empty
-  Tensor counts;  // [M]: n
-  Tensor usage;   // [M]: u
-  Tensor shares;  // [sharpnesses * 7]: the weights of the mixture (omega), the shares of a sharpness beside each other
-  Tensor born;    // i64 [M]: the packed place of the token that made the slot
-  Tensor hit;     // i64 [M]: of the last token that was found in it (at first its birth)
+  Tensor mean;     // [d]
+  Tensor keys;     // [M, d]
+  Tensor values;   // i32 [K, M]: tokens; -1: none. An empty slot has none, any other has one in row 0
+  Tensor tallies;  // [K, M]: how often each was found; they sum to n. Where K is 1 there are only the counts
+  Tensor counts;   // [M]: n
+  Tensor usage;    // [M]: u
+  Tensor shares;   // [sharpnesses * 7]: the weights of the mixture (omega), the shares of a sharpness beside each other
+  Tensor born;     // i64 [K, M]: the packed place where each token was first met
+  Tensor hit;      // i64 [K, M]: where it was last found (at first its birth)
   std::int64_t reach = 0;  // slots from here on are empty: they need not be searched. Part of the state, since a matrix
                            // product of another width may round differently
 
-  std::int64_t slots() const { return values.dim(0); }
+  std::int64_t slots() const { return counts.dim(0); }
+  std::int64_t entries() const { return values.dim(0); }  // K
+  const Tensor& tallied() const { return entries() == 1 ? counts : tallies; }
 };
 
 // An empty one. mean: [d] numbers of any type.
@@ -45,7 +48,7 @@ SOME_OP(void, make_queries, (Context & ctx, const Tensor& states, const Tensor& 
 
 struct Found {
   Tensor said;     // [sharpnesses, T]: the memory's probability of the target
-  Tensor nearest;  // i32 [T]: the slot of the target's value whose key is nearest; -1: there is none
+  Tensor nearest;  // i32 [T]: of the slots that hold the target the one whose key is nearest; -1: none does
   Tensor product;  // [T]: its key . query
 };
 Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions);  // on the arena
@@ -68,7 +71,8 @@ inline constexpr std::int32_t born_flag = std::int32_t{1} << 30, no_fate = -1;
 static_assert(most_slots <= born_flag);
 
 // One lesson, of at most most_window positions: those near a key of their value move it, the others are born in the
-// slots used least. places: i64 [T], packed; fates: i32 [T], overwritten. store.reach is moved on.
+// slots used least, which leave what they held to their heirs. places: i64 [T], packed; fates: i32 [T], overwritten.
+// store.reach is moved on.
 SOME_OP(void, learn,
         (Context & ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
          const Tensor& places, const Found& found, Store& store, Tensor& fates),

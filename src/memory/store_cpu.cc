@@ -2,7 +2,9 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 
+#include "memory/entries.h"
 #include "memory/store.h"
 #include "ops/gemm_cpu.h"
 #include "ops/math_cpu.h"
@@ -34,12 +36,13 @@ const T* masses(Context& ctx, const Store& store, const MemorySettings& settings
   return ones;
 }
 
-// scores [T, last - first] of all queries with the keys of some slots.
+// scores [rows, last - first] of queries [rows, d] with the keys of some slots.
 template <typename T>
-void score(Context& ctx, const Store& store, const Tensor& queries, std::int64_t first, std::int64_t last, T* scores) {
-  const std::int64_t d = queries.dim(1), width = last - first;
-  gemm(*ctx.threads, false, true, queries.dim(0), width, d, T(1), queries.data<T>(), d,
-       store.keys.data<T>() + first * d, d, T(0), scores, width);
+void score(Context& ctx, const Store& store, const T* queries, std::int64_t rows, std::int64_t first, std::int64_t last,
+           T* scores) {
+  const std::int64_t d = store.keys.dim(1), width = last - first;
+  gemm(*ctx.threads, false, true, rows, width, d, T(1), queries, d, store.keys.data<T>() + first * d, d, T(0), scores,
+       width);
 }
 
 // What is gathered over the parts of the store for one position and one sharpness: sums of e^(... - shift).
@@ -70,19 +73,67 @@ T highest_score(const T* scores, const T* mass, std::int64_t width) {
   return highest;
 }
 
+// Which of some slots are a token, where each holds one: 1 or 0.
 template <typename T>
-Sums<T> sums_of(const T* scores, const T* mass, const std::int32_t* values, std::int64_t width, std::int32_t target,
-                T sharpness, T highest) {
+struct IsToken {
+  const std::int32_t* values;
+  std::int32_t token;
+  T operator()(std::int64_t m) const { return values[m] == token ? T(1) : T(0); }
+};
+// What part of each of some slots is a token, where they can hold several.
+template <typename T>
+struct PartOfSlot {
+  const T* part;
+  T operator()(std::int64_t m) const { return part[m]; }
+};
+template <typename T>
+PartOfSlot<T> parts_of_token(const Store& store, std::int64_t first, std::int64_t width, std::int32_t token, T* part) {
+  const std::int64_t slots = store.slots();
+  const T* counts = store.counts.data<T>() + first;
+  std::fill_n(part, width, T(0));
+  for (std::int64_t j = 0; j < store.entries(); ++j) {
+    const std::int32_t* value = store.values.data<std::int32_t>() + j * slots + first;
+    const T* tally = store.tallies.data<T>() + j * slots + first;
+#pragma omp simd
+    for (std::int64_t m = 0; m < width; ++m) part[m] += value[m] == token ? tally[m] : T(0);
+  }
+#pragma omp simd
+  for (std::int64_t m = 0; m < width; ++m) part[m] /= std::max(counts[m], T(1));
+  return {part};
+}
+
+template <typename T, typename Part>
+Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T sharpness, T highest, Part part) {
   const T shift = sharpness * highest;
   T all = 0, matching = 0;
 #pragma omp simd reduction(+ : all, matching)
   for (std::int64_t m = 0; m < width; ++m) {
     const T weight = mass[m] * exp_of(sharpness * scores[m] - shift);
     all += weight;
-    matching += weight * (values[m] == target ? T(1) : T(0));
+    matching += weight * part(m);
   }
   return {shift, all, matching};
 }
+
+// One position: what the slots [first, first + width) say of its target, and which of them that hold it is nearest.
+template <typename T>
+struct Position {
+  Sums<T>* sums;  // one a sharpness
+  std::int32_t& nearest;
+  T& product;
+
+  template <typename Part>
+  void look(const MemorySettings& settings, const T* scores, const T* mass, std::int64_t first, std::int64_t width,
+            T highest, Part part) {
+    for (std::size_t s = 0; s < settings.sharpness.size(); ++s)
+      sums[s].add(sums_of(scores, mass, width, static_cast<T>(settings.sharpness[s]), highest, part));
+    for (std::int64_t m = 0; m < width; ++m) {
+      if (!(part(m) > 0) || (nearest >= 0 && !(scores[m] > product))) continue;
+      nearest = static_cast<std::int32_t>(first + m);
+      product = scores[m];
+    }
+  }
+};
 
 template <typename T>
 void search_store(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
@@ -102,22 +153,20 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
   std::fill_n(product, positions, T(0));
   for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
     const std::int64_t last = std::min(store.reach, first + slots_at_once), width = last - first;
-    score(ctx, store, queries, first, last, scores);
+    score(ctx, store, queries.data<T>(), positions, first, last, scores);
     parallel_chunks(*ctx.threads, positions, row_grain, [&](std::int64_t begin, std::int64_t end) {
+      T* part = store.entries() > 1 ? thread_buffer<T>(0, width) : nullptr;
       for (std::int64_t t = begin; t < end; ++t) {
         if (target[t] < 0) continue;
         const T* row = scores + t * width;
         const T highest = highest_score(row, mass + first, width);
         if (highest == std::numeric_limits<T>::lowest()) continue;  // all empty
-        for (std::int64_t s = 0; s < kinds; ++s)
-          sums[static_cast<std::size_t>(t * kinds + s)].add(
-              sums_of(row, mass + first, values + first, width, target[t],
-                      static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]), highest));
-        for (std::int64_t m = 0; m < width; ++m) {
-          if (values[first + m] != target[t] || (nearest[t] >= 0 && !(row[m] > product[t]))) continue;
-          nearest[t] = static_cast<std::int32_t>(first + m);
-          product[t] = row[m];
-        }
+        Position<T> here{sums.data() + t * kinds, nearest[t], product[t]};
+        if (part == nullptr)
+          here.look(settings, row, mass + first, first, width, highest, IsToken<T>{values + first, target[t]});
+        else
+          here.look(settings, row, mass + first, first, width, highest,
+                    parts_of_token(store, first, width, target[t], part));
       }
     });
   }
@@ -159,11 +208,120 @@ void mix_shares(const MemorySettings& settings, const Found& found, const Tensor
   }
 }
 
-// Hits of one slot: its positions in order.
-struct Hits {
+// Positions that hit one slot, or slots that leave what they hold to one: in order.
+struct Group {
   std::int32_t slot;
-  std::vector<std::int64_t> positions;
+  std::vector<std::int64_t> members;
 };
+std::vector<Group> grouped(std::vector<std::pair<std::int32_t, std::int64_t>> of_slots) {
+  std::sort(of_slots.begin(), of_slots.end());
+  std::vector<Group> groups;
+  for (const auto& [slot, member] : of_slots) {
+    if (groups.empty() || groups.back().slot != slot) groups.push_back({slot, {}});
+    groups.back().members.push_back(member);
+  }
+  return groups;
+}
+template <typename Work>
+void for_groups(Context& ctx, const std::vector<Group>& groups, Work&& work) {
+  parallel_chunks(*ctx.threads, static_cast<std::int64_t>(groups.size()), row_grain,
+                  [&](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t i = begin; i < end; ++i) work(groups[static_cast<std::size_t>(i)]);
+                  });
+}
+
+template <typename T>
+Entries<T, std::int64_t> entries_of(Store& store, std::int64_t slot) {
+  Tensor& tallies = store.entries() == 1 ? store.counts : store.tallies;
+  return {store.values.data<std::int32_t>() + slot,
+          tallies.data<T>() + slot,
+          store.born.data<std::int64_t>() + slot,
+          store.hit.data<std::int64_t>() + slot,
+          store.slots(),
+          static_cast<int>(store.entries())};
+}
+
+// key <- normalize((inertia * key + sum) / total)
+template <typename T>
+void move_key(T* key, T inertia, const T* sum, T total, std::int64_t d) {
+  for (std::int64_t c = 0; c < d; ++c) key[c] = (inertia * key[c] + sum[c]) / total;
+  normalize(key, d);
+}
+
+// The slot that each of those that give way has for its heir: the nearest one that stays; of the same token where slots
+// hold but one. -1: there is none.
+template <typename T>
+std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const std::vector<std::int32_t>& leaving) {
+  const std::int64_t d = store.keys.dim(1), rows = std::ssize(leaving), reach = store.reach;
+  const std::int32_t* values = store.values.data<std::int32_t>();
+  const T* counts = store.counts.data<T>();
+  std::vector<char> stays(static_cast<std::size_t>(reach));
+  for (std::int64_t m = 0; m < reach; ++m) stays[static_cast<std::size_t>(m)] = counts[m] > 0;
+  T* keys = ctx.scratch({rows, d}, dtype_of<T>()).template data<T>();
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t slot = leaving[static_cast<std::size_t>(i)];
+    stays[static_cast<std::size_t>(slot)] = false;
+    std::copy_n(store.keys.data<T>() + slot * d, d, keys + i * d);
+  }
+  T* scores = ctx.scratch({rows, std::min(reach, slots_at_once)}, dtype_of<T>()).template data<T>();
+  std::vector<std::int32_t> heirs(leaving.size(), -1);
+  std::vector<T> nearness(leaving.size());
+  for (std::int64_t first = 0; first < reach; first += slots_at_once) {
+    const std::int64_t last = std::min(reach, first + slots_at_once), width = last - first;
+    score(ctx, store, keys, rows, first, last, scores);
+    parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const T* row = scores + i * width;
+        const std::int32_t own = values[leaving[at]];
+        for (std::int64_t m = 0; m < width; ++m) {
+          if (!stays[static_cast<std::size_t>(first + m)] || (heirs[at] >= 0 && !(row[m] > nearness[at]))) continue;
+          if (store.entries() == 1 && values[first + m] != own) continue;
+          heirs[at] = static_cast<std::int32_t>(first + m);
+          nearness[at] = row[m];
+        }
+      }
+    });
+  }
+  return heirs;
+}
+
+// spec 8, learning 4: what slots hold that give way goes to their heirs.
+template <typename T>
+void pass_on(Context& ctx, std::span<const std::int32_t> giving_way, Store& store) {
+  T* counts = store.counts.data<T>();
+  T* usage = store.usage.data<T>();
+  std::vector<std::int32_t> leaving;
+  for (const std::int32_t slot : giving_way) {
+    if (counts[slot] > 0) leaving.push_back(slot);
+  }
+  if (leaving.empty()) return;
+  ArenaScope scope(*ctx.arena);
+  const std::int64_t d = store.keys.dim(1);
+  const std::vector<std::int32_t> heirs = heirs_of<T>(ctx, store, leaving);
+  std::vector<std::pair<std::int32_t, std::int64_t>> of_heirs;
+  for (std::size_t i = 0; i < leaving.size(); ++i) {
+    if (heirs[i] >= 0) of_heirs.emplace_back(heirs[i], static_cast<std::int64_t>(i));
+  }
+  T* keys = store.keys.data<T>();
+  for_groups(ctx, grouped(std::move(of_heirs)), [&](const Group& group) {
+    T* sum = thread_buffer<T>(0, d);
+    std::fill_n(sum, d, T(0));
+    const auto heir = entries_of<T>(store, group.slot);
+    T total = counts[group.slot], used = usage[group.slot];
+    const T inertia = total;
+    for (const std::int64_t i : group.members) {
+      const std::int64_t slot = leaving[static_cast<std::size_t>(i)];
+      add_scaled(counts[slot], keys + slot * d, sum, d);
+      total += counts[slot];
+      used += usage[slot];
+      heir.take_all(entries_of<T>(store, slot));
+    }
+    move_key(keys + group.slot * d, inertia, sum, total, d);
+    counts[group.slot] = heir.total();
+    usage[group.slot] = used;
+  });
+}
 
 template <typename T>
 void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
@@ -177,15 +335,11 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
   T* keys = store.keys.data<T>();
   T* counts = store.counts.data<T>();
   T* usage = store.usage.data<T>();
-  std::int32_t* values = store.values.data<std::int32_t>();
-  std::int64_t* born = store.born.data<std::int64_t>();
-  std::int64_t* hit = store.hit.data<std::int64_t>();
   std::int32_t* fate = fates.data<std::int32_t>();
 
   const T kept = static_cast<T>(1 - settings.decay), match = static_cast<T>(settings.match);
   for (std::int64_t m = 0; m < store.reach; ++m) usage[m] *= kept;  // spec 8, learning 1
 
-  std::vector<Hits> hits;
   std::vector<std::int64_t> misses;
   std::vector<std::pair<std::int32_t, std::int64_t>> found_in;  // slot, position
   for (std::int64_t t = 0; t < positions; ++t) {
@@ -198,28 +352,19 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
       misses.push_back(t);
     }
   }
-  std::sort(found_in.begin(), found_in.end());
-  for (const auto& [slot, t] : found_in) {
-    if (hits.empty() || hits.back().slot != slot) hits.push_back({slot, {}});
-    hits.back().positions.push_back(t);
-  }
-  parallel_chunks(*ctx.threads, static_cast<std::int64_t>(hits.size()), row_grain,
-                  [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t i = begin; i < end; ++i) {  // learning 3
-                      const Hits& one = hits[static_cast<std::size_t>(i)];
-                      T* key = keys + one.slot * d;
-                      T* sum = thread_buffer<T>(0, d);
-                      std::fill_n(sum, d, T(0));
-                      for (const std::int64_t t : one.positions) add_scaled(T(1), query + t * d, sum, d);
-                      const T inertia = counts[one.slot], more = static_cast<T>(one.positions.size());
-                      const T total = inertia + more;
-                      for (std::int64_t c = 0; c < d; ++c) key[c] = (inertia * key[c] + sum[c]) / total;
-                      normalize(key, d);
-                      counts[one.slot] = total;
-                      usage[one.slot] += more;
-                      hit[one.slot] = place[one.positions.back()];
-                    }
-                  });
+  for_groups(ctx, grouped(std::move(found_in)), [&](const Group& hits) {  // learning 3
+    T* sum = thread_buffer<T>(0, d);
+    std::fill_n(sum, d, T(0));
+    const auto entries = entries_of<T>(store, hits.slot);
+    const T inertia = counts[hits.slot], more = static_cast<T>(hits.members.size());
+    for (const std::int64_t t : hits.members) {
+      add_scaled(T(1), query + t * d, sum, d);
+      entries.found(target[t], place[t]);
+    }
+    move_key(keys + hits.slot * d, inertia, sum, inertia + more, d);
+    counts[hits.slot] = entries.total();
+    usage[hits.slot] += more;
+  });
 
   // Learning 4. All slots from `reach` on have usage 0: as many of them as there are misses are candidates enough.
   const std::int64_t candidates = std::min(store.slots(), store.reach + static_cast<std::int64_t>(misses.size()));
@@ -232,12 +377,12 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
   if (births < static_cast<std::ptrdiff_t>(order.size()))
     std::nth_element(order.begin(), order.begin() + births, order.end(), less_used);
   std::sort(order.begin(), order.begin() + births, less_used);
+  if (settings.inherit) pass_on<T>(ctx, std::span(order).first(static_cast<std::size_t>(births)), store);
   for (std::ptrdiff_t j = 0; j < births; ++j) {
     const std::int64_t slot = order[static_cast<std::size_t>(j)], t = misses[static_cast<std::size_t>(j)];
     std::copy_n(query + t * d, d, keys + slot * d);
-    values[slot] = target[t];
+    entries_of<T>(store, slot).begin(target[t], place[t]);
     counts[slot] = usage[slot] = T(1);
-    born[slot] = hit[slot] = place[t];
     fate[t] = static_cast<std::int32_t>(slot) | born_flag;
     store.reach = std::max(store.reach, slot + 1);
   }
@@ -254,7 +399,8 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
   T* out = weights.data<T>();
   T* scores = ctx.scratch({rows, reach}, dtype_of<T>()).template data<T>();
   const T* heard = say.data<T>();
-  score(ctx, store, queries, 0, reach, scores);
+  const IsToken<T> no_token{store.values.data<std::int32_t>(), -1};
+  score(ctx, store, queries.data<T>(), rows, 0, reach, scores);
   parallel_chunks(*ctx.threads, rows, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T* row = scores + r * reach;
@@ -264,7 +410,7 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
       if (highest == std::numeric_limits<T>::lowest()) continue;
       for (std::int64_t s = 0; s < kinds; ++s) {
         const T sharpness = static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]);
-        const Sums<T> sums = sums_of(row, mass, store.values.data<std::int32_t>(), reach, -1, sharpness, highest);
+        const Sums<T> sums = sums_of(row, mass, reach, sharpness, highest, no_token);
         const T factor = heard[r * kinds + s] / sums.all;
 #pragma omp simd
         for (std::int64_t m = 0; m < reach; ++m)

@@ -113,6 +113,13 @@ void dense_backward(Context& ctx, const Layer& layer, const Pass& pass, DenseTap
 
 namespace {
 
+bool keeps_outputs(Context& ctx, const ModelConfig& config, const Pass& pass, const ExpertWeights& weights) {
+  return pass.training && !experts_learn(config) && experts_keep_outputs(ctx, weights);
+}
+SpreadKeeps spread_keeps(Context& ctx, const ModelConfig& config, const Pass& pass, const ExpertWeights& weights) {
+  return {pass.training && experts_learn(config), keeps_outputs(ctx, config, pass, weights)};
+}
+
 // spec 3.9: the trained hidden layer that the experts modulate.
 void modulated_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass,
                        const Tensor& states, SomeTape& tape) {
@@ -130,7 +137,9 @@ void modulated_forward(Context& ctx, const ModelConfig& config, const Layer& lay
   modulation.scale = config.modulation_scale;
   modulation.inside = config.modulation == ModulationPlace::inside;
   if (config.use_library) tape.choices.pre = ctx.scratch({tokens * pass.top_k, f});
-  if (spreads(ctx, config)) spread_say(ctx, modulation, tape.experts.w1, tape.spread, tape.choices.pre);
+  if (spreads(ctx, config))
+    spread_say(ctx, modulation, tape.experts.w1, spread_keeps(ctx, config, pass, tape.experts), tape.spread,
+               tape.choices.pre);
   tape.mixed = ctx.scratch({tokens, f});
   modulate_forward(ctx, modulation, tape.choices.pre, tape.mixed);
 }
@@ -147,10 +156,6 @@ void modulated_backward(Context& ctx, const ModelConfig& config, const Layer& la
   look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
     linear_backward(ctx, dhidden, tape.looked, layer.hidden_weight, layer.hidden_bias, &target, into);
   });
-}
-
-bool keeps_outputs(Context& ctx, const ModelConfig& config, const Pass& pass, const ExpertWeights& weights) {
-  return pass.training && !experts_learn(config) && experts_keep_outputs(ctx, weights);
 }
 
 // What the choice has the ranks do before any state travels.
@@ -212,13 +217,13 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
     linear_forward(ctx, tape.mixed, layer.readout, Param(), tape.output);
     return tape;
   }
-  const bool keep_outputs = keeps_outputs(ctx, config, pass, tape.experts);
   if (spread) {
     tape.mixed = ctx.scratch({tokens, tape.experts.w2 ? d : config.d_ffn});
-    spread_forward(ctx, tape.experts, keep_outputs, tape.seen, tape.routing, tape.spread, tape.mixed);
+    spread_forward(ctx, tape.experts, spread_keeps(ctx, config, pass, tape.experts), tape.seen, tape.routing,
+                   tape.spread, tape.mixed);
   } else {
     tape.choices.pre = ctx.scratch({tokens * pass.top_k, config.d_ffn});
-    if (keep_outputs) tape.choices.outputs = ctx.scratch({tokens * pass.top_k, d});
+    if (keeps_outputs(ctx, config, pass, tape.experts)) tape.choices.outputs = ctx.scratch({tokens * pass.top_k, d});
     if (tape.experts.low1) tape.choices.low1 = ctx.scratch({tokens * pass.top_k, tape.experts.low1.rank()});
     if (tape.experts.low2) tape.choices.low2 = ctx.scratch({tokens * pass.top_k, tape.experts.low2.rank()});
     tape.mixed = ctx.scratch({tokens, tape.experts.w2 ? d : config.d_ffn});
@@ -321,10 +326,11 @@ SomeTape some_serve_forward(Context& ctx, const ModelConfig& config, const Layer
   if (config.modulates()) {
     tape.modulation.states = none;
     tape.choices.pre = ctx.scratch({0, config.d_ffn});
-    spread_say(ctx, tape.modulation, tape.experts.w1, tape.spread, tape.choices.pre);
+    spread_say(ctx, tape.modulation, tape.experts.w1, spread_keeps(ctx, config, pass, tape.experts), tape.spread,
+               tape.choices.pre);
   } else {
     tape.mixed = ctx.scratch({0, tape.experts.w2 ? config.d_model : config.d_ffn});
-    spread_forward(ctx, tape.experts, keeps_outputs(ctx, config, pass, tape.experts), none, tape.routing, tape.spread,
+    spread_forward(ctx, tape.experts, spread_keeps(ctx, config, pass, tape.experts), none, tape.routing, tape.spread,
                    tape.mixed);
   }
   return tape;

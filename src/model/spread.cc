@@ -48,9 +48,9 @@ Tensor bring_back(Context& ctx, const SpreadTape& tape, const Tensor& rows) {
 }
 
 // Each choice of a token as one of a token of its own: of the modulation only what modulate_say and modulate_hear read.
-Modulation single_choices(const SpreadTape& tape, const Tensor& w1) {
+Modulation single_choices(const SpreadTape& tape, const Tensor& inputs, const Tensor& w1) {
   Modulation out;
-  out.states = tape.inputs;
+  out.states = inputs;
   out.w1 = w1;
   out.plan = tape.plan;
   out.routing.indices = tape.experts;
@@ -172,21 +172,22 @@ SpreadTape begin_spread(Context& ctx, int experts, const Routing& routing, const
   return tape;
 }
 
-void spread_forward(Context& ctx, const ExpertWeights& weights, bool keep_outputs, const Tensor& seen,
+void spread_forward(Context& ctx, const ExpertWeights& weights, const SpreadKeeps& keeps, const Tensor& seen,
                     const Routing& routing, SpreadTape& tape, Tensor& mixed) {
   const std::int64_t arrived = tape.arrived(), d = seen.dim(1);
-  tape.inputs = show(ctx, tape, seen);
+  if (keeps.inputs) tape.inputs = show(ctx, tape, seen);
   if (arrived > 0) {
     tape.choices.pre = ctx.scratch({arrived, weights.w1.dim(1)});
-    if (keep_outputs) tape.choices.outputs = ctx.scratch({arrived, d});
+    if (keeps.outputs) tape.choices.outputs = ctx.scratch({arrived, d});
     if (weights.low1) tape.choices.low1 = ctx.scratch({arrived, weights.low1.rank()});
     if (weights.low2) tape.choices.low2 = ctx.scratch({arrived, weights.low2.rank()});
   }
   const ArenaScope scope(*ctx.arena);
+  const Tensor inputs = keeps.inputs ? tape.inputs : show(ctx, tape, seen);
   Tensor answers = ctx.scratch({arrived, mixed.dim(1)}), ones = ctx.scratch({arrived, 1}, ctx.master);
   if (arrived > 0) {
     fill(ctx, 1, ones);  // gates are applied where the sum is taken
-    experts_forward(ctx, tape.inputs, weights, tape.plan, ones, tape.choices, answers);
+    experts_forward(ctx, inputs, weights, tape.plan, ones, tape.choices, answers);
   }
   const Tensor back = bring_back(ctx, tape, answers);
   if (mixed.dim(0) > 0) sum_choices(ctx, back, tape.place, &routing.gates, Into::overwrite, mixed);
@@ -197,11 +198,11 @@ void spread_backward(Context& ctx, const Tensor& dmixed, const ExpertWeights& we
   const ArenaScope scope(*ctx.arena);
   const std::int64_t arrived = tape.arrived();
   const Tensor upstream = show(ctx, tape, dmixed);
-  Tensor dinputs = ctx.scratch(tape.inputs.shape()), dweights = ctx.scratch({arrived, 1}, ctx.master);
+  Tensor dinputs = ctx.scratch({arrived, dseen.dim(1)}), dweights = ctx.scratch({arrived, 1}, ctx.master);
   if (arrived > 0) {
     fill(ctx, 0, dinputs);
-    experts_backward(ctx, upstream, tape.inputs, weights, tape.plan, tape.gates, tape.choices, dinputs, dweights,
-                     grads);
+    const Tensor& inputs = tape.inputs ? tape.inputs : dinputs;  // frozen experts read nothing of it but its shape
+    experts_backward(ctx, upstream, inputs, weights, tape.plan, tape.gates, tape.choices, dinputs, dweights, grads);
   }
   const Tensor back = bring_back(ctx, tape, dinputs), gates_back = bring_back(ctx, tape, dweights);
   const std::int64_t choices = dgates.elements();
@@ -211,12 +212,14 @@ void spread_backward(Context& ctx, const Tensor& dmixed, const ExpertWeights& we
   gather_rows(ctx, gates_back, tape.place.reshape({choices}), flat);
 }
 
-void spread_say(Context& ctx, const Modulation& in, const Tensor& w1, SpreadTape& tape, Tensor& pre) {
-  tape.inputs = show(ctx, tape, in.states);
+void spread_say(Context& ctx, const Modulation& in, const Tensor& w1, const SpreadKeeps& keeps, SpreadTape& tape,
+                Tensor& pre) {
+  if (keeps.inputs) tape.inputs = show(ctx, tape, in.states);
   const ArenaScope scope(*ctx.arena);
+  const Tensor inputs = keeps.inputs ? tape.inputs : show(ctx, tape, in.states);
   Tensor said = ctx.scratch({tape.arrived(), w1.dim(1)}), answers = said;
   if (tape.arrived() > 0) {
-    modulate_say(ctx, single_choices(tape, w1), said);
+    modulate_say(ctx, single_choices(tape, inputs, w1), said);
     answers = gathered(ctx, said, tape.plan.place);
   }
   const Tensor back = bring_back(ctx, tape, answers);
@@ -230,10 +233,11 @@ void spread_hear(Context& ctx, const Modulation& in, const Tensor& w1, const Ten
   Tensor leaving = ctx.scratch(dpre.shape());
   if (choices > 0) scatter_rows(ctx, gathered(ctx, dpre, in.plan.place), tape.place.reshape({choices}), leaving);
   const Tensor came = travel(ctx, leaving, tape.choices_out, tape.choices_in);
-  Tensor dinputs = ctx.scratch(tape.inputs.shape());
+  Tensor dinputs = ctx.scratch({tape.arrived(), dstates.dim(1)});
   if (tape.arrived() > 0) {
     fill(ctx, 0, dinputs);
-    modulate_hear(ctx, single_choices(tape, w1), gathered(ctx, came, tape.plan.order), dinputs, grads);
+    const Modulation own = single_choices(tape, tape.inputs ? tape.inputs : dinputs, w1);
+    modulate_hear(ctx, own, gathered(ctx, came, tape.plan.order), dinputs, grads);
   }
   const Tensor back = bring_back(ctx, tape, dinputs);
   if (choices == 0) return;

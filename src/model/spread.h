@@ -41,7 +41,7 @@ struct SpreadTape {
   Tensor shown;        // i32 [M]: which of the rows that came a choice's expert is shown
   Tensor experts;      // i32 [M, 1]: which of the experts here
   Tensor gates;        // master [M, 1]
-  Tensor inputs;       // compute [M, d]: what the experts are shown
+  Tensor inputs;       // compute [M, d]: what the experts are shown; kept only where they learn
   DispatchPlan plan;   // of the choices that came
   ExpertTape choices;  // likewise
   std::int64_t arrived() const { return shown.elements(); }
@@ -51,15 +51,22 @@ struct SpreadTape {
 // token's own state.
 SpreadTape begin_spread(Context& ctx, int experts, const Routing& routing, const Tensor& past, int listen);
 
+// What the backward pass will need of the forward pass.
+struct SpreadKeeps {
+  bool inputs = false;   // the experts learn
+  bool outputs = false;  // ExpertTape
+};
+
 // The experts of a layer, as experts_forward and experts_backward (ops/experts.h). `weights` and `grads` are those of
 // the experts that are here; seen, mixed and the gradients are those of the tokens that are here.
-void spread_forward(Context& ctx, const ExpertWeights& weights, bool keep_outputs, const Tensor& seen,
+void spread_forward(Context& ctx, const ExpertWeights& weights, const SpreadKeeps& keeps, const Tensor& seen,
                     const Routing& routing, SpreadTape& tape, Tensor& mixed);
 void spread_backward(Context& ctx, const Tensor& dmixed, const ExpertWeights& weights, SpreadTape& tape, Tensor& dseen,
                      Tensor& dgates, ExpertGrads* grads);
 
 // Experts that modulate, as modulate_say and modulate_hear (ops/modulate.h). `in`: of the tokens here, without w1.
-void spread_say(Context& ctx, const Modulation& in, const Tensor& w1, SpreadTape& tape, Tensor& pre);
+void spread_say(Context& ctx, const Modulation& in, const Tensor& w1, const SpreadKeeps& keeps, SpreadTape& tape,
+                Tensor& pre);
 void spread_hear(Context& ctx, const Modulation& in, const Tensor& w1, const Tensor& dpre, SpreadTape& tape,
                  Tensor& dstates, ExpertGrads* grads);
 

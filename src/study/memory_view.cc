@@ -18,6 +18,19 @@ std::string words(const Tokenizer& tokenizer, const std::vector<std::int32_t>& t
       std::span(tokens).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
 }
 
+// The entries of a slot that hold a token, the most found first.
+std::vector<std::int64_t> entries_of(const Memory& memory, std::int64_t slot, const Tensor& values,
+                                     const std::vector<double>& tallies) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t at = slot; at < values.elements(); at += memory.store.slots()) {
+    if (values.data<std::int32_t>()[at] >= 0) out.push_back(at);
+  }
+  std::stable_sort(out.begin(), out.end(), [&](std::int64_t a, std::int64_t b) {
+    return tallies[static_cast<std::size_t>(a)] > tallies[static_cast<std::size_t>(b)];
+  });
+  return out;
+}
+
 }  // namespace
 
 Passage passage_at(const Memory& memory, const Tokenizer& tokenizer, std::int64_t packed_place, std::int64_t around) {
@@ -37,7 +50,8 @@ nlohmann::json to_json(const Passage& passage) {
 }
 
 MemoryDescription describe_memory(const Memory& memory, const Tokenizer& tokenizer, std::size_t strongest) {
-  const std::vector<double> counts = read_vector(memory.store.counts), usage = read_vector(memory.store.usage);
+  const std::vector<double> counts = read_vector(memory.store.counts), usage = read_vector(memory.store.usage),
+                            tallies = read_vector(memory.store.tallied());
   const auto host = [](const Tensor& tensor) { return tensor.device().is_cpu() ? tensor : tensor.to(Device::cpu); };
   const Tensor born = host(memory.store.born), hit = host(memory.store.hit), values = host(memory.store.values);
   std::vector<std::int64_t> births(memory.texts.size(), 0);
@@ -64,10 +78,14 @@ MemoryDescription describe_memory(const Memory& memory, const Tokenizer& tokeniz
       [&](std::size_t a, std::size_t b) { return counts[a] != counts[b] ? counts[a] > counts[b] : a < b; });
   for (std::size_t i = 0; i < shown; ++i) {
     const std::size_t m = order[i];
-    out.strongest.push_back({static_cast<std::int64_t>(m),
-                             tokenizer.decode(std::span(values.data<std::int32_t>() + m, 1)), counts[m], usage[m],
-                             passage_at(memory, tokenizer, born.data<std::int64_t>()[m], 12),
-                             passage_at(memory, tokenizer, hit.data<std::int64_t>()[m], 12)});
+    std::vector<std::pair<std::string, double>> holding;
+    const auto entries = entries_of(memory, static_cast<std::int64_t>(m), values, tallies);
+    for (const std::int64_t at : entries)
+      holding.emplace_back(tokenizer.decode(std::span(values.data<std::int32_t>() + at, 1)),
+                           tallies[static_cast<std::size_t>(at)]);
+    out.strongest.push_back({static_cast<std::int64_t>(m), holding.front().first, counts[m], usage[m],
+                             passage_at(memory, tokenizer, born.data<std::int64_t>()[entries.front()], 12),
+                             passage_at(memory, tokenizer, hit.data<std::int64_t>()[entries.front()], 12), holding});
   }
   return out;
 }
@@ -76,13 +94,17 @@ nlohmann::json to_json(const MemoryDescription& description) {
   nlohmann::json texts = nlohmann::json::array(), slots = nlohmann::json::array();
   for (const MemoryDescription::Text& text : description.texts)
     texts.push_back({{"text", text.name}, {"tokens", text.tokens}, {"slots", text.slots}});
-  for (const MemoryDescription::Slot& slot : description.strongest)
+  for (const MemoryDescription::Slot& slot : description.strongest) {
+    nlohmann::json holding = nlohmann::json::array();
+    for (const auto& [token, tally] : slot.holding) holding.push_back({{"token", token}, {"count", tally}});
     slots.push_back({{"slot", slot.slot},
                      {"token", slot.token},
                      {"count", slot.count},
+                     {"holding", holding},
                      {"usage", slot.usage},
                      {"born", to_json(slot.born)},
                      {"hit", to_json(slot.hit)}});
+  }
   return {{"model", description.model},
           {"run", description.run},
           {"settings", memory::to_json(description.settings)},

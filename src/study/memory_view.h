@@ -27,9 +27,10 @@ struct MemoryDescription {
   };
   struct Slot {
     std::int64_t slot = 0;
-    std::string token;
+    std::string token;  // the one it has found most
     double count = 0, usage = 0;
-    Passage born, hit;  // where it was born; where it was found last
+    Passage born, hit;                                    // where that token was first met, and last found
+    std::vector<std::pair<std::string, double>> holding;  // all its tokens and how often each, most first
   };
   std::string model, run;
   MemorySettings settings;

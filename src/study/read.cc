@@ -40,9 +40,10 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryC
               memory.settings.slots);
   if (!(wanted == memory.settings))
     bad_input(
-        "the memory {} was made with other settings (match {}, decay {}, share {}, window {}); leave them out, or name "
-        "another file",
-        path, memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.window);
+        "the memory {} was made with other settings (match {}, decay {}, share {}, values {}, inherit {}, window {}); "
+        "leave them out, or name another file",
+        path, memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.values,
+        memory.settings.inherit, memory.settings.window);
 }
 
 // Keeps the store at moments on the way, of a part of the slots: enough to be seen, few enough for a page.
@@ -110,7 +111,10 @@ MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& cho
   settings.match = choices.match.value_or(settings.match);
   settings.decay = choices.decay.value_or(settings.decay);
   settings.share = choices.share.value_or(settings.share);
+  settings.values = choices.values.value_or(settings.values);
+  settings.inherit = choices.inherit.value_or(settings.inherit);
   if (!choices.sharpness.empty()) settings.sharpness = choices.sharpness;
+  if (choices.plain_cache) settings.become_plain_cache();
   if (choices.no_counts) settings.counts = false;
   if (choices.documents) {
     if (!end) bad_input("--documents: this run's documents have no end to tell them apart by (data.eos = false)");
@@ -138,8 +142,10 @@ MemorySettings usual_settings(const OpenedRun& run) {
 
 Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
   check_settings(settings, "memory.");
-  const double bytes = static_cast<double>(settings.slots) * (run.recipe.model.d_model + 8.0) *
-                       static_cast<double>(size_of(run.ctx->master));
+  const double number = static_cast<double>(size_of(run.ctx->master));
+  const double of_entry = 4 + number + 16, of_slot = (run.recipe.model.d_model + 2.0) * number;
+  const double bytes =
+      static_cast<double>(settings.slots) * (of_slot + of_entry * static_cast<double>(settings.values));
   if (run.ctx->device.is_cpu() && 2 * bytes > memory_limit())
     bad_input("{} slots of {} numbers need {:.1f} GiB of memory, and there are {:.1f}: ask for fewer", settings.slots,
               run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));
@@ -159,6 +165,13 @@ Memory open_memory(OpenedRun& run, const std::string& path) {
   if (memory.store.keys.dim(1) != run.recipe.model.d_model)
     bad_input("{}: keys of {} numbers, where the model's states have {}", path, memory.store.keys.dim(1),
               run.recipe.model.d_model);
+  const auto known = static_cast<std::int32_t>(run.model->config().vocab);
+  const Tensor values = memory.store.values.to(Device::cpu);
+  const std::int32_t* value = values.data<std::int32_t>();
+  bool all_known = std::all_of(value, value + values.elements(), [&](std::int32_t one) { return one < known; });
+  for (const KnownText& text : memory.texts)
+    all_known = all_known && std::all_of(text.tokens.begin(), text.tokens.end(), [&](auto one) { return one < known; });
+  if (!all_known) bad_input("{}: it holds tokens that this run's vocabulary of {} has not", path, known);
   return memory;
 }
 

@@ -17,11 +17,13 @@ namespace some::study {
 
 // Settings of a memory that the user spelled out; the others are the run's, or the memory's own.
 struct MemoryChoices {
-  std::optional<std::int64_t> slots, window;
+  std::optional<std::int64_t> slots, window, values;
   std::optional<double> match, decay, share;
+  std::optional<bool> inherit;
   std::vector<double> sharpness;
   bool no_counts = false;
-  bool documents = false;  // each by itself, as in training
+  bool plain_cache = false;  // first in, first out
+  bool documents = false;    // each by itself, as in training
 };
 // end: the token that ends a document in the run's texts; none where they have none.
 MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices, std::optional<TokenId> end);

@@ -55,10 +55,11 @@ std::vector<Remembered> remembered_in(OpenedRun& run, const std::vector<TokenId>
   Tensor shares = memory.store.shares.clone();
   const Tensor born = memory.store.born.to(Device::cpu), hit = memory.store.hit.to(Device::cpu);
   const std::int32_t only[1] = {0};
+  Answers answers(ctx, memory, {});
   for (std::size_t t = 0; t + 1 < ids.size(); ++t) {
     const auto row = static_cast<std::int64_t>(t);
     const Tensor state = states.rows(row, row + 1);
-    Answers answers(ctx, memory, {say_of(memory.settings, read_vector(shares))});
+    answers.set_say({say_of(memory.settings, read_vector(shares))});
     const std::vector<SlotPart> parts = answers.parts_of(state, only, ids[t + 1], every_slot).front();
     Tensor loss = nll.rows(row, row + 1);
     mix_losses(ctx, memory, state, device_batch.targets.rows(row, row + 1), shares, loss);
@@ -69,10 +70,10 @@ std::vector<Remembered> remembered_in(OpenedRun& run, const std::vector<TokenId>
       const double share = part.weight / whole;
       one.share += share;
       if (one.passages.size() >= most_passages || share < 0.005) continue;
-      one.passages.emplace_back(share,
-                                passage_at(memory, run.tokenizer, born.data<std::int64_t>()[part.slot], words_around));
-      const std::int64_t last = hit.data<std::int64_t>()[part.slot];
-      if (last != born.data<std::int64_t>()[part.slot] && one.passages.size() < most_passages)
+      const std::int64_t at = part.entry * memory.store.slots() + part.slot;
+      const std::int64_t first = born.data<std::int64_t>()[at], last = hit.data<std::int64_t>()[at];
+      one.passages.emplace_back(share, passage_at(memory, run.tokenizer, first, words_around));
+      if (last != first && one.passages.size() < most_passages)
         one.passages.emplace_back(share, passage_at(memory, run.tokenizer, last, words_around));
     }
     one.share = std::min(one.share, 1.0);

@@ -434,6 +434,8 @@ void Case::memory() {
   settings.decay = config.need<double>("decay");
   settings.share = config.need<double>("share");
   settings.counts = config.get<bool>("counts", true);
+  settings.values = config.get<std::int64_t>("values", 1);
+  settings.inherit = config.get<bool>("inherit", false);
   check_settings(settings, report_.file + ": ");
   std::int64_t windows = 0;
   while (fixture_.has(fmt::format("window.{}.states", windows))) ++windows;
@@ -478,6 +480,7 @@ void Case::memory() {
     if (tolerances_.losses_only) continue;
     compare(fmt::format("{}.keys", i), store.keys, tolerances_.values);
     compare_indices(fmt::format("{}.values", i), store.values, nullptr);
+    if (store.entries() > 1) compare(fmt::format("{}.tallies", i), store.tallies, tolerances_.values);
     compare(fmt::format("{}.counts", i), store.counts, tolerances_.values);
     compare(fmt::format("{}.usage", i), store.usage, tolerances_.values);
     compare(fmt::format("{}.shares", i), store.shares, tolerances_.values);

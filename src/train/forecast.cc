@@ -6,6 +6,7 @@
 #include "base/device.h"
 #include "base/memory.h"
 #include "data/outlook.h"
+#include "model/expert_part.h"
 #include "train/run.h"
 #include "train/step_sums.h"
 
@@ -66,10 +67,10 @@ void share_experts(MemoryEstimate& memory, const ModelConfig& config, double tok
   const double d = config.d_model, f = config.d_ffn, k = config.top_k, c = bf16 ? 2 : 4;
   const double largest = (config.experts + ranks - 1) / ranks;
   memory.library *= largest / config.experts;
-  // What the experts are shown is kept a choice, not a token; while it travels, it lies here as it leaves and as it
-  // comes, and so do the answers.
-  memory.activations +=
-      tokens * k * c * d * config.layers + 2 * tokens * k * c * (d + (config.experts_answer() ? d : f));
+  // While states and answers travel they lie here as they leave and as they come. Experts that learn keep what they are
+  // shown.
+  memory.activations += 2 * tokens * k * c * (d + (config.experts_answer() ? d : f));
+  if (experts_learn(config)) memory.activations += tokens * k * c * d * config.layers;
 }
 
 namespace {

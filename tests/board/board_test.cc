@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <set>
 #include <sstream>
 #include <thread>
 
 #include "base/files.h"
 #include "board/client.h"
+#include "memory/memory_file.h"
 #include "study/read.h"
 #include "temporary_folder.h"
 #include "train/load_file.h"
@@ -367,6 +369,30 @@ TEST_F(TrainedBoardTest, ShowsTheSlotsOfAMemory) {
   EXPECT_EQ(births, memory["in_use"].get<std::int64_t>()) << "every slot is born once";
   EXPECT_EQ(frames.back()["dots"].size(), memory["store"]["slots"].size());
   EXPECT_LT(frames[0]["dots"].size(), frames.back()["dots"].size());
+  std::int64_t met = 0;
+  for (const Json& slot : memory["store"]["slots"]) met += slot["met"].get<std::int64_t>();
+  EXPECT_GT(met, memory["in_use"].get<std::int64_t>()) << "tokens have merged into slots";
+
+  // Another memory is merged into it: its slots are told apart from those that were born here.
+  how.texts = {"builtin:nature"};
+  how.memory = folder_ / "other";
+  read_texts(run, how);
+  Memory both = load_memory(*run.ctx, folder_ / "runs/tiny/memory.safetensors");
+  merge(*run.ctx, both, load_memory(*run.ctx, folder_ / "other"));
+  save_memory(both, folder_ / "runs/tiny/memory.safetensors");
+  EXPECT_TRUE(soon([&] { return runs()[0]["memory"] == 2; }));
+  const Json merged = ask("/api/memory?runs=" + id());
+  ASSERT_EQ(merged["texts"].size(), 2U);
+  std::int64_t taken = 0;
+  std::set<int> states;
+  for (const Json& frame : merged["store"]["frames"]) {
+    taken += frame.value("taken", std::int64_t{0});
+    for (const Json& dot : frame["dots"]) states.insert(dot[4].get<int>());
+  }
+  EXPECT_GE(taken, merged["texts"][1]["slots"].get<std::int64_t>());
+  EXPECT_GT(taken, 0);
+  EXPECT_TRUE(states.contains(4) && states.contains(3));
+
   const Json answer = asked({{"run", id()}, {"prompt", "Mix the flour"}, {"max_tokens", 3}, {"memory", true}}).back();
   ASSERT_EQ(answer["kind"], "end") << answer;
   EXPECT_TRUE(answer["trace"]["tokens"][2].contains("memory"));

@@ -70,6 +70,10 @@ TEST(BoardCommand, TellsWhatIsWrongWithWhatItWasGiven) {
   fs::create_directory(folder / "runs");
   EXPECT_NE(told({"board", "--host", "nonsense"}).find("--host nonsense"), std::string::npos);
   told({"board", "--port", "70000"});
+  // One that is no address of this machine (RFC 5737): another port would not help.
+  const std::string elsewhere = told({"board", "--host", "192.0.2.1"});
+  EXPECT_NE(elsewhere.find("say an address of this machine with --host"), std::string::npos) << elsewhere;
+  EXPECT_EQ(elsewhere.find("--port"), std::string::npos) << elsewhere;
 }
 
 }  // namespace

@@ -58,6 +58,17 @@ TEST_P(CudaLibrary, MayHaveNoUpMatrices) {
   EXPECT_FALSE(static_cast<bool>(gpu.weights.w2));
 }
 
+TEST_P(CudaLibrary, HasThePartsOfTheWhole) {
+  for (const Block part : {Block{0, spec_.experts / 2}, Block{spec_.experts / 2, spec_.experts}}) {
+    if (part.count() == 0) continue;
+    spec_.part = part;
+    const LayerLibrary cpu = make("cpu", "fp32"), gpu = make("cuda", "fp32");
+    EXPECT_EQ(cpu.hash, gpu.hash);
+    EXPECT_TRUE(same_bits(cpu.weights.w1, gpu.weights.w1.to(Device::cpu)));
+    EXPECT_TRUE(same_bits(cpu.weights.w2, gpu.weights.w2.to(Device::cpu)));
+  }
+}
+
 // One number, one panel and less, more than one block's threads, both directions of tall, and the published shape.
 INSTANTIATE_TEST_SUITE_P(All, CudaLibrary,
                          testing::Combine(testing::Values("default", "sparse", "orthogonal"),

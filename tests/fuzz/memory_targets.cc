@@ -12,6 +12,7 @@ class MemoryTarget : public Target {
     settings.slots = 5;
     settings.window = 4;
     settings.sharpness = {20, 80};
+    settings.values = 2;
     memory::Memory memory;
     memory.settings = settings;
     memory.store = memory::make_store(*ctx_, settings, Tensor::zeros({3}, DType::f32));
@@ -20,6 +21,7 @@ class MemoryTarget : public Target {
     for (std::int64_t slot = 0; slot < 3; ++slot) {
       memory.store.values.data<std::int32_t>()[slot] = 4;
       memory.store.counts.data<float>()[slot] = memory.store.usage.data<float>()[slot] = 1;
+      memory.store.tallies.data<float>()[slot] = 1;
       memory.store.keys.data<float>()[3 * slot + slot] = 1;
       memory.store.born.data<std::int64_t>()[slot] = memory.store.hit.data<std::int64_t>()[slot] =
           memory::packed({slot % 2, 1});

@@ -18,6 +18,8 @@ void replay(const std::string& path, const char* precision, double tolerance) {
   settings.sharpness = {config.at("sharpness").get<double>()};
   settings.decay = config.at("decay");
   settings.share = config.at("share");
+  settings.values = config.value("values", 1);
+  settings.inherit = config.value("inherit", false);
   Store store = make_store(*ctx, settings, file.load("mean"));
   for (int i = 0; i < config.at("windows").get<int>(); ++i) {
     SCOPED_TRACE(testing::Message() << path << " window " << i << " in " << precision);
@@ -41,6 +43,9 @@ void replay(const std::string& path, const char* precision, double tolerance) {
     EXPECT_LT(largest_error(chances, wanted("probability")), tolerance);
     EXPECT_LT(largest_error(read_vector(store.keys), wanted("keys")), tolerance);
     EXPECT_EQ(read_vector(store.values), wanted("values"));
+    if (settings.values > 1) {
+      EXPECT_LT(largest_error(read_vector(store.tallies), wanted("tallies")), tolerance);
+    }
     EXPECT_LT(largest_error(read_vector(store.counts), wanted("counts")), tolerance);
     EXPECT_LT(largest_error(read_vector(store.usage), wanted("usage")), tolerance);
     EXPECT_LT(largest_error(read_vector(store.shares), wanted("shares")), tolerance);

@@ -118,9 +118,9 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
   return x.bytes() == y.bytes() && std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
 }
 inline bool same_bits(const Store& a, const Store& b) {
-  return same_bits(a.keys, b.keys) && same_bits(a.values, b.values) && same_bits(a.counts, b.counts) &&
-         same_bits(a.usage, b.usage) && same_bits(a.shares, b.shares) && same_bits(a.born, b.born) &&
-         same_bits(a.hit, b.hit) && a.reach == b.reach;
+  return same_bits(a.keys, b.keys) && same_bits(a.values, b.values) && same_bits(a.tallied(), b.tallied()) &&
+         same_bits(a.counts, b.counts) && same_bits(a.usage, b.usage) && same_bits(a.shares, b.shares) &&
+         same_bits(a.born, b.born) && same_bits(a.hit, b.hit) && a.reach == b.reach;
 }
 
 struct StoreCase {
@@ -135,6 +135,8 @@ inline std::vector<StoreCase> store_cases() {
   base.sharpness = {20};
   base.decay = 0.05;
   base.share = 0.02;
+  base.values = 1;
+  base.inherit = false;
   const auto with = [&](auto change) {
     MemorySettings settings = base;
     change(settings);
@@ -155,12 +157,48 @@ inline std::vector<StoreCase> store_cases() {
           {"counts_left_out", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.counts = false; })},
           {"first_in_first_out", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.match = never_match; })},
           {"no_decay", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.decay = 0; })},
+          {"heirs_of_one_token", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) { s.inherit = true; })},
+          {"several_tokens", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
+             s.inherit = true;
+             s.values = 4;
+             s.sharpness = {10, 80};
+           })},
+          {"several_tokens_few_slots", {12, 40, 6, 30, 0.9, 0.1}, with([](auto& s) {
+             s.inherit = true;
+             s.values = 2;
+             s.slots = 50;
+             s.counts = false;
+           })},
+          {"all_give_way", {5, 30, 7, 9, 0.6, 0.0}, with([](auto& s) {
+             s.inherit = true;
+             s.values = 3;
+             s.slots = 5;
+           })},
+          {"several_tokens_never_passed_on", {8, 40, 12, 9, 0.5, 0.1}, with([](auto& s) { s.values = 4; })},
+          {"a_cache_that_passes_on", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) {
+             s.match = never_match;
+             s.inherit = true;
+             s.values = 8;
+           })},
           {"nothing_to_predict", {3, 10, 5, 3, 0.2, 1.0}, base},
           {"wide", {6, 130, 130, 40, 0.1, 0.05}, with([](auto& s) { s.slots = 500; })},
           {"over_one_part_of_the_search", {13, 700, 4, 300, 0.3, 0.0}, with([](auto& s) {
              s.slots = 9000;
              s.match = 0.9999;
+           })},
+          {"heirs_in_another_part_of_the_search", {15, 700, 4, 300, 0.3, 0.0}, with([](auto& s) {
+             s.slots = 9000;
+             s.match = 0.9999;
+             s.inherit = true;
+             s.values = 2;
            })}};
+}
+
+inline StoreCase case_named(const std::string& name) {
+  for (const StoreCase& one : store_cases()) {
+    if (one.name == name) return one;
+  }
+  throw std::logic_error("there is no case " + name);
 }
 
 }  // namespace some::memory::test

@@ -120,13 +120,16 @@ def model_case(config, inputs):
 
 def memory_case(config, inputs):
     store = memory.Memory(config["slots"], inputs["mean"], config["match"], config["sharpness"], config["decay"],
-                          config["share"])
+                          config["share"], config.get("values", 1), config.get("inherit", False))
     result = {}
     for i in range(config["windows"]):
         states, targets, model = (inputs[f"window.{i}.{name}"] for name in ("states", "targets", "model_probability"))
         result[f"{i}.memory_probability"], result[f"{i}.probability"] = store.read(states, targets, model)
         store.learn(states, targets)
-        result.update({f"{i}.keys": store.keys.copy(), f"{i}.values": store.values.copy(),
+        one = config.get("values", 1) == 1
+        if not one:
+            result[f"{i}.tallies"] = store.tallies.copy()
+        result.update({f"{i}.keys": store.keys.copy(), f"{i}.values": store.values[0 if one else ...].copy(),
                        f"{i}.counts": store.counts.copy(), f"{i}.usage": store.usage.copy(),
                        f"{i}.shares": store.weights.copy()})
     return result, {"margin": store.margin}

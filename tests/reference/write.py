@@ -281,6 +281,8 @@ CASES = {
     "memory-full": {"slots": 7, "noise": 0.4, "decay": 0.1, "share": 0.05, "windows": 6},
     "memory-one-window": {"windows": 1, "slots": 3},
     "memory-sharp": {"sharpness": 150.0, "match": 0.5},
+    "memory-heirs": {"slots": 7, "noise": 0.4, "decay": 0.1, "windows": 6, "inherit": True},
+    "memory-several": {"slots": 7, "noise": 0.4, "decay": 0.1, "windows": 6, "values": 3, "inherit": True},
 }
 
 

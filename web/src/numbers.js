@@ -26,3 +26,11 @@ export function randomFrom(seed) {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
   };
 }
+
+// The ends of a stretch that was dragged over, in as few digits as tell them apart; whole where they count something.
+export function stretchOf([from, to], whole) {
+  const unit = 10 ** Math.floor(Math.log10((to - from) / 100));
+  const step = whole ? Math.max(1, unit) : unit;
+  const round = (value) => Number((Math.round(value / step) * step).toPrecision(12));
+  return [round(from), round(to)];
+}

@@ -2,7 +2,7 @@
 // RUNS: the folder it watches. It holds the runs "seed1" and "seed2", which differ in their seed alone, and one named
 // like an attack. A real training of RECIPE is started while the page is open. SCREENSHOTS: a folder for pictures.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { appendFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fits, overhear, tools } from './browser.mjs';
@@ -145,6 +145,32 @@ try {
     () => window.somePage.views[0].views.compare.curves[3].data.values().next().value?.points.length === 51,
   );
   await page.getByRole('button', { name: 'all of it' }).click();
+  // A stretch that is dragged over is shown in every chart; a double click ends it.
+  const drag = async (title, begin, end) => {
+    const sheet = figure(title).locator('.sheet');
+    await sheet.scrollIntoViewIfNeeded();
+    const box = await sheet.boundingBox();
+    const at = (share) => [box.x + share * box.width, box.y + 0.4 * box.height];
+    await page.mouse.move(...at(begin));
+    await page.mouse.down();
+    await page.mouse.move(...at(end), { steps: 4 });
+    await page.mouse.up();
+    return () => page.mouse.dblclick(...at((begin + end) / 2));
+  };
+  const whole = await drag('Training loss', 0.4, 0.7);
+  await page.waitForFunction(() => /from=\d+&to=\d+/.test(window.location.hash));
+  const [from, to] = ['from', 'to'].map((key) => Number(new URLSearchParams(new URL(page.url()).hash.slice(1)).get(key)));
+  assert.ok(from > 60 && from < to && to < 260, `dragged from ${from} to ${to}`);
+  await page.waitForFunction(
+    ([low, high]) => {
+      const { points: all } = window.somePage.views[0].views.compare.curves[3].data.values().next().value;
+      return all.length > 20 && all.every(([x]) => x >= low && x <= high);
+    },
+    [from, to],
+  );
+  assert.equal(await page.getByLabel('from', { exact: true }).inputValue(), String(from));
+  await whole();
+  await page.waitForFunction(() => !window.location.hash.includes('from='));
 
   // --- inside a model ---
   await page.getByRole('button', { name: 'inside live', exact: true }).click();
@@ -179,6 +205,37 @@ try {
   for (const row of carried.rows) assert.ok(Math.abs(row.reduce((a, b) => a + b) - 8) < 0.1, 'shares are of 8 experts');
   await page.getByRole('combobox', { name: 'layer', exact: true }).selectOption('1');
   await page.waitForFunction(() => window.location.hash.includes('layer=1'));
+  // A chart of its own zooms by itself.
+  const gini = () => page.evaluate(() => window.somePage.views[0].views.inside.curves[0].figure.chart.stretch ?? null);
+  const back = await drag('Gini of use', 0.3, 0.8);
+  const [low, high] = await gini();
+  assert.ok(low > 2 && low < high && high < 24, `dragged from ${low} to ${high}`);
+  await back();
+  assert.equal(await gini(), null);
+  // A memory that is read meanwhile: slots as they are born and as tokens merge into them, and one that takes in another.
+  const some = (...words) => assert.equal(spawnSync(program, [...words], { cwd: runs }).status, 0, words.join(' '));
+  const how = ['--slots', '64', '--tokens', '600', '--original', '0', '--threads', '1'];
+  some('read', 'seed1', 'builtin:recipes', ...how);
+  const memory = page.locator('section[aria-label="memory"]');
+  await memory.getByText('Read: builtin:recipes (600 tokens, ').waitFor();
+  await memory.locator('input[type="range"]').focus();
+  await page.keyboard.press('Home');
+  await memory.getByText(/^25 tokens read; since the moment before: \d+ born, \d+ merged into$/).waitFor();
+  await page.keyboard.press('End');
+  await memory.locator('canvas').scrollIntoViewIfNeeded();
+  const met = await page.evaluate(() => {
+    const { drawnStore: all } = window.somePage.views[0].views.inside;
+    const busiest = [...all.data.frames.at(-1).dots].sort((a, b) => b[3] - a[3])[0];
+    const [x, y] = all.spot(busiest);
+    return { x, y, met: all.data.slots[busiest[0]].met };
+  });
+  assert.ok(met.met > 1, 'tokens have merged into a slot');
+  await memory.locator('canvas').click({ position: { x: met.x, y: met.y } });
+  await memory.getByText(/more tokens merged into it since/).waitFor();
+  some('read', 'seed1', 'builtin:nature', '--memory', 'other.memory', ...how);
+  some('memory', 'merge', 'seed1/memory.safetensors', 'other.memory');
+  await memory.getByText('builtin:nature (600 tokens, ').waitFor();
+  await memory.getByText('merged in from another memory', { exact: false }).first().waitFor();
   // What it carries, live.
   const key = join(runs, 'seed1', 'load.jsonl');
   appendFileSync(key, '{"load":[[800,0,0,0,0,0,0,0],[0,800,0,0,0,0,0,0]],"step":25}\n');

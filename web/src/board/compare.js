@@ -123,7 +123,7 @@ class Curve {
   }
 
   draw() {
-    if (!this.figure.node.hidden) this.figure.show(this.spec());
+    if (!this.figure.node.hidden) this.figure.show(this.spec(), { zoom: this.zoom });
   }
 }
 
@@ -131,6 +131,10 @@ export class Compare {
   constructor(board, place) {
     this.board = board;
     this.curves = metrics.map((one) => new Curve(board, one));
+    // One stretch for all charts: what is seen in one is looked for in the others.
+    for (const curve of this.curves) {
+      curve.zoom = (stretch) => this.change({ from: String(stretch?.[0] ?? ''), to: String(stretch?.[1] ?? '') });
+    }
     this.settings = element('div');
     this.empty = element('p', { class: 'note', hidden: true });
     place.append(
@@ -158,12 +162,14 @@ export class Compare {
     for (const { figure } of this.curves) near.observe(figure.node);
   }
 
+  change(changes) {
+    this.board.place.set(changes);
+    this.show();
+  }
+
   controls() {
     const { place } = this.board;
-    const change = (changes) => {
-      place.set(changes);
-      this.show();
-    };
+    const change = (changes) => this.change(changes);
     this.axis = choice(
       'x axis',
       [
@@ -207,7 +213,7 @@ export class Compare {
       element('label', { class: 'slide' }, 'smoothing ', this.smooth),
       Object.values(parts).map(([, label]) => label),
       Object.values(ends).map(([, label]) => label),
-      button('all of it', () => change({ from: '', to: '' })),
+      button('all of it', () => change({ from: '', to: '' }), { title: 'or drag over a chart; a double click ends it' }),
     );
   }
 

@@ -153,7 +153,7 @@ export class Inside {
     this.memoryAt = memory;
   }
 
-  // Slots as they were born and hit, from what the file keeps of it; again whenever it is written.
+  // Slots as they were born and as tokens merged into them, from what the file keeps of it; again whenever it is written.
   async showMemory() {
     const of = this.shown;
     const { texts, in_use: used, slots, store: data } = await ask('/api/memory', this.question());
@@ -162,7 +162,7 @@ export class Inside {
     this.drawnStore = undefined;
     if (!texts) return;
     const read = texts.map((one) => `${one.name} (${one.tokens} tokens, ${one.slots} slots)`).join(', ');
-    this.memoryTold.textContent = `${used} of ${slots} slots hold something. Read: ${read}. Drag to any moment of the reading: slots that are there now, by their keys; a hit is the last one of its slot.`;
+    this.memoryTold.textContent = `${used} of ${slots} slots hold something. Read: ${read}. Drag to any moment of the reading: slots that are there now, by their keys, as they are born and as tokens merge into them (of each slot the last one is known).`;
     if (data) this.drawnStore = store(this.memoryStore, data);
     else this.memoryStore.replaceChildren();
   }

@@ -28,13 +28,25 @@ echarts.use([
   SVGRenderer,
 ]);
 
+const leastStretch = 6; // pixels: less is a click
+
+// Only the points of a stretch of the x axis, and the ones beside it, so that lines reach the edges.
+function cutTo(option, [from, to]) {
+  Object.assign(option.xAxis, { min: from, max: to });
+  for (const one of option.series) {
+    const within = one.data.map(([x]) => x >= from && x <= to);
+    one.data = one.data.filter((point, i) => within[i] || within[i - 1] || within[i + 1]);
+  }
+}
+
 const kinds = { lines, histogram, dots, heat, keys, curves, field, together };
 
 export class Chart {
   // `place`: an empty element that is in the page; `label`: what is drawn, for those who do not see it; `click` gets
   // the index of a mark that was clicked.
-  // `before`: the state of a chart of this kind that stood here.
-  constructor(place, spec, label, { click, before } = {}) {
+  // `before`: the state of a chart of this kind that stood here. `zoom` gets the stretch [from, to] of the x axis that
+  // the reader dragged over, or nothing after a double click; without it the chart shows that stretch by itself.
+  constructor(place, spec, label, { click, before, zoom } = {}) {
     this.kind = kinds[spec.kind];
     if (!this.kind) throw new Error(`there is no chart of kind ${spec.kind}`);
     this.spec = spec;
@@ -50,6 +62,7 @@ export class Chart {
     place.replaceChildren(frame);
     this.drawing = echarts.init(this.sheet, null, { renderer: 'svg' });
     if (this.kind.hover) this.tellUnderPointer(place);
+    if (this.kind.zooms) this.followDragging(zoom ?? ((stretch) => this.showStretch(stretch)));
     if (click) this.drawing.on('click', ({ dataIndex }) => click(dataIndex));
     if (this.kind.controls) place.prepend(this.kind.controls(spec, this.state, () => this.draw()));
     else this.draw();
@@ -65,8 +78,55 @@ export class Chart {
     });
   }
 
+  // A finger scrolls the page; a mouse or a pen chooses a stretch.
+  followDragging(zoom) {
+    const mark = element('div', { class: 'stretch', hidden: true });
+    this.sheet.append(mark);
+    const spot = ({ clientX, clientY }) => {
+      const box = this.sheet.getBoundingClientRect();
+      return [clientX - box.left, clientY - box.top];
+    };
+    let began = null;
+    const stretch = (event) => [began, spot(event)[0]].sort((a, b) => a - b);
+    this.sheet.addEventListener('pointerdown', (event) => {
+      if (event.button !== 0 || event.pointerType === 'touch') return;
+      const here = spot(event);
+      if (!this.drawing.containPixel({ gridIndex: 0 }, here)) return;
+      [began] = here;
+      this.sheet.setPointerCapture(event.pointerId);
+    });
+    this.sheet.addEventListener('pointermove', (event) => {
+      if (began === null) return;
+      const [left, right] = stretch(event);
+      mark.hidden = right - left < leastStretch;
+      mark.style.left = `${left}px`;
+      mark.style.width = `${right - left}px`;
+    });
+    const ended = (event) => {
+      if (began === null) return;
+      const [left, right] = stretch(event);
+      began = null;
+      mark.hidden = true;
+      if (event.type !== 'pointerup' || right - left < leastStretch) return;
+      const at = (x) => this.drawing.convertFromPixel({ xAxisIndex: 0 }, x);
+      zoom(this.kind.zooms(this.spec, [at(left), at(right)]));
+    };
+    this.sheet.addEventListener('pointerup', ended);
+    this.sheet.addEventListener('pointercancel', ended);
+    this.sheet.addEventListener('dblclick', (event) => {
+      if (this.drawing.containPixel({ gridIndex: 0 }, spot(event))) zoom(null);
+    });
+  }
+
+  showStretch(stretch) {
+    this.stretch = stretch;
+    this.draw();
+  }
+
   draw() {
-    this.drawing.setOption(this.kind(colours(), this.spec, this.state), { notMerge: true });
+    const option = this.kind(colours(), this.spec, this.state);
+    if (this.stretch) cutTo(option, this.stretch);
+    this.drawing.setOption(option, { notMerge: true });
   }
 
   resize() {

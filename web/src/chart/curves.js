@@ -1,7 +1,7 @@
 // Curves of several runs: {x: {name, unit, log, from, to}, y: {name, log}, series: [{name, colour, points: [[x, y], ...],
 // smooth: [[x, y], ...]}], bands: [{name, colour, points: [[x, mean, low, high], ...]}]}. `colour` is the number of a
 // run; `unit` of x is step, tokens or seconds. With `smooth` the points themselves stand behind it, pale.
-import { duration, short } from '../numbers.js';
+import { duration, short, stretchOf } from '../numbers.js';
 import { axis, base, colourOf } from './style.js';
 import { tip } from './tip.js';
 
@@ -108,6 +108,7 @@ export function curves(c, spec) {
   return option;
 }
 
+curves.zooms = (spec, ends) => stretchOf(ends, spec.x.unit !== 'seconds');
 curves.height = () => 280;
 curves.rows = (spec) => [
   [spec.x.name, 'run', spec.y.name],

@@ -1,6 +1,6 @@
 // Curves: {x: {name}, y: {name, log, end}, series: [{name, role, points: [[x, y], ...], shade}]}.
 // `role` says what a series is and so how it looks; `shade` (0 to 1) places a layer between the first and the last.
-import { short } from '../numbers.js';
+import { short, stretchOf } from '../numbers.js';
 import { axis, base, fitLegend, mix } from './style.js';
 import { tip } from './tip.js';
 
@@ -102,6 +102,7 @@ export function lines(c, spec) {
   return option;
 }
 
+lines.zooms = (spec, ends) => stretchOf(ends, false);
 lines.rows = (spec) => [
   [spec.x.name, 'curve', spec.y.name],
   ...spec.series.flatMap((series) => series.points.map(([x, y]) => [x, series.name, y])),

@@ -1,10 +1,11 @@
 // The store of a memory while it reads: its slots as dots by their keys, moment by moment. Data: {frames: [{tokens,
-// births, hits, lost, dots: [[slot, x, y, count, state], ...]}], slots: [{slot, text, offset, before, token, after}],
-// of}; state 1: as before, 2: hit since the frame before, 3: born since then.
+// births, hits, lost, taken, dots: [[slot, x, y, count, state], ...]}], slots: [{slot, met, text, offset, before, token,
+// after}], of}; since the frame before, in state 1: nothing happened to the slot, 2: a token merged into it, 3: it was
+// born, 4: it came with another memory, or one of that memory's slots merged into it.
 import { button, element } from '../dom.js';
 import { colours } from '../chart/style.js';
 
-const names = { 1: 'as before', 2: 'hit', 3: 'born' };
+const names = { 1: 'as before', 2: 'a token merged into it', 3: 'born', 4: 'merged in from another memory' };
 
 class Store {
   constructor(place, data) {
@@ -14,6 +15,7 @@ class Store {
     const all = data.frames.flatMap(({ dots }) => dots);
     const range = (i) => [Math.min(...all.map((dot) => dot[i])), Math.max(...all.map((dot) => dot[i]))];
     this.bounds = [range(1), range(2)];
+    this.states = [3, 2, 4, 1].filter((state) => state !== 4 || all.some((dot) => dot[4] === 4));
     this.slider = element('input', {
       type: 'range',
       min: 0,
@@ -65,7 +67,7 @@ class Store {
   }
 
   colour(c, state) {
-    return [c.line, c.muted, c.palette[0], c.palette[1]][state];
+    return [c.line, c.muted, c.palette[0], c.palette[1], c.palette[2]][state];
   }
 
   choose(event) {
@@ -89,7 +91,8 @@ class Store {
     const frame = frames[this.frame];
     this.slider.value = this.frame;
     const lost = frame.lost === undefined ? '' : `, ${frame.lost} lost`;
-    this.told.textContent = `${frame.tokens} tokens read; since the moment before: ${frame.births} born, ${frame.hits} hits${lost}`;
+    const taken = frame.taken ? `, ${frame.taken} merged in from another memory` : '';
+    this.told.textContent = `${frame.tokens} tokens read; since the moment before: ${frame.births} born, ${frame.hits} merged into${taken}${lost}`;
     this.width = Math.max(240, this.canvas.parentElement.clientWidth);
     this.height = Math.round(Math.min(520, this.width * 0.6));
     const scale = window.devicePixelRatio || 1;
@@ -113,12 +116,12 @@ class Store {
       paint.stroke();
     }
     this.legend.replaceChildren(
-      ...[3, 2, 1].flatMap((state) => {
+      ...this.states.flatMap((state, i) => {
         const mark = element('span', {}, '● ');
         mark.style.color = this.colour(c, state);
-        return [mark, `${names[state]}  `];
+        return [mark, names[state], i + 1 < this.states.length ? ', ' : '. '];
       }),
-      ` ${slots.length} of ${of} slots are shown; the larger a dot, the more tokens its slot has met.`,
+      `${slots.length} of ${of} slots are shown; the larger a dot, the more tokens its slot has met.`,
     );
     this.drawSeen();
   }
@@ -129,8 +132,10 @@ class Store {
       this.seen.replaceChildren();
       return;
     }
+    const merged = one.met > 1 ? ` ${one.met - 1} more tokens merged into it since.` : ' Nothing has merged into it.';
     this.seen.replaceChildren(
       element('h3', {}, `Slot ${one.slot}, as it is at the end`),
+      one.met === undefined ? [] : element('p', {}, `Born here.${merged}`),
       element(
         'blockquote',
         {},

@@ -1,0 +1,81 @@
+// The tokens that one slot holds, written once for both devices (spec 8): each with its tally and its places.
+#pragma once
+
+#include <cstdint>
+
+#include "base/random.h"  // SOME_HD
+#include "base/rooms.h"
+
+namespace some::memory {
+
+// Number is that of the tallies, Where that of packed places. Entry j lies `stride` behind entry j - 1.
+template <typename Number, typename Where>
+struct Entries {
+  std::int32_t* values;
+  Number* tallies;
+  Where *born, *hit;
+  std::int64_t stride;
+  int count;
+
+  SOME_HD bool holds(std::int32_t token) const { return entry_of(token) < count; }
+  SOME_HD int entry_of(std::int32_t token) const {
+    int j = 0;
+    while (j < count && values[j * stride] != token) ++j;
+    return j;
+  }
+
+  // A token that the slot holds was found in it.
+  SOME_HD void found(std::int32_t token, Where place) const {
+    const int j = entry_of(token);
+    if (j == count) return;
+    tallies[j * stride] += Number(1);
+    hit[j * stride] = place;
+  }
+
+  // The slot begins anew, with one token.
+  SOME_HD void begin(std::int32_t token, Where place) const {
+    put(0, token, Number(1), place, place);
+    for (int j = 1; j < count; ++j) put(j, -1, Number(0), Where(-1), Where(-1));
+  }
+
+  // A token of another slot, with its tally: it joins the same token where the slot holds it, takes an entry that is
+  // free, or that of the token found least (the first of them) if that was not found more often; else it is lost.
+  SOME_HD void take(std::int32_t token, Number tally, Where first, Where last) const {
+    const int same = entry_of(token);
+    if (same < count) {
+      tallies[same * stride] += tally;
+      return;
+    }
+    int least = 0;
+    for (int j = 0; j < count; ++j) {
+      if (values[j * stride] < 0) {
+        put(j, token, tally, first, last);
+        return;
+      }
+      if (tallies[j * stride] < tallies[least * stride]) least = j;
+    }
+    if (tallies[least * stride] <= tally) put(least, token, tally, first, last);
+  }
+  SOME_HD void take_all(const Entries& other) const {
+    for (int j = 0; j < other.count; ++j) {
+      const std::int64_t at = j * other.stride;
+      if (other.values[at] >= 0) take(other.values[at], other.tallies[at], other.born[at], other.hit[at]);
+    }
+  }
+
+  SOME_HD Number total() const {
+    Number sum = tallies[0];
+    for (int j = 1; j < count; ++j) sum += tallies[j * stride];
+    return sum;
+  }
+
+ private:
+  SOME_HD void put(int j, std::int32_t token, Number tally, Where first, Where last) const {
+    values[j * stride] = token;
+    tallies[j * stride] = tally;
+    born[j * stride] = first;
+    hit[j * stride] = last;
+  }
+};
+
+}  // namespace some::memory

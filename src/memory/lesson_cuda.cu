@@ -1,0 +1,295 @@
+// The memory's lesson on the GPU: one block a position for hits, legacies and births. Nothing comes back to the host.
+#include "memory/entries.h"
+#include "memory/store_cuda.cuh"
+#include "ops/segment_sums.h"
+
+namespace some::memory::cuda {
+namespace {
+
+// spec 8, learning 1; and the slots' numbers, to be sorted by usage later. gone: as none of them is yet.
+__global__ void __launch_bounds__(threads)
+    decay_kernel(float* usage, std::int32_t* numbers, bool* gone, std::int64_t count, float kept) {
+  after_previous();
+  const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (m >= count) return;
+  usage[m] *= kept;
+  numbers[m] = static_cast<std::int32_t>(m);
+  gone[m] = false;
+}
+
+struct Lesson {
+  const float *queries, *product;
+  const std::int32_t *targets, *nearest;
+  const long long* places;
+  float *keys, *counts, *usage, *tallies;
+  std::int32_t *values, *fates;
+  long long *born, *hit;
+  std::int64_t slots;
+  float match;
+  int d, entries;
+
+  __device__ Entries<float, long long> entries_of(std::int32_t slot) const {
+    return {values + slot, tallies + slot, born + slot, hit + slot, slots, entries};
+  }
+
+  __device__ bool is_hit(int t) const { return targets[t] >= 0 && nearest[t] >= 0 && product[t] > match; }
+  __device__ bool is_miss(int t) const { return targets[t] >= 0 && !(nearest[t] >= 0 && product[t] > match); }
+};
+
+constexpr int most_words = static_cast<int>(most_window / warp_size);
+
+// The members of a block's group, one bit each, for the first member: the others leave it to that one.
+struct Group {
+  unsigned* words;
+  int first_word, count;
+
+  // Collects the positions for which `same` holds; false unless t is the first of them. Called by all threads.
+  template <typename Same>
+  __device__ bool collect(int t, int positions, const Same& same) {
+    bool earlier = false;
+    for (int base = 0; base < positions; base += threads) {
+      const int other = base + static_cast<int>(threadIdx.x);
+      const bool is_same = other < positions && same(other);
+      earlier = earlier || (is_same && other < t);
+      const unsigned word = __ballot_sync(full_warp, is_same);
+      if (threadIdx.x % warp_size == 0 && other < positions) words[other / warp_size] = word;
+    }
+    first_word = t / warp_size;
+    count = (positions + warp_size - 1) / warp_size;
+    return !__syncthreads_or(earlier);
+  }
+  // In their order.
+  template <typename Work>
+  __device__ void each(const Work& work) const {
+    for (int w = first_word; w < count; ++w) {
+      for (unsigned left = words[w]; left != 0; left &= left - 1)
+        work(w * warp_size + __ffs(static_cast<int>(left)) - 1);
+    }
+  }
+};
+
+// key <- normalize((inertia * key + sum) / total); sum(c) is number c of the sum.
+template <typename Sum>
+__device__ void move_key(float* key, float inertia, float total, int d, float* partial, const Sum& sum) {
+  float square = 0.0f;
+  for (int c = threadIdx.x; c < d; c += threads) {
+    const float moved = (inertia * key[c] + sum(c)) / total;
+    key[c] = moved;
+    square = fmaf(moved, moved, square);
+  }
+  const float inverse = 1.0f / fmaxf(sqrtf(block_sum(square, partial)), shortest);
+  for (int c = threadIdx.x; c < d; c += threads) key[c] *= inverse;
+}
+
+// A block a position: the first one that hit a slot moves its key, for all that did, in their order.
+__global__ void __launch_bounds__(threads) hits_kernel(Lesson lesson) {
+  after_previous();
+  __shared__ unsigned together[most_words];
+  __shared__ float partial[warp_size];
+  const int t = blockIdx.x, positions = gridDim.x, d = lesson.d;
+  if (!lesson.is_hit(t)) return;
+  const std::int32_t slot = lesson.nearest[t];
+  if (threadIdx.x == 0) lesson.fates[t] = slot;
+  Group group{together, 0, 0};
+  if (!group.collect(t, positions, [&](int other) { return lesson.is_hit(other) && lesson.nearest[other] == slot; }))
+    return;
+  int hits = 0, latest = t;
+  for (int w = group.first_word; w < group.count; ++w) {
+    hits += __popc(together[w]);
+    if (together[w] != 0) latest = w * warp_size + 31 - __clz(static_cast<int>(together[w]));
+  }
+  const float inertia = lesson.counts[slot], more = static_cast<float>(hits), total = inertia + more;
+  move_key(lesson.keys + static_cast<std::int64_t>(slot) * d, inertia, total, d, partial, [&](int c) {
+    float sum = 0.0f;
+    group.each([&](int other) { sum += lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
+    return sum;
+  });
+  if (threadIdx.x != 0) return;
+  lesson.counts[slot] = total;
+  lesson.usage[slot] += more;
+  if (lesson.entries == 1) {
+    lesson.hit[slot] = lesson.places[latest];
+  } else {
+    const auto entries = lesson.entries_of(slot);
+    group.each([&](int other) { entries.found(lesson.targets[other], lesson.places[other]); });
+  }
+}
+
+// What slots leave that give way: row j is that of the j-th slot of `order`.
+struct Legacy {
+  float* keys;                    // [T, d]
+  std::int32_t *leaving, *heirs;  // [T]: slots; -1: none
+  float* nearness;                // [T]: of the heir
+  bool* gone;                     // of every candidate: whether it gives way
+};
+
+// A block a position: the j-th slot of `order` gives way if there are so many births, and leaves something if it holds
+// something.
+__global__ void __launch_bounds__(threads)
+    leaving_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
+  after_previous();
+  const int j = blockIdx.x, positions = gridDim.x, d = lesson.d;
+  int misses = 0;
+  for (int base = 0; base < positions; base += threads) {
+    const int other = base + static_cast<int>(threadIdx.x);
+    misses += __syncthreads_count(other < positions && lesson.is_miss(other));
+  }
+  const bool gives_way = j < misses && j < candidates;
+  const std::int32_t slot = gives_way ? order[j] : -1;
+  const bool leaves = gives_way && lesson.counts[slot] > 0.0f;
+  for (int c = threadIdx.x; c < d; c += threads)
+    legacy.keys[static_cast<std::int64_t>(j) * d + c] =
+        leaves ? lesson.keys[static_cast<std::int64_t>(slot) * d + c] : 0.0f;
+  if (threadIdx.x != 0) return;
+  if (gives_way) legacy.gone[slot] = true;
+  legacy.leaving[j] = leaves ? slot : -1;
+  legacy.heirs[j] = -1;
+  legacy.nearness[j] = 0.0f;
+}
+
+// A block a row: scores [T, width] of what is left with the slots from `first` on.
+__global__ void __launch_bounds__(threads)
+    heirs_kernel(Lesson lesson, Legacy legacy, const float* scores, std::int32_t first, std::int32_t width) {
+  after_previous();
+  __shared__ Near nearest_of[warps];
+  const int j = blockIdx.x;
+  const std::int32_t slot = legacy.leaving[j];
+  if (slot < 0) return;
+  const std::int32_t token = lesson.values[slot];
+  const float* row = scores + static_cast<std::int64_t>(j) * width;
+  Near mine = nothing_near();
+  for (int m = threadIdx.x; m < width; m += threads) {
+    const std::int32_t other = first + m;
+    if (!(lesson.counts[other] > 0.0f) || legacy.gone[other]) continue;
+    if (lesson.entries > 1 || lesson.values[other] == token) mine.consider({row[m], other});
+  }
+  mine = block_nearest(mine, nearest_of);
+  if (threadIdx.x != 0 || mine.slot < 0) return;
+  if (legacy.heirs[j] >= 0 && !(mine.product > legacy.nearness[j])) return;
+  legacy.heirs[j] = mine.slot;
+  legacy.nearness[j] = mine.product;
+}
+
+// A block a row: the first one of an heir gives it what all of its rows leave, in their order.
+__global__ void __launch_bounds__(threads) inherit_kernel(Lesson lesson, Legacy legacy) {
+  after_previous();
+  __shared__ unsigned together[most_words];
+  __shared__ float partial[warp_size];
+  const int j = blockIdx.x, positions = gridDim.x, d = lesson.d;
+  const std::int32_t heir = legacy.heirs[j];
+  if (heir < 0) return;
+  Group group{together, 0, 0};
+  if (!group.collect(j, positions, [&](int other) { return legacy.heirs[other] == heir; })) return;
+  const float inertia = lesson.counts[heir];
+  float total = inertia, used = lesson.usage[heir];
+  group.each([&](int other) {
+    total += lesson.counts[legacy.leaving[other]];
+    used += lesson.usage[legacy.leaving[other]];
+  });
+  move_key(lesson.keys + static_cast<std::int64_t>(heir) * d, inertia, total, d, partial, [&](int c) {
+    float sum = 0.0f;
+    group.each([&](int other) {
+      sum = fmaf(lesson.counts[legacy.leaving[other]], legacy.keys[static_cast<std::int64_t>(other) * d + c], sum);
+    });
+    return sum;
+  });
+  if (threadIdx.x != 0) return;
+  const auto entries = lesson.entries_of(heir);
+  group.each([&](int other) { entries.take_all(lesson.entries_of(legacy.leaving[other])); });
+  lesson.counts[heir] = entries.total();
+  lesson.usage[heir] = used;
+}
+
+// A block a position: the j-th that missed is born in the j-th slot of `order`.
+__global__ void __launch_bounds__(threads)
+    births_kernel(Lesson lesson, const std::int32_t* order, std::int64_t candidates) {
+  after_previous();
+  const int t = blockIdx.x, d = lesson.d;
+  if (!lesson.is_miss(t)) {
+    if (threadIdx.x == 0 && lesson.targets[t] < 0) lesson.fates[t] = no_fate;
+    return;
+  }
+  int before = 0;
+  for (int base = 0; base < t; base += threads) {
+    const int other = base + static_cast<int>(threadIdx.x);
+    before += __syncthreads_count(other < t && lesson.is_miss(other));
+  }
+  if (before >= candidates) {
+    if (threadIdx.x == 0) lesson.fates[t] = no_fate;
+    return;
+  }
+  const std::int32_t slot = order[before];
+  const float* query = lesson.queries + static_cast<std::int64_t>(t) * d;
+  float* key = lesson.keys + static_cast<std::int64_t>(slot) * d;
+  for (int c = threadIdx.x; c < d; c += threads) key[c] = query[c];
+  if (threadIdx.x == 0) {
+    lesson.entries_of(slot).begin(lesson.targets[t], lesson.places[t]);
+    lesson.counts[slot] = 1.0f;
+    lesson.usage[slot] = 1.0f;
+    lesson.fates[t] = slot | born_flag;
+  }
+}
+
+// Finds the heirs of the slots that give way, and gives them what those hold.
+void pass_on(Context& ctx, const Store& store, const Lesson& lesson, const std::int32_t* order, std::int64_t candidates,
+             std::int64_t positions, bool* gone) {
+  const std::int64_t d = lesson.d;
+  const Legacy legacy{floats(ctx.scratch({positions, d}, DType::f32)), ints(ctx.scratch({positions}, DType::i32)),
+                      ints(ctx.scratch({positions}, DType::i32)), floats(ctx.scratch({positions}, DType::f32)), gone};
+  const dim3 each(static_cast<unsigned>(positions));
+  leaving_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, legacy, order, candidates);
+  SOME_CUDA_CHECK(cudaGetLastError());
+  float* scores = floats(ctx.scratch({positions, std::min(store.reach, slots_at_once)}, DType::f32));
+  for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
+    const std::int64_t last = std::min(store.reach, first + slots_at_once);
+    score(ctx, store, legacy.keys, positions, first, last, scores);
+    launch_behind(ctx, heirs_kernel, each, dim3(threads), 0, lesson, legacy, static_cast<const float*>(scores),
+                  static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first));
+  }
+  launch_behind(ctx, inherit_kernel, each, dim3(threads), 0, lesson, legacy);
+}
+
+}  // namespace
+
+void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
+           const Tensor& places, const Found& found, Store& store, Tensor& fates) {
+  const std::int64_t positions = queries.dim(0);
+  if (positions == 0) return;
+  if (positions > most_window) failed("a lesson has {} positions; {} is the most", positions, most_window);
+  ArenaScope scope(*ctx.arena);
+  const Lesson lesson{floats(queries),
+                      floats(found.product),
+                      ints(targets),
+                      ints(found.nearest),
+                      longs(places),
+                      floats(store.keys),
+                      floats(store.counts),
+                      floats(store.usage),
+                      floats(store.tallied()),
+                      ints(store.values),
+                      ints(fates),
+                      longs(store.born),
+                      longs(store.hit),
+                      store.slots(),
+                      static_cast<float>(settings.match),
+                      static_cast<int>(queries.dim(1)),
+                      static_cast<int>(store.entries())};
+  // Slots from reach on have usage 0: as many of them as there are positions are candidates enough.
+  const std::int64_t candidates = std::min(store.slots(), store.reach + positions);
+  std::int32_t* numbers = ints(ctx.scratch({candidates}, DType::i32));
+  bool* gone = static_cast<bool*>(ctx.scratch({candidates}, DType::i32).raw());
+  const dim3 each(static_cast<unsigned>(positions));
+  launch_behind(ctx, decay_kernel, dim3(grid_for(candidates, threads)), dim3(threads), 0, floats(store.usage), numbers,
+                gone, candidates, static_cast<float>(1 - settings.decay));
+  launch_behind(ctx, hits_kernel, each, dim3(threads), 0, lesson);
+  // Numbers that are not negative are in the order of their bits.
+  const SortedPairs sorted =
+      sort_pairs(ctx, reinterpret_cast<const std::int32_t*>(floats(store.usage)), numbers, candidates, 31);
+  if (settings.inherit && store.reach > 0) pass_on(ctx, store, lesson, sorted.items, candidates, positions, gone);
+  births_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, sorted.items, candidates);
+  SOME_CUDA_CHECK(cudaGetLastError());
+  constexpr std::int64_t grain = 64;  // of a matrix product's width
+  store.reach = std::min(store.slots(), (candidates + grain - 1) / grain * grain);
+}
+
+}  // namespace some::memory::cuda
