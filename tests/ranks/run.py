@@ -311,7 +311,7 @@ def before_its_beginning(said):
 
 def elastic(ranks, options):
     random_numbers = random.Random(options.seed)
-    overrides = VARIANTS["rules"] + ["train.epochs=150", "train.checkpoint_every=17"]
+    overrides = VARIANTS["rules"] + ["train.epochs=80", "train.checkpoint_every=17"]
     ranks.run(ranks.words(1, "train", *ranks.recipe, *overrides, "--out", "elastic/whole"))
     for round_number in range(options.rounds):
         run, begun, acts, finished = f"elastic/{round_number}", False, [], False
