@@ -4,7 +4,9 @@
 #include <pty.h>
 #include <signal.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -35,6 +37,10 @@ Seen in_a_terminal(const std::string& folder, const std::string& arguments, unsi
   winsize size{24, columns, 0, 0};
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+  if (child < 0) {  // to go on would be to kill process -1, which is all of them
+    ADD_FAILURE() << "there is no terminal to be had: " << std::strerror(errno);
+    return {};
+  }
   if (child == 0) {
     const std::string line = "cd '" + folder + "' && exec '" + program + "' " + arguments;
     execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
