@@ -72,4 +72,20 @@ inline float tree_sum(const std::vector<float>& values, std::size_t begin, std::
   return tree_sum(values, begin, begin + half) + tree_sum(values, begin + half, end);
 }
 
+// Whether results[rank][tensor] are everywhere the sums of the `numbers` of all ranks; counts: of each tensor.
+template <typename Results, typename Counts>
+void expect_tree_sums(const Results& results, const Counts& counts) {
+  for (std::size_t t = 0; t < counts.size(); ++t) {
+    std::vector<std::vector<float>> given;
+    for (std::size_t r = 0; r < results.size(); ++r) given.push_back(numbers(static_cast<int>(r), counts[t]));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(counts[t]); ++i) {
+      std::vector<float> column;
+      for (const auto& one : given) column.push_back(one[i]);
+      const float expected = tree_sum(column, 0, column.size());
+      for (const auto& of_rank : results)
+        ASSERT_EQ(of_rank[t][i], expected) << results.size() << " ranks, tensor " << t << ", number " << i;
+    }
+  }
+}
+
 }  // namespace some

@@ -74,17 +74,7 @@ TEST(GroupCuda, SumsByTheTreeOnTheGpu) {
           EXPECT_EQ(read_vector(arrived)[static_cast<std::size_t>(r)], r * 100 + group.rank());
         device_synchronize(device);
       });
-      for (std::size_t t = 0; t < counts.size(); ++t) {
-        std::vector<std::vector<float>> given;
-        for (int r = 0; r < size; ++r) given.push_back(numbers(r, counts[t]));
-        for (std::size_t i = 0; i < static_cast<std::size_t>(counts[t]); ++i) {
-          std::vector<float> column;
-          for (const auto& one : given) column.push_back(one[i]);
-          const double expected = tree_sum(column, 0, column.size());
-          for (int r = 0; r < size; ++r)
-            ASSERT_EQ(results[static_cast<std::size_t>(r)][t][i], expected) << size << " ranks, number " << i;
-        }
-      }
+      expect_tree_sums(results, counts);
     }
   }
 }
