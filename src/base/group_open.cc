@@ -28,6 +28,43 @@ std::optional<int> number_in_environment(const char* name) {
   return read.ec == std::errc() && read.ptr == end && value >= 0 ? std::optional(value) : std::nullopt;
 }
 
+// A variable of this program's own; null where it says nothing.
+const char* own_variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text != nullptr && *text != 0 ? text : nullptr;
+}
+
+// What others set is taken or left; what is ours is taken or refused.
+std::optional<int> own_number(const char* name, int least, const char* meaning) {
+  const char* const text = own_variable(name);
+  if (text == nullptr) return std::nullopt;
+  const std::optional<int> value = number_in_environment(name);
+  if (!value || *value < least)
+    bad_input("{} is '{}' in the environment; it may be a whole number of at least {}: {}", name, text, least, meaning);
+  return value;
+}
+
+// Said outright, by starters that know nothing of MPI (docs/scale.md).
+std::optional<RankEnvironment> own_environment() {
+  const std::optional<int> rank = own_number("SOME_RANK", 0, "which of the ranks this process is");
+  const std::optional<int> size = own_number("SOME_RANKS", 1, "how many ranks there are");
+  if (!rank && !size) return std::nullopt;
+  if (!rank || !size)
+    bad_input(
+        "{} is set in the environment and {} is not: each of several ranks wants both, and SOME_RANKS_AT; a process "
+        "alone wants neither",
+        rank ? "SOME_RANK" : "SOME_RANKS", rank ? "SOME_RANKS" : "SOME_RANK");
+  if (*rank >= *size)
+    bad_input("SOME_RANK is {} and SOME_RANKS is {} in the environment: ranks count from 0, so the last of them is {}",
+              *rank, *size, *size - 1);
+  if (*size > 1 && own_variable("SOME_RANKS_AT") == nullptr)
+    bad_input(
+        "SOME_RANKS is {} in the environment, and SOME_RANKS_AT does not say where the ranks meet: set it to HOST:PORT "
+        "of rank 0, or to a file's path with a '/'",
+        *size);
+  return RankEnvironment{*rank, *size};
+}
+
 // Beside the program, or where it is installed.
 std::vector<std::string> places_of(const std::string& library) {
   std::error_code ignored;
@@ -160,13 +197,14 @@ void Group::use_gpus(const Device& device, const Log& log) const {
 }
 
 RankEnvironment rank_environment() {
+  if (const auto own = own_environment(); own && own->size > 1) return *own;
   struct Names {
     const char *rank, *size;
   };
-  // Said outright, for starters that know nothing of MPI; Open MPI's mpirun; those of MPICH, Intel and others; srun (in
-  // a job script itself SLURM_NTASKS is set too, but there is only one process).
-  for (const Names& names : {Names{"SOME_RANK", "SOME_RANKS"}, Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                             Names{"PMI_RANK", "PMI_SIZE"}, Names{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}}) {
+  // Open MPI's mpirun; those of MPICH, Intel and others; srun (in a job script itself SLURM_NTASKS is set too, but
+  // there is only one process).
+  for (const Names& names : {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"},
+                             Names{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}}) {
     const auto rank = number_in_environment(names.rank), size = number_in_environment(names.size);
     if (rank && size && *size > 1) return {*rank, *size};
   }
@@ -175,6 +213,10 @@ RankEnvironment rank_environment() {
 
 Group open_group(std::function<void(const std::string&)> last_words) {
   const RankEnvironment started = rank_environment();
+  if (started.size == 1 && own_variable("SOME_RANKS_AT") != nullptr && own_variable("SOME_RANKS") == nullptr)
+    bad_input(
+        "SOME_RANKS_AT is set in the environment, and nothing says which of how many ranks this process is: set "
+        "SOME_RANK and SOME_RANKS too, or unset it");
   if (started.size == 1) return wanted_way() == Through::best ? Group() : Group(std::make_shared<OwnLink>());
   // Lives as long as the process: the link's own thread may speak up at any time.
   struct Listener {
@@ -199,11 +241,11 @@ Group open_group(std::function<void(const std::string&)> last_words) {
                       rank, host, seconds));
   };
   options.waits = [](void*) { show_life(); };
-  if (const auto seconds = number_in_environment("SOME_RANK_PATIENCE"); seconds && *seconds > 0)
+  if (const auto seconds = own_number("SOME_RANK_PATIENCE", 1, "seconds without a sign of life that are borne"))
     options.patience_seconds = *seconds;
   std::string problem;
   std::shared_ptr<Link> link;
-  if (const char* const at = std::getenv("SOME_RANKS_AT")) {
+  if (const char* const at = own_variable("SOME_RANKS_AT")) {
     link = open_tcp_link(started.rank, started.size, at, options);
   } else {
     link.reset(find_mpi()(options, problem));
