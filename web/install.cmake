@@ -1,22 +1,33 @@
 # Installs the npm packages that package-lock.json pins, each held to the SHA-512 that stands there. Building the program
 # thus needs neither npm nor node, which in Debian are hundreds of packages and would take longer than compiling.
 # usage: cmake -D INTO=FOLDER [-D PLATFORM=linux-x64] [-D TESTS=ON] -P install.cmake     writes FOLDER/node_modules
-# Archives come from the user's cache, from npm's cache or from the registry: the one set by npm_config_registry or in
-# ~/.npmrc, else npm's own. What was installed once can be installed again without a network.
+# Archives come from the user's cache, from npm's cache, or from the registry that npm is set to use. What was installed
+# once can be installed again without a network.
 cmake_minimum_required(VERSION 3.25)
 if(NOT INTO)
   message(FATAL_ERROR "usage: cmake -D INTO=FOLDER [-D PLATFORM=linux-x64] [-D TESTS=ON] -P install.cmake")
 endif()
 
+# npm knows best where it is set to fetch from; without it, what it would read first.
 set(registry https://registry.npmjs.org)
-if(EXISTS "$ENV{HOME}/.npmrc")
-  file(STRINGS "$ENV{HOME}/.npmrc" lines REGEX "^registry *= *[^ ]+ *$")
-  foreach(line IN LISTS lines)
-    string(REGEX REPLACE "^registry *= *([^ ]+) *$" "\\1" registry "${line}")
+find_program(npm npm)
+if(npm)
+  execute_process(COMMAND ${npm} config get registry OUTPUT_VARIABLE told OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(told MATCHES "^https?://[^ ]+$")
+    set(registry "${told}")
+  endif()
+else()
+  if(EXISTS "$ENV{HOME}/.npmrc")
+    file(STRINGS "$ENV{HOME}/.npmrc" lines REGEX "^registry *= *[^ ]+ *$")
+    foreach(line IN LISTS lines)
+      string(REGEX REPLACE "^registry *= *([^ ]+) *$" "\\1" registry "${line}")
+    endforeach()
+  endif()
+  foreach(variable NPM_CONFIG_REGISTRY npm_config_registry)
+    if(NOT "$ENV{${variable}}" STREQUAL "")
+      set(registry "$ENV{${variable}}")
+    endif()
   endforeach()
-endif()
-if(NOT "$ENV{npm_config_registry}" STREQUAL "")
-  set(registry "$ENV{npm_config_registry}")
 endif()
 string(REGEX REPLACE "/+$" "" registry "${registry}")
 
