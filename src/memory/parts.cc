@@ -91,9 +91,9 @@ void put_centre(const std::vector<double>& centre, Tensor row) {
 
 void divide(Context& ctx, std::int64_t part, Store& store) {
   const std::int64_t size = store.part_size(), first = part * size, fresh = store.reach, slots = store.slots();
-  const Division division =
-      plan_division(*ctx.threads, read_vector(store.keys.rows(first, first + size)),
-                    read_vector(store.counts.rows(first, first + size)), read_vector(store.centres.rows(part, part + 1)));
+  const Division division = plan_division(*ctx.threads, read_vector(store.keys.rows(first, first + size)),
+                                          read_vector(store.counts.rows(first, first + size)),
+                                          read_vector(store.centres.rows(part, part + 1)));
   const auto move = [&](const Tensor& of, unsigned char empty) {
     rearrange(division, of.rows(first, first + size), of.rows(fresh, fresh + size), empty);
   };

@@ -1,8 +1,8 @@
-// A large store in parts (spec 8, parts). A part is a stretch of slots of its own, with a centre: the sum of the queries
-// that were born or hit in it. A query looks into the parts whose centres are nearest to it and is born in one of them,
-// so what it leaves lies where it will be looked for. All begins in the first part; a part that has become full is
-// divided into itself and the next one that has not begun, as long as there is one. Keys, centres and who looks where
-// are on the device; dividing is rare and done on the host, by the same code for both devices.
+// A large store in parts (spec 8, parts). A part is a stretch of slots of its own, with a centre: the sum of the
+// queries that were born or hit in it. A query looks into the parts whose centres are nearest to it and is born in one
+// of them, so what it leaves lies where it will be looked for. All begins in the first part; a part that has become
+// full is divided into itself and the next one that has not begun, as long as there is one. Keys, centres and who looks
+// where are on the device; dividing is rare and done on the host, by the same code for both devices.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ struct Store {
   std::int64_t slots() const { return counts.dim(0); }
   std::int64_t entries() const { return values.dim(0); }  // K
   std::int64_t parts() const { return centres ? centres.dim(0) : 1; }
-  std::int64_t part_size() const { return slots() / parts(); }  // part p has the slots from p * part_size() on
+  std::int64_t part_size() const { return slots() / parts(); }      // part p has the slots from p * part_size() on
   std::int64_t parts_begun() const { return reach / part_size(); }  // where there are several: those that are looked at
   const Tensor& tallied() const { return entries() == 1 ? counts : tallies; }
 };

@@ -256,9 +256,8 @@ void weigh_parts(Context& ctx, const Store& store, const MemorySettings& setting
       }
     };
     T highest = std::numeric_limits<T>::lowest();
-    for_parts([&](const T* row, std::int64_t first) {
-      highest = std::max(highest, highest_score(row, mass + first, size));
-    });
+    for_parts(
+        [&](const T* row, std::int64_t first) { highest = std::max(highest, highest_score(row, mass + first, size)); });
     if (highest == std::numeric_limits<T>::lowest()) return;
     for (std::int64_t s = 0; s < kinds; ++s) {
       const T sharpness = static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]);

@@ -63,14 +63,13 @@ class FrameKeeper {
     }
     constexpr std::int64_t most_frames = 16;
     if (tokens_ < total_ * (std::ssize(kept_.frames) + 1) / most_frames) return;
-    const std::vector<double> keys = read_vector(memory.store.keys), counts = read_vector(memory.store.counts);
+    const std::vector<double> counts = read_vector(memory.store.counts);
     const Tensor born = memory.store.born.to(Device::cpu), hit = memory.store.hit.to(Device::cpu);
-    const auto d = static_cast<std::size_t>(memory.store.keys.dim(1));
     next_.tokens = tokens_;
     for (const std::int64_t slot : kept_.shown) {
       const auto m = static_cast<std::size_t>(slot);
-      next_.keys.insert(next_.keys.end(), keys.begin() + static_cast<std::ptrdiff_t>(m * d),
-                        keys.begin() + static_cast<std::ptrdiff_t>((m + 1) * d));
+      const std::vector<double> key = read_vector(memory.store.keys.rows(slot, slot + 1));
+      next_.keys.insert(next_.keys.end(), key.begin(), key.end());
       next_.counts.push_back(counts[m]);
       next_.born.push_back(born.data<std::int64_t>()[slot]);
       next_.hit.push_back(hit.data<std::int64_t>()[slot]);
