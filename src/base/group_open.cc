@@ -60,8 +60,10 @@ OpenLink find_mpi() {
   if (!problem.empty())
     failed("several ranks were started, and MPI cannot be used here: {}; install it (Debian: openmpi-bin)", problem);
   failed(
-      "several ranks were started, but this program was built without MPI: install it (Debian: libopenmpi-dev, "
-      "openmpi-bin), run cmake again and build; or start one process, without mpirun or srun");
+      "several ranks were started, but this program was built without MPI, or its library libsome_mpi.so is not "
+      "installed (Debian: package some-mpi; to build it, libopenmpi-dev and openmpi-bin). Without MPI ranks meet at a "
+      "file that all of them see: SOME_RANKS_AT=./meet in the environment; or start one process, without mpirun or "
+      "srun");
 }
 
 // What one process sends to itself.
@@ -146,7 +148,9 @@ void Group::use_gpus(const Device& device, const Log& log) const {
   };
   std::string problem;
   void* const library = open_library("libsome_nccl.so", RTLD_NOW | RTLD_LOCAL, problem);
-  if (library == nullptr && problem.empty()) problem = "this program was built without NCCL";
+  if (library == nullptr && problem.empty())
+    problem =
+        "this program was built without NCCL, or its library libsome_nccl.so is not installed (package some-nccl)";
   const auto make_id = library ? function_of<MakeGpuId>(library, make_gpu_id_symbol) : nullptr;
   const auto open = library ? function_of<OpenGpuLink>(library, open_gpu_link_symbol) : nullptr;
   if (library != nullptr && (make_id == nullptr || open == nullptr)) problem = "libsome_nccl.so is not of this program";
@@ -212,7 +216,8 @@ Group open_group(std::function<void(const std::string&)> last_words) {
   if (link->size() != started.size)
     failed(
         "{} processes were started, but MPI sees {}: start them with the mpirun of the MPI this program was built "
-        "with, or with srun --mpi=pmix",
+        "with, or with srun --mpi=pmix; or let them meet without MPI, at a file that all of them see: "
+        "SOME_RANKS_AT=./meet in the environment",
         started.size, link->size());
   listener->group = Group(std::move(link));
   listener->opened = true;

@@ -123,6 +123,30 @@ def processes_of(process, program, ranks):
     return [found[r] for r in range(ranks)] if len(found) == ranks else None
 
 
+def children_of(pid):
+    """All processes below this one, as the system knows them now."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/stat") as stat:
+                parents.setdefault(int(stat.read().rsplit(")", 1)[1].split()[1]), []).append(int(name))
+        except (OSError, ValueError):
+            continue
+    found, to_see = [], [pid]
+    while to_see:
+        children = parents.get(to_see.pop(), [])
+        found += children
+        to_see += children
+    return found
+
+
+def wait_for_steps(ranks, running, run):
+    """Until the run has made its first steps, or is over."""
+    metrics = os.path.join(ranks.folder, run, "metrics.jsonl")
+    while running() and not (os.path.exists(metrics) and os.path.getsize(metrics) > 0):
+        time.sleep(0.02)
+
+
 def wait_for_ranks(ranks, process, count, run):
     """Until the run has made its first steps."""
     end = time.time() + 60
@@ -173,15 +197,40 @@ def used(ranks, options):
         for i, one in enumerate(results[count]):
             if one != results[1][i]:
                 raise Failure(f"{count} ranks: result {i} is not that of one process:\n{one}\n{results[1][i]}")
-        queue = ["lab", "run", "tiny", "--seeds", "3", "train.threads=1", "train.max_steps=4", "data.valid_stories=9",
-                 "--recipes", os.path.join(os.path.dirname(os.path.dirname(HERE)), "recipes"), "--runs",
-                 f"used/lab-{count}", "--device", "cpu"]
+        queue = [*LAB, "--seeds", "3", "--runs", f"used/lab-{count}"]
         ranks.run(ranks.words(count, *queue))
         for name in ["tiny", "tiny-seed1", "tiny-seed2"]:
             ranks.expect_same(f"used/lab-1/{name}", f"used/lab-{count}/{name}")
         again = ranks.run(ranks.words(count, *queue))
         if len(re.findall("already done", again)) != 3:
             raise Failure(f"the queue is not known to be done:\n{again}")
+    shared_queue(ranks)
+
+
+LAB = ["lab", "run", "tiny", "train.threads=1", "train.max_steps=4", "data.valid_stories=9", "--device", "cpu",
+       "--recipes", os.path.join(os.path.dirname(os.path.dirname(HERE)), "recipes")]
+
+
+def shared_queue(ranks):
+    """Runs of a queue that ranks share: one on both of two, by itself; two at a time, on two of four each, as asked."""
+    queue = [*LAB, "train.accumulate=4", "train.batch=2", "--seeds", "2", "--runs"]
+    names = ["tiny", "tiny-seed1"]
+    ranks.run(ranks.words(1, *queue, "used/alone"))
+    said = ranks.run(ranks.words(2, *queue[:-3], "--runs", "used/two"))
+    if "2 ranks share the run" not in said:
+        raise Failure(f"two ranks should share one run:\n{said}")
+    ranks.expect_same("used/alone/tiny", "used/two/tiny")
+    said = ranks.run(ranks.words(4, *queue, "used/four", "--ranks-per-run", "2"))
+    if "4 ranks: runs side by side, 2 ranks each" not in said or len(re.findall(r"^tiny\S* +done", said, re.M)) != 2:
+        raise Failure(f"four ranks should do two runs at a time:\n{said}")
+    for name in names:
+        ranks.expect_same(f"used/alone/{name}", f"used/four/{name}")
+        with open(os.path.join(ranks.folder, f"used/four/{name}/timing.jsonl")) as file:
+            if json.loads(file.readline())["ranks"] != 2:
+                raise Failure(f"{name} was not shared by two ranks")
+    said = ranks.run(ranks.words(2, *queue, "used/none", "--ranks-per-run", "3"), code=2)
+    if "it may be 1, 2" not in said:
+        raise Failure(f"three ranks of two:\n{said}")
 
 
 def begin_plain(ranks, count, at, *words, **more):
