@@ -66,6 +66,25 @@ OpenLink find_mpi() {
       "srun");
 }
 
+struct NcclLibrary {
+  MakeGpuId make_id = nullptr;
+  OpenGpuLink open = nullptr;
+};
+
+NcclLibrary find_nccl(std::string& problem) {
+  void* const library = open_library("libsome_nccl.so", RTLD_NOW | RTLD_LOCAL, problem);
+  if (library == nullptr) {
+    problem = problem.empty() ? "this program was built without NCCL, or its library libsome_nccl.so is not installed "
+                                "(Debian: package some-nccl)"
+                              : "NCCL cannot be used here: " + problem + " (Debian: package libnccl2)";
+    return {};
+  }
+  const NcclLibrary out{function_of<MakeGpuId>(library, make_gpu_id_symbol),
+                        function_of<OpenGpuLink>(library, open_gpu_link_symbol)};
+  if (out.make_id == nullptr || out.open == nullptr) problem = "libsome_nccl.so is not of this program";
+  return out;
+}
+
 // What one process sends to itself.
 class OwnLink : public Link {
  public:
@@ -147,18 +166,12 @@ void Group::use_gpus(const Device& device, const Log& log) const {
     return {};
   };
   std::string problem;
-  void* const library = open_library("libsome_nccl.so", RTLD_NOW | RTLD_LOCAL, problem);
-  if (library == nullptr && problem.empty())
-    problem =
-        "this program was built without NCCL, or its library libsome_nccl.so is not installed (package some-nccl)";
-  const auto make_id = library ? function_of<MakeGpuId>(library, make_gpu_id_symbol) : nullptr;
-  const auto open = library ? function_of<OpenGpuLink>(library, open_gpu_link_symbol) : nullptr;
-  if (library != nullptr && (make_id == nullptr || open == nullptr)) problem = "libsome_nccl.so is not of this program";
+  const NcclLibrary nccl = find_nccl(problem);
   const cuda::OnGpu on(device.cuda());
-  std::string id = root() && problem.empty() ? make_id(problem) : "";
+  std::string id = root() && problem.empty() ? nccl.make_id(problem) : "";
   if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
   broadcast(id);
-  std::shared_ptr<GpuLink> link(open(rank(), size(), id, problem));
+  std::shared_ptr<GpuLink> link(nccl.open(rank(), size(), id, problem));
   if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
   use_gpus(std::move(link), device);
 }

@@ -10,6 +10,7 @@ scenarios: equal    every number of ranks gives the same model, optimizer and me
                     ranks
            experts  ranks that hold a part of the experts each: within rounding what one rank with all of them gives
            refusals different recipes, settings or texts, too few micro-batches, other commands, no backend
+           installed the installed program finds the libraries that link its ranks, and says what is missing without them
            lost     a rank that stops answering, or whose main thread goes round in circles, ends all, with a line that
                     names it
 """
@@ -437,6 +438,46 @@ def refusals(ranks, options):
     ranks.run([alone + "/some", *train[1:]])
 
 
+def installed(ranks, options):
+    """Put in a place of its own, as a package would: first without the libraries of ranks, then with them."""
+    build, place = os.path.dirname(ranks.program), os.path.join(ranks.folder, "installed")
+    if not os.path.exists(os.path.join(build, "cmake_install.cmake")):
+        print("  skipped: the program is not in its build folder")
+        return
+
+    def install(component):
+        ranks.run(["cmake", "--install", build, "--prefix", place, "--component", component])
+
+    install("Unspecified")
+    train = [place + "/bin/some", "train", *ranks.recipe, "train.max_steps=2", "--out"]
+    ranks.run([*train, "one"])
+    two = [ranks.mpirun, "-n", "2", *train, "two"]
+    said = ranks.run(two, code=None)
+    told = [line for line in said.splitlines() if line.startswith("some: ")]
+    if len(told) != 1 or "package some-mpi" not in told[0] or os.path.exists(os.path.join(ranks.folder, "two")):
+        raise Failure(f"without its library one line should name the package:\n{said}")
+    install("mpi")
+    ranks.run(two)
+    ranks.expect_same("one", "two")
+    if not os.path.exists(os.path.join(build, "libsome_nccl.so")):
+        return
+    install("nccl")
+    nccl = [os.path.join(folder, name) for folder, _, names in os.walk(place) for name in names if "libsome_" in name]
+    if len(nccl) != 2 or len({os.path.dirname(path) for path in nccl}) != 1:
+        raise Failure(f"the libraries should be in one folder: {nccl}")
+    if shutil.which("nvidia-smi") is None:
+        return
+    # A library that needs one that is nowhere.
+    path = next(path for path in nccl if path.endswith("libsome_nccl.so"))
+    with open(path, "rb") as file:
+        code = file.read()
+    with open(path, "wb") as file:
+        file.write(code.replace(b"libnccl.so", b"libnone.so"))
+    said = ranks.run([place + "/bin/some", "bench", "ranks", "--device", "cuda"], code=1, SOME_RANKS_THROUGH="nccl")
+    if "libnone.so" not in said or "package libnccl2" not in said or len(said.splitlines()) != 1:
+        raise Failure(f"without NCCL one line was wanted:\n{said}")
+
+
 def lost(ranks, options):
     endless = dict(LD_PRELOAD=os.path.abspath(options.endless)) if options.endless else {}
     acts = [("stop", signal.SIGSTOP, "was not heard of", {})]
@@ -483,7 +524,7 @@ def main():
         print(f"skipped: there is no {options.mpirun}")
         return 77
     known = {"equal": equal, "used": used, "plain": plain, "elastic": elastic, "experts": experts,
-             "refusals": refusals, "lost": lost}
+             "refusals": refusals, "installed": installed, "lost": lost}
     for name in options.scenarios or known:
         with tempfile.TemporaryDirectory(prefix="some-ranks-") as folder:
             begin = time.time()

@@ -23,11 +23,11 @@ import time
 import run as ranks_test
 from run import Failure, Ranks, VARIANTS, lives
 
-LONG = ["train.epochs=60", "train.checkpoint_every=17"]
+LONG = ["train.epochs=150", "train.checkpoint_every=17"]
 # Enough different things that are summed up and saved.
 RECIPES = {"rules": VARIANTS["rules"] + LONG,
            "paced": [one for one in VARIANTS["paced"] if "accumulate" not in one] + LONG,
-           "early": ["model.d_model=128", "train.epochs=8", "train.checkpoint_every=5", "train.batch=2"]}
+           "early": ["model.d_model=128", "train.epochs=16", "train.checkpoint_every=5", "train.batch=2"]}
 PATIENCE = 5
 
 
@@ -43,7 +43,7 @@ class Started:
             self.all = [ranks.begin([ranks.mpirun, "-n", str(count), ranks.program, *words], **more)]
         else:
             self.all = ranks_test.begin_plain(ranks, count, "./meet", *words, **more)
-        self.known = set()
+        self.known, self.stopped = set(), None
 
     def look(self):
         """Process ids of the ranks that are there now, by rank."""
@@ -71,6 +71,10 @@ class Started:
         end = time.time() + seconds
         while time.time() < end and (self.running() or any(lives(pid) for pid in self.known)):
             self.look()
+            # Nobody but mpirun can end a process that was stopped; it ends itself when it goes on.
+            if not self.by_mpi and [one.pid for one in self.all if one.poll() is None] == [self.stopped]:
+                send([self.stopped], signal.SIGCONT)
+                self.stopped = None
             time.sleep(0.05)
         left = [pid for pid in self.known if lives(pid)]
         late = self.running() or left
@@ -106,7 +110,7 @@ def happen(started, act, chance):
         return None
     which = chance.choice(sorted(there))
     one, everyone = [there[which]], list(there.values())
-    whom = f"rank {which} of {started.count}"
+    whom = f"rank {which} of {started.count}" if act.endswith("one") else f"all {started.count}"
     if act == "kill one":
         send(one, signal.SIGKILL)
     elif act == "kill all":
@@ -126,6 +130,7 @@ def happen(started, act, chance):
         if started.count == 1:
             return None
         send(one, signal.SIGSTOP)
+        started.stopped = one[0]
     else:
         some = one if act == "pause one" else everyone
         seconds = chance.uniform(0.2, 0.5 * PATIENCE)
