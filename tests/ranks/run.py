@@ -234,9 +234,9 @@ def shared_queue(ranks):
         raise Failure(f"three ranks of two:\n{said}")
 
 
-def begin_plain(ranks, count, at, *words, **more):
-    """Ranks without mpirun."""
-    return [ranks.begin([ranks.program, *words], SOME_RANK=str(r), SOME_RANKS=str(count), SOME_RANKS_AT=at, **more)
+def begin_plain(ranks, count, at, *words, names=("SOME_RANK", "SOME_RANKS"), **more):
+    """Ranks without mpirun, numbered by these variables."""
+    return [ranks.begin([ranks.program, *words], **{names[0]: str(r), names[1]: str(count)}, SOME_RANKS_AT=at, **more)
             for r in range(count)]
 
 
@@ -246,8 +246,10 @@ def plain(ranks, options):
         port = free.getsockname()[1]
     train = ["train", *ranks.recipe, *VARIANTS["rules"], "--out"]
     ranks.run(ranks.words(1, *train, "plain/1"))
-    for name, count, at in [("address", 2, f"localhost:{port}"), ("file", 4, "./meet")]:
-        said = [one.communicate(timeout=120)[0] for one in begin_plain(ranks, count, at, *train, f"plain/{name}")]
+    own, slurm = ("SOME_RANK", "SOME_RANKS"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+    for name, count, at, names in [("address", 2, f"localhost:{port}", own), ("file", 4, "./meet", slurm)]:
+        said = [one.communicate(timeout=120)[0]
+                for one in begin_plain(ranks, count, at, *train, f"plain/{name}", names=names)]
         if not os.path.exists(os.path.join(ranks.folder, f"plain/{name}")):
             raise Failure(f"ranks did not find each other by {at}:\n" + "\n".join(said))
         ranks.expect_same("plain/1", f"plain/{name}")
@@ -435,7 +437,11 @@ def refusals(ranks, options):
     os.makedirs(alone)
     shutil.copy(program, alone)
     refused([ranks.mpirun, "-n", "2", alone + "/some", *train[1:]], "was built without MPI")
-    ranks.run([alone + "/some", *train[1:]])
+    # Under srun without MPI, and with one that does not know of srun.
+    slurm = dict(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2", SLURM_NTASKS="2")
+    refused([alone + "/some", *train[1:]], "SOME_RANKS_AT=./meet", **slurm)
+    refused(train, "2 processes were started, but MPI sees 1: ", **slurm)
+    ranks.run([alone + "/some", *train[1:]], SLURM_PROCID="0", SLURM_NTASKS="2")  # in the job's script itself
 
 
 def installed(ranks, options):

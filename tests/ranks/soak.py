@@ -154,18 +154,20 @@ def round_of(ranks, options, chance, number, tally):
             ["train", *ranks.recipe, *RECIPES[name], "--out", folder]
         started = Started(ranks, count, by_mpi, words)
         what = f"{name} on {count} {'by mpirun' if by_mpi else 'without MPI'}"
-        done = None
-        act = chance.choices(list(ACTS), ACTS.values())[0]
-        if len(acts) < wanted:
+        done, act = None, "pause"
+        while len(acts) < wanted and started.running() and act.startswith("pause"):  # after which it goes on
+            act = chance.choices(list(ACTS), ACTS.values())[0]
             if chance.random() < 0.3:  # while it begins
                 time.sleep(chance.uniform(0, 2))
             else:
                 ranks_test.wait_for_steps(ranks, started.running, folder)
-                time.sleep(chance.uniform(0, 1.5))
+                time.sleep(chance.uniform(0, 0.8))
             done = happen(started, act, chance)
             if done:
                 acts.append(f"{what}, {done}")
                 tally[act] += 1
+        if act.startswith("pause"):
+            done = None  # nothing that should end it
         said, codes = started.end(60 + PATIENCE if done else 300, acts[-1] if acts else what)
         told = [line for line in said.splitlines() if line.startswith("some: ")]
         finished = codes == [0] * len(codes) and not re.search("stopped at step|stopped while", said)
