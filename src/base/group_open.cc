@@ -5,9 +5,11 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -124,6 +126,41 @@ void watch_over(const Group& group, double patience, const std::function<void(co
   }
 }
 
+// While MPI brings the ranks together nobody has a pulse yet: one that was stopped then would be waited for without
+// end. The lower ranks speak first; mpirun or srun ends the others with the first that is gone.
+class BeginningWatch {
+ public:
+  BeginningWatch(int rank, int size, double patience, std::function<void(const std::string&)> last_words)
+      : thread_([this, rank, size, patience, seconds = 1.25 * patience + (rank > 0 ? 2 + 0.25 * std::min(rank, 20) : 0),
+                 words = std::move(last_words)] {
+          std::unique_lock lock(mutex_);
+          if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_; })) return;
+          if (words)
+            words(fmt::format(
+                "rank {} of {} has waited {:.0f} seconds for MPI to bring the ranks together: is one of them "
+                "stopped, or its machine not to be reached? (SOME_RANK_PATIENCE in the environment, now {:.0f}, "
+                "gives them longer)",
+                rank, size, seconds, patience));
+          std::_Exit(1);
+        }) {}
+  ~BeginningWatch() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  BeginningWatch(const BeginningWatch&) = delete;
+  BeginningWatch& operator=(const BeginningWatch&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;  // after what it uses
+};
+
 // How tensors of GPUs are to travel.
 enum class Through { best, host, nccl };
 
@@ -223,7 +260,9 @@ Group open_group(std::function<void(const std::string&)> last_words) {
   if (const char* const at = std::getenv("SOME_RANKS_AT")) {
     link = open_tcp_link(started.rank, started.size, at, options);
   } else {
-    link.reset(find_mpi()(options, problem));
+    const OpenLink open_mpi = find_mpi();
+    const BeginningWatch watch(started.rank, started.size, options.patience_seconds, listener->last_words);
+    link.reset(open_mpi(options, problem));
     if (!link) failed("MPI cannot begin: {}", problem);
   }
   if (link->size() != started.size)

@@ -512,6 +512,13 @@ def lost(ranks, options):
             if time.time() > end:
                 raise Failure("a rank is still there")
             time.sleep(0.05)
+    # One that is stopped before it has begun: nobody can have heard of it.
+    train = [ranks.program, "train", *ranks.recipe, "--out", "lost/never"]
+    said = ranks.run([ranks.mpirun, "-n", "1", *train, ":", "-n", "1", "bash", "-c", 'kill -STOP $$; exec "$@"', "-", *train],
+                     code=1, SOME_RANK_PATIENCE="3")
+    told = [line for line in said.splitlines() if line.startswith("some: ")]
+    if len(told) != 1 or "rank 0 of 2 has waited 4 seconds" not in told[0]:
+        raise Failure(f"one line about a rank that did not come was wanted:\n{said}")
 
 
 def main():

@@ -28,7 +28,7 @@ LONG = ["train.epochs=150", "train.checkpoint_every=17"]
 RECIPES = {"rules": VARIANTS["rules"] + LONG,
            "paced": [one for one in VARIANTS["paced"] if "accumulate" not in one] + LONG,
            "early": ["model.d_model=128", "train.epochs=16", "train.checkpoint_every=5", "train.batch=2"]}
-PATIENCE = 5
+PATIENCE = 8
 
 
 class Started:
@@ -71,8 +71,10 @@ class Started:
         end = time.time() + seconds
         while time.time() < end and (self.running() or any(lives(pid) for pid in self.known)):
             self.look()
-            # Nobody but mpirun can end a process that was stopped; it ends itself when it goes on.
-            if not self.by_mpi and [one.pid for one in self.all if one.poll() is None] == [self.stopped]:
+            # Nobody but mpirun can end a process that was stopped; it ends itself when it goes on. While ranks without
+            # MPI meet, minutes may pass: then it goes on after a while.
+            if not self.by_mpi and self.stopped and (time.time() > end - 30 or
+                                                     [one.pid for one in self.all if one.poll() is None] == [self.stopped]):
                 send([self.stopped], signal.SIGCONT)
                 self.stopped = None
             time.sleep(0.05)
