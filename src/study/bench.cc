@@ -96,7 +96,7 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
     tokens = std::max(tokens, static_cast<double>(batches.back().size()));
   }
   TrainStep::Options how;
-  if (!options.overlap) how.early_bytes.reset();
+  how.early_bytes = options.overlap ? std::optional(TrainStep::worth_sending(ctx.group)) : std::nullopt;
   TrainStep trained(model, train, recipe.data.count_pads, how);
   const auto step = [&](int i) {
     StepPlan plan;
