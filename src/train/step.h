@@ -38,6 +38,9 @@ struct StepPlan {
 // never equal to one before it. The results are the same to the bit: the same kernels read the same numbers.
 class TrainStep {
  public:
+  // Bytes that are worth a sum of their own while the rest is still computed: they travel about as long as its messages
+  // take without them.
+  static std::size_t worth_sending(const Group& group);
   struct Options {
     bool graphs = true;
     // Gradients of a layer's matrices leave for the other ranks as soon as they are complete, so many bytes at least at
