@@ -106,7 +106,8 @@ class Group {
   std::shared_ptr<State> state_;  // null: alone
 };
 
-// What the environment of this process says: mpirun and srun start each rank with its number.
+// What the environment of this process says: mpirun and srun start each rank with its number. SOME_RANK, SOME_RANKS and
+// SOME_RANKS_AT (docs/scale.md) are refused where they make no sense.
 struct RankEnvironment {
   int rank = 0, size = 1;
 };

@@ -1,4 +1,5 @@
-// The memory's lesson on the GPU: one block a position for hits, legacies and births. Nothing comes back to the host.
+// The memory's lesson on the GPU, with one block per position for hits, legacies and births. Nothing is read back to
+// the host.
 #include "memory/entries.h"
 #include "memory/store_cuda.cuh"
 #include "ops/segment_sums.h"
@@ -6,7 +7,7 @@
 namespace some::memory::cuda {
 namespace {
 
-// spec 8, learning 1; and the slots' numbers, to be sorted by usage later. gone: as none of them is yet.
+// Learning 1 of spec 8. Also numbers the slots, which are sorted by usage later, and marks none of them as gone.
 __global__ void __launch_bounds__(threads)
     decay_kernel(float* usage, std::int32_t* numbers, bool* gone, std::int64_t count, float kept) {
   after_previous();
@@ -39,12 +40,12 @@ struct Lesson {
 constexpr int most_words = static_cast<int>(most_window / warp_size);
 constexpr int usage_bits = 31;  // numbers that are not negative are in the order of their bits
 
-// The members of a block's group, one bit each, for the first member: the others leave it to that one.
+// A group of positions that must be handled together, one bit each. The block of its first member does all the work.
 struct Group {
   unsigned* words;
   int first_word, count;
 
-  // Collects the positions for which `same` holds; false unless t is the first of them. Called by all threads.
+  // Collects the positions for which `same` holds; returns whether t is the first of them. All threads must call it.
   template <typename Same>
   __device__ bool collect(int t, int positions, const Same& same) {
     bool earlier = false;
@@ -59,7 +60,7 @@ struct Group {
     count = (positions + warp_size - 1) / warp_size;
     return !__syncthreads_or(earlier);
   }
-  // In their order.
+  // Calls work(position) for every member, in order.
   template <typename Work>
   __device__ void each(const Work& work) const {
     for (int w = first_word; w < count; ++w) {
@@ -69,7 +70,7 @@ struct Group {
   }
 };
 
-// key <- normalize((inertia * key + sum) / total); sum(c) is number c of the sum.
+// key = normalize((inertia * key + sum) / total), where sum(c) returns column c of the sum.
 template <typename Sum>
 __device__ void move_key(float* key, float inertia, float total, int d, float* partial, const Sum& sum) {
   float square = 0.0f;
@@ -82,7 +83,7 @@ __device__ void move_key(float* key, float inertia, float total, int d, float* p
   for (int c = threadIdx.x; c < d; c += threads) key[c] *= inverse;
 }
 
-// A block a position: the first one that hit a slot moves its key, for all that did, in their order.
+// One block per position: the first position that hit a slot moves its key, for all that did, in their order.
 __global__ void __launch_bounds__(threads) hits_kernel(Lesson lesson) {
   after_previous();
   __shared__ unsigned together[most_words];
@@ -116,16 +117,16 @@ __global__ void __launch_bounds__(threads) hits_kernel(Lesson lesson) {
   }
 }
 
-// What slots leave that give way: row j is that of the j-th slot of `order`.
+// What the slots that give way leave behind; row j belongs to the j-th slot of `order`.
 struct Legacy {
   float* keys;                    // [T, d]
-  std::int32_t *leaving, *heirs;  // [T]: slots; -1: none
+  std::int32_t *leaving, *heirs;  // [T]: slots, or -1
   float* nearness;                // [T]: of the heir
-  bool* gone;                     // of every candidate: whether it gives way
+  bool* gone;                     // for every candidate, whether it gives way
 };
 
-// A block a position: the j-th slot of `order` gives way if there are so many births, and leaves something if it holds
-// something.
+// One block per position: the j-th slot of `order` gives way if there are more than j births, and leaves something if
+// it holds something.
 __global__ void __launch_bounds__(threads)
     leaving_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
   after_previous();
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy le
   legacy.nearness[j] = mine.product;
 }
 
-// A block a row: the first one of an heir gives it what all of its rows leave, in their order.
+// One block per row: the first row of an heir hands over what all its rows leave, in their order.
 __global__ void __launch_bounds__(threads) inherit_kernel(Lesson lesson, Legacy legacy) {
   after_previous();
   __shared__ unsigned together[most_words];
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(threads) inherit_kernel(Lesson lesson, Legacy 
   lesson.usage[heir] = used;
 }
 
-// A block a position: the j-th that missed is born in the j-th slot of `order`.
+// One block per position: the j-th position that missed is born in the j-th slot of `order`.
 __global__ void __launch_bounds__(threads)
     births_kernel(Lesson lesson, const std::int32_t* order, std::int64_t candidates) {
   after_previous();
@@ -332,7 +333,7 @@ __global__ void __launch_bounds__(threads)
   if (j < count) parts[j] = slots[j] < 0 ? -1 : slots[j] / part_size;
 }
 
-// Finds the heirs of the slots that give way, and gives them what those hold.
+// Finds heirs for the slots that give way, and hands over to them what those slots hold.
 void pass_on(Context& ctx, const Store& store, const Lesson& lesson, const std::int32_t* order, std::int64_t candidates,
              std::int64_t positions, bool* gone) {
   const std::int64_t d = lesson.d;

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(256) count_kernel(const std::int32_t* __restri
 constexpr int scan_threads = 1024;
 using Scan = cub::BlockScan<int, scan_threads>;
 
-// One block. The table of row tiles from the experts' offsets.
+// Run by one block: makes the table of row tiles from the experts' offsets.
 __device__ void write_tiles(const std::int32_t* offsets, int experts, Tile* tiles, Scan::TempStorage& storage) {
   __shared__ int starts[scan_threads];
   int done = 0;
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(scan_threads)
   if (threadIdx.x >= 32) return;
   const int lane = threadIdx.x;
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * chunk, end = min(begin + chunk, total);
-  constexpr int ahead = 8;  // groups of 32 whose loads are under way together
+  constexpr int ahead = 8;  // groups of 32 whose loads are in flight at a time
   for (std::int64_t first = begin; first < end; first += 32 * ahead) {
     int chosen[ahead];
 #pragma unroll

@@ -1,12 +1,13 @@
-// Scores to the accuracy of fp32 from the tensor cores, which an fp32 product cannot use: a row (query or key) is
-// scaled by a power of two so that its largest number lies in [2^10, 2^11), and each number written as the sum of two
-// of fp16, 22 bits together. Of the four products of such sums the three larger ones are added; the fourth is below the
-// last bit of an fp32 number of that row's size. Every product of two fp16 numbers is exact in fp32. The tensor cores
-// cut off what they add instead of rounding it, so only 64 columns are summed there; those sums are added by ordinary
-// fp32 additions.
+// Scores with the accuracy of fp32, computed by the tensor cores, which cannot multiply fp32 numbers. Each row (query
+// or key) is scaled by a power of two so that its largest number lies in [2^10, 2^11), and each number is written as
+// the sum of two fp16 numbers, which together hold 22 bits. Of the four products of two such sums, the three larger
+// ones are added; the fourth is below the last bit of an fp32 number of that row's size. Every product of two fp16
+// numbers is exact in fp32. The tensor cores truncate when they add, instead of rounding, so only 64 columns are summed
+// there, and these sums are added by ordinary fp32 additions.
 //
-// One block takes 64 tokens: their two pieces stay in shared memory while the keys' pieces, made once before, pass by;
-// the scores stay there too until the block's warps choose. Narrow queries are laid out to 64 columns with zeros.
+// One block handles 64 tokens: their two pieces stay in shared memory while the keys' pieces, which are made
+// beforehand, stream past; the scores stay there too until the block's warps choose. Narrow queries are padded to 64
+// columns with zeros.
 #include <cuda_fp16.h>
 
 #include "ops/cuda_launch.cuh"
@@ -24,9 +25,9 @@ constexpr int most_columns = 512, most_experts = 256;
 constexpr std::int64_t fewest_rows = 512;
 constexpr int piece_bytes = block_keys * block_depth * 2, stage_bytes = 2 * piece_bytes;
 
-// The scores of a row lie `line_width` apart: the eight more let a warp's stores touch different banks.
+// The scores of successive rows are `line_width` apart; the extra eight make a warp's stores hit different banks.
 constexpr int line_width(int experts) { return (experts + block_keys - 1) / block_keys * block_keys + 8; }
-// Columns of a row of d numbers as it is laid out.
+// Columns of a row of d numbers after padding.
 constexpr int depth_of(int d) { return (d + block_depth - 1) / block_depth * block_depth; }
 constexpr std::size_t shared_size(int d, int experts, int stages) {
   return static_cast<std::size_t>(block_rows) * static_cast<std::size_t>(depth_of(d)) * 4 +
@@ -34,19 +35,19 @@ constexpr std::size_t shared_size(int d, int experts, int stages) {
          static_cast<std::size_t>(block_rows * line_width(experts)) * sizeof(float);
 }
 
-// Powers of two that bring a largest magnitude into [2^10, 2^11) and back. Zero and what is no number stay as they are.
+// Powers of two that bring the largest magnitude into [2^10, 2^11) and back. Zero, infinity and NaN stay as they are.
 struct Scale {
   float there, back;
 };
 __device__ __forceinline__ Scale scale_for(float largest) {
   const int exponent = static_cast<int>(__float_as_uint(largest) >> 23);  // biased by 127
   if (largest == 0.0f || exponent == 255) return {1.0f, 1.0f};
-  const int shift = 10 + 127 - max(exponent, 11);  // both powers can be written
+  const int shift = 10 + 127 - max(exponent, 11);  // limited, so that both powers can be represented
   return {__uint_as_float(static_cast<unsigned>(127 + shift) << 23),
           __uint_as_float(static_cast<unsigned>(127 - shift) << 23)};
 }
 
-// Four numbers as their larger and smaller pieces.
+// Splits four numbers into their larger and smaller pieces.
 __device__ __forceinline__ void split(const float4& from, float scale, uint2& large, uint2& small) {
   const float values[4] = {from.x * scale, from.y * scale, from.z * scale, from.w * scale};
   __half first[4], second[4];
@@ -82,8 +83,8 @@ struct Row {
       largest = fmaxf(fmaxf(fmaxf(fabsf(part.x), fabsf(part.y)), fmaxf(fabsf(part.z), fabsf(part.w))), largest);
     return scale_for(warp_max(largest));
   }
-  // Calls store(column, larger pieces, smaller pieces) for every four numbers of this lane, and for the zeros after
-  // them.
+  // Calls store(column, larger pieces, smaller pieces) for every four numbers of this lane, including the zeros that
+  // pad the row.
   template <typename Store>
   __device__ __forceinline__ void split_into(float scale, int depth, int lane, Store&& store) const {
 #pragma unroll
@@ -115,14 +116,14 @@ __global__ void __launch_bounds__(threads)
   if (lane == 0) back[expert] = scale.back;
 }
 
-// 16-byte pieces of a row change places with the row's number, so that eight rows of one column touch all banks.
+// The 16-byte pieces of a row are permuted by its number, so that eight rows of one column hit all banks.
 __device__ __forceinline__ int swizzled(int row, int piece) { return (piece ^ (row & 7)) * 16; }
 
 struct Product {
   const float* query;    // [rows, d]
   const __half* pieces;  // of the keys
   const float* back;     // of the keys
-  const float* bias;     // on the choice, or null
+  const float* bias;     // added for the choice only; may be null
   const float* temperature;
   std::int64_t rows;
   int d, depth, experts, k;
@@ -282,7 +283,7 @@ bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys,
 void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
                        const Tensor& temperature, Routing& routing) {
   const int d = static_cast<int>(keys.dim(1)), depth = depth_of(d), experts = static_cast<int>(keys.dim(0));
-  const Tensor pieces = ctx.scratch({2, experts, depth}, DType::bf16),  // two bytes each; what they are is this file's
+  const Tensor pieces = ctx.scratch({2, experts, depth}, DType::bf16),  // really fp16, of which only the size matters
       back = ctx.scratch({experts}, DType::f32);
   auto* const halves = static_cast<__half*>(pieces.raw());
   launch_behind(ctx, split_keys_kernel, grid_for(experts, warps), threads, 0, floats(keys), experts, d, depth, halves,
