@@ -5,9 +5,11 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -97,8 +99,29 @@ OpenLink find_mpi() {
   if (!problem.empty())
     failed("several ranks were started, and MPI cannot be used here: {}; install it (Debian: openmpi-bin)", problem);
   failed(
-      "several ranks were started, but this program was built without MPI: install it (Debian: libopenmpi-dev, "
-      "openmpi-bin), run cmake again and build; or start one process, without mpirun or srun");
+      "several ranks were started, but this program was built without MPI, or its library libsome_mpi.so is not "
+      "installed (Debian: package some-mpi; to build it, libopenmpi-dev and openmpi-bin). Without MPI ranks meet at a "
+      "file that all of them see: SOME_RANKS_AT=./meet in the environment; or start one process, without mpirun or "
+      "srun");
+}
+
+struct NcclLibrary {
+  MakeGpuId make_id = nullptr;
+  OpenGpuLink open = nullptr;
+};
+
+NcclLibrary find_nccl(std::string& problem) {
+  void* const library = open_library("libsome_nccl.so", RTLD_NOW | RTLD_LOCAL, problem);
+  if (library == nullptr) {
+    problem = problem.empty() ? "this program was built without NCCL, or its library libsome_nccl.so is not installed "
+                                "(Debian: package some-nccl)"
+                              : "NCCL cannot be used here: " + problem + " (Debian: package libnccl2)";
+    return {};
+  }
+  const NcclLibrary out{function_of<MakeGpuId>(library, make_gpu_id_symbol),
+                        function_of<OpenGpuLink>(library, open_gpu_link_symbol)};
+  if (out.make_id == nullptr || out.open == nullptr) problem = "libsome_nccl.so is not of this program";
+  return out;
 }
 
 // What one process sends to itself.
@@ -139,6 +162,41 @@ void watch_over(const Group& group, double patience, const std::function<void(co
     }
   }
 }
+
+// While MPI brings the ranks together nobody has a pulse yet: one that was stopped then would be waited for without
+// end. The lower ranks speak first; mpirun or srun ends the others with the first that is gone.
+class BeginningWatch {
+ public:
+  BeginningWatch(int rank, int size, double patience, std::function<void(const std::string&)> last_words)
+      : thread_([this, rank, size, patience, seconds = 1.25 * patience + (rank > 0 ? 2 + 0.25 * std::min(rank, 20) : 0),
+                 words = std::move(last_words)] {
+          std::unique_lock lock(mutex_);
+          if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_; })) return;
+          if (words)
+            words(fmt::format(
+                "rank {} of {} has waited {:.0f} seconds for MPI to bring the ranks together: is one of them "
+                "stopped, or its machine not to be reached? (SOME_RANK_PATIENCE in the environment, now {:.0f}, "
+                "gives them longer)",
+                rank, size, seconds, patience));
+          std::_Exit(1);
+        }) {}
+  ~BeginningWatch() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  BeginningWatch(const BeginningWatch&) = delete;
+  BeginningWatch& operator=(const BeginningWatch&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;  // after what it uses
+};
 
 // How tensors of GPUs are to travel.
 enum class Through { best, host, nccl };
@@ -182,16 +240,12 @@ void Group::use_gpus(const Device& device, const Log& log) const {
     return {};
   };
   std::string problem;
-  void* const library = open_library("libsome_nccl.so", RTLD_NOW | RTLD_LOCAL, problem);
-  if (library == nullptr && problem.empty()) problem = "this program was built without NCCL";
-  const auto make_id = library ? function_of<MakeGpuId>(library, make_gpu_id_symbol) : nullptr;
-  const auto open = library ? function_of<OpenGpuLink>(library, open_gpu_link_symbol) : nullptr;
-  if (library != nullptr && (make_id == nullptr || open == nullptr)) problem = "libsome_nccl.so is not of this program";
+  const NcclLibrary nccl = find_nccl(problem);
   const cuda::OnGpu on(device.cuda());
-  std::string id = root() && problem.empty() ? make_id(problem) : "";
+  std::string id = root() && problem.empty() ? nccl.make_id(problem) : "";
   if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
   broadcast(id);
-  std::shared_ptr<GpuLink> link(open(rank(), size(), id, problem));
+  std::shared_ptr<GpuLink> link(nccl.open(rank(), size(), id, problem));
   if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
   use_gpus(std::move(link), device);
 }
@@ -248,13 +302,16 @@ Group open_group(std::function<void(const std::string&)> last_words) {
   if (const char* const at = own_variable("SOME_RANKS_AT")) {
     link = open_tcp_link(started.rank, started.size, at, options);
   } else {
-    link.reset(find_mpi()(options, problem));
+    const OpenLink open_mpi = find_mpi();
+    const BeginningWatch watch(started.rank, started.size, options.patience_seconds, listener->last_words);
+    link.reset(open_mpi(options, problem));
     if (!link) failed("MPI cannot begin: {}", problem);
   }
   if (link->size() != started.size)
     failed(
         "{} processes were started, but MPI sees {}: start them with the mpirun of the MPI this program was built "
-        "with, or with srun --mpi=pmix",
+        "with, or with srun --mpi=pmix; or let them meet without MPI, at a file that all of them see: "
+        "SOME_RANKS_AT=./meet in the environment",
         started.size, link->size());
   listener->group = Group(std::move(link));
   listener->opened = true;

@@ -57,7 +57,8 @@ bool is_meeting_ranks();                                     // without mpirun o
 void leave_ranks();                                          // at the end of the program; waits for the others
 bool works_on_ranks(const std::vector<std::string>& words);  // of the command line
 // The last line of a program that failed; where there are several ranks it ends them all. Returns the exit code.
-int fail(int code, const std::string& line);
+enum class Whose { this_rank, all_ranks };  // what went wrong
+int fail(int code, const std::string& line, Whose whose = Whose::this_rank);
 
 // SIGINT, SIGTERM and SIGHUP (a lost terminal; not under nohup) are taken by a thread of their own, from this call on
 // (before other threads begin). No handler ever interrupts a computing thread: generated matrix kernels do not keep to

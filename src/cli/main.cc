@@ -105,6 +105,8 @@ int main(int argc, char** argv) {
     program.run(argc, argv);
   } catch (const cli::WrongUse& wrong) {
     return cli::wrong_use(program, wrong);
+  } catch (const CommonFailure& failure) {
+    return cli::fail(failure.fault() == Fault::input ? 2 : 1, failure.what(), cli::Whose::all_ranks);
   } catch (const Error& error) {
     return cli::fail(error.fault() == Fault::input ? 2 : 1, error.what());
   } catch (const std::bad_alloc&) {

@@ -55,7 +55,7 @@ void leave_ranks() {
   if (joined) joined->leave();
 }
 
-int fail(int code, const std::string& line) {
+int fail(int code, const std::string& line, Whose whose) {
   const int rank = rank_to_speak_as();
   if (!joined && meeting) {
     // Why it does not meet the others only this rank can tell.
@@ -68,7 +68,7 @@ int fail(int code, const std::string& line) {
     if (rank == 0) say_line("some: {}", line);
     return code;
   }
-  say_line("some: {}{}", joined->alone() ? "" : joined->name() + ": ", line);
+  say_line("some: {}{}", joined->alone() || whose == Whose::all_ranks ? "" : joined->name() + ": ", line);
   if (!joined->alone()) joined->end_all(code);
   return code;
 }

@@ -38,6 +38,9 @@ struct StepPlan {
 // one. Results are the same to the bit, since the same kernels read the same numbers.
 class TrainStep {
  public:
+  // Bytes that are worth a sum of their own while the rest is still computed: they travel about as long as its messages
+  // take without them.
+  static std::size_t worth_sending(const Group& group);
   struct Options {
     bool graphs = true;
     // The gradients of a layer's matrices are sent to the other ranks as soon as they are complete, at least this many

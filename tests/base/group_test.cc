@@ -199,6 +199,30 @@ TEST(Group, PartsAreGroupsOfTheirOwn) {
   });
 }
 
+TEST(Group, AFailureOnOneRankIsThrownByAll) {
+  const auto thrown_by = [](const Group& group, const std::function<void()>& work) -> std::string {
+    try {
+      group.all_or_none(work);
+    } catch (const CommonFailure& failure) {
+      return (failure.fault() == Fault::input ? "input: " : "failure: ") + std::string(failure.what());
+    }
+    return "";
+  };
+  on_ranks(3, [&](const Group& group) {
+    int done = 0;
+    EXPECT_EQ(thrown_by(group, [&] { ++done; }), "");
+    EXPECT_EQ(done, 1);
+    EXPECT_EQ(thrown_by(group,
+                        [&] {
+                          if (group.rank() > 0) failed("no room for {}", group.rank());
+                        }),
+              "failure: rank 1 on " + group.host(1) + ": no room for 1");
+    EXPECT_EQ(thrown_by(group, [&] { bad_input("no text"); }), "input: no text");
+    group.wait_for_all();  // they still understand each other
+  });
+  EXPECT_THROW(Group().all_or_none([] { failed("alone"); }), Error);
+}
+
 TEST(Group, NamesWhatDiffers) {
   on_ranks(4, [&](const Group& group) {
     group.check_alike({{"a", "1"}, {"b", "2"}});
