@@ -55,6 +55,7 @@ struct CudaState {
   int major = 0, minor = 0;
   std::map<MatmulKey, cublasLtMatmulAlgo_t> algorithms;
   std::shared_ptr<void> held_sums;                        // of ops/column_sums_cuda.cu, which alone knows what it is
+  std::shared_ptr<void> held_gradients;                   // of ops/held_gradients_cuda.cu in the same way
   std::atomic<std::size_t> bytes_held{0}, bytes_peak{0};  // of GPU memory
 
   CudaState() = default;

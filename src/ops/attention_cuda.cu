@@ -176,22 +176,20 @@ void attention_backward(Context& ctx, const Tensor& dout, const Tensor& qkv, con
   arguments.result = dqkv.raw();
   arguments.lse = lse.data<float>();
   arguments.delta = delta.data<float>();
+  if (fits_tensor_cores(ctx, arguments)) {
+    return by_head_size(ctx, arguments, sequences, [&]<int kHead, int kBlocks>() {
+      using Shared = AttentionShared<kHead, kBlocks>;
+      launch_tiles(ctx, attention_queries_backward_kernel<kHead, kBlocks>, arguments, sequences, Shared::own,
+                   Shared::backward);
+      launch_tiles(ctx, attention_keys_backward_kernel<kHead, kBlocks>, arguments, sequences, Shared::own,
+                   Shared::backward);
+    });
+  }
   const std::int64_t warps = qkv.dim(0) * heads;
   by_type(ctx.compute, [&](auto zero) {
     using T = decltype(zero);
     launch_behind(ctx, delta_kernel<T>, grid_for(warps * delta_lanes, 256), 256, 0, static_cast<const T*>(dout.raw()),
                   static_cast<const T*>(out.raw()), arguments.tokens, heads, arguments.head_size, delta.data<float>());
-  });
-  if (fits_tensor_cores(ctx, arguments)) {
-    return by_head_size(ctx, arguments, sequences, [&]<int kHead, int kBlocks>() {
-      using Shared = AttentionShared<kHead, kBlocks>;
-      launch_tiles(ctx, attention_keys_backward_kernel<kHead, kBlocks>, arguments, sequences, Shared::own,
-                   Shared::backward);
-      launch_tiles(ctx, attention_queries_backward_kernel<kHead, kBlocks>, arguments, sequences, Shared::own,
-                   Shared::backward);
-    });
-  }
-  by_type(ctx.compute, [&](auto zero) {
     plain_attention_backward_kernel<decltype(zero)>
         <<<grid_for(warps, 4), 128, 0, ctx.cuda->stream>>>(arguments, static_cast<int>(sequences.count));
     SOME_CUDA_LAUNCHED();

@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(threads) convert_to_bf16_kernel(const float* x
 // Sums whose second stage has been put off, so that many share one launch. The room for their partial sums is small
 // enough to stay in L2; when it is full, the second stages are launched. Every stream has its own.
 struct HeldSums {
-  static constexpr int most = 64;
+  static constexpr int most = 96;
   static constexpr std::int64_t room_floats = std::int64_t{4} << 20;
   bool holding = false;
   float* room = nullptr;

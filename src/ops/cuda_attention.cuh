@@ -18,9 +18,9 @@ struct AttentionArguments {
   const std::int32_t* offsets;
   const void* out;
   const void* dout;
-  void* result;        // out, or dqkv
-  float* lse;          // [heads, T]
-  const float* delta;  // [heads, T]: dout . out of each row and head
+  void* result;  // out, or dqkv
+  float* lse;    // [heads, T]
+  float* delta;  // [heads, T]: dout . out of each row and head
   int tokens, heads, head_size, causal;
   float scale;
 };
@@ -294,6 +294,25 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
   store_head_rows<kHead, kBlocks>(sums, factors, out, width, first + warp_row, length, arguments.head_size, lane);
 }
 
+// left . right of `columns` numbers from `at` on, a multiple of 8, by the four lanes of a row: the same in all four.
+template <int kHead>
+__device__ __forceinline__ float quad_dot(const bf16* left, const bf16* right, std::int64_t at, int columns, int lane) {
+  float sum = 0.f;
+#pragma unroll
+  for (int first = 0; first < kHead; first += 32) {
+    const int column = first + (lane & 3) * 8;
+    if (column < columns) {
+      float a[8], b[8];
+      load_elements<8>(left + at + column, a);
+      load_elements<8>(right + at + column, b);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum = fmaf(a[i], b[i], sum);
+    }
+  }
+  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+  return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+}
+
 // Computes dk and dv of 64*kBlocks keys while the queries stream past. The weights are kept transposed, with keys as
 // rows, so that they can serve directly as the left operand of both sums.
 template <int kHead, int kBlocks>
@@ -403,7 +422,7 @@ __global__ void __launch_bounds__(attention_threads)
                                   lane);
 }
 
-// dq of 64*kBlocks queries: the keys pass by.
+// dq of 64*kBlocks queries, and these rows' delta: the keys pass by.
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads)
     attention_queries_backward_kernel(const AttentionArguments arguments) {
@@ -420,6 +439,9 @@ __global__ void __launch_bounds__(attention_threads)
   const bf16* const values = keys + width;
   const bf16* const upstream =
       static_cast<const bf16*>(arguments.dout) + static_cast<std::int64_t>(begin) * width + head * arguments.head_size;
+
+  const bf16* const outputs =
+      static_cast<const bf16*>(arguments.out) + static_cast<std::int64_t>(begin) * width + head * arguments.head_size;
 
   extern __shared__ __align__(128) unsigned char memory[];
   constexpr int own_bytes = attention_tile_bytes<kHead, own>, step_bytes = attention_tile_bytes<kHead, key_rows>;
@@ -449,7 +471,9 @@ __global__ void __launch_bounds__(attention_threads)
       const int row = first + warp_row + 16 * i + 8 * half + (lane >> 2);
       const std::int64_t at = static_cast<std::int64_t>(head) * arguments.tokens + begin + row;
       row_lse[i][half] = row < length ? arguments.lse[at] * log2_e : INFINITY;
-      row_delta[i][half] = row < length ? arguments.delta[at] : 0.f;
+      row_delta[i][half] = quad_dot<kHead>(upstream, outputs, static_cast<std::int64_t>(row) * width,
+                                           row < length ? arguments.head_size : 0, lane);
+      if (row < length && (lane & 3) == 0) arguments.delta[at] = row_delta[i][half];
     }
   }
   const float factor = arguments.scale * log2_e;

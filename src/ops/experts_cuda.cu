@@ -211,6 +211,61 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+// The same without a correction, for rows of at most four pieces a lane: one warp a token, whose gradient stays in
+// registers while its choices pass by, the next one's row on its way.
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(256)
+    token_features_backward_kernel(const T* __restrict__ dy, const std::int32_t* __restrict__ place,
+                                   const float* __restrict__ gates, std::int64_t tokens, int choices, int columns,
+                                   T* __restrict__ pre, float* __restrict__ dgates) {
+  after_previous();
+  const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
+  if (token >= tokens) return;
+  const int lane = threadIdx.x & 31;
+  constexpr int parts = 4;
+  using Columns = Piece<T, kWidth>;
+  Columns upstream[parts], next[parts];
+  const auto load = [&](const T* row, Columns(&pieces)[parts]) {
+#pragma unroll
+    for (int i = 0; i < parts; ++i) {
+      const int column = (i * 32 + lane) * kWidth;
+      if (column < columns) pieces[i] = *reinterpret_cast<const Columns*>(row + column);
+    }
+  };
+  const std::int32_t* const places = place + token * choices;
+  std::int64_t row = places[0];
+  load(pre + row * columns, next);
+  load(dy + token * columns, upstream);
+  for (int choice = 0; choice < choices; ++choice) {
+    Columns before[parts];
+#pragma unroll
+    for (int i = 0; i < parts; ++i) before[i] = next[i];
+    T* const values = pre + row * columns;
+    if (choice + 1 < choices) {
+      row = places[choice + 1];
+      load(pre + row * columns, next);
+    }
+    const float gate = gates[token * choices + choice];
+    float sum = 0.f;
+#pragma unroll
+    for (int i = 0; i < parts; ++i) {
+      const int column = (i * 32 + lane) * kWidth;
+      if (column < columns) {
+#pragma unroll
+        for (int c = 0; c < kWidth; ++c) {
+          const float above = to_f32(upstream[i].values[c]);
+          const Gelu gelu = gelu_of<T>(to_f32(before[i].values[c]));
+          sum = fmaf(above, gelu.value, sum);
+          before[i].values[c] = from_f32<T>(gate * above * gelu.derivative);
+        }
+        *reinterpret_cast<Columns*>(values + column) = before[i];
+      }
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) dgates[token * choices + choice] = sum;
+  }
+}
+
 // Launches the kernel. Returns whether it computes `pulled` as well.
 template <typename T>
 bool features_backward(Context& ctx, const Tensor& dy, const LowRank& low, const DispatchPlan& plan,
@@ -220,6 +275,12 @@ bool features_backward(Context& ctx, const Tensor& dy, const LowRank& low, const
   const bool vectors = width % 8 == 0 && all_aligned16(elements_of<T>(dy), elements_of<T>(pre));
   const std::int64_t rank = low && vectors && aligned16(low.b.compute.raw()) ? low.rank() : 0;
   const bool makes_pulled = rank == 2 || rank == 4 || rank == 8;
+  if (vectors && !makes_pulled && width <= 4 * 32 * wide) {
+    launch_behind(ctx, token_features_backward_kernel<T, wide>, grid_for(gates.dim(0), 8), 256, 0, elements_of<T>(dy),
+                  plan.place.data<std::int32_t>(), gates.data<float>(), gates.dim(0), static_cast<int>(gates.dim(1)),
+                  static_cast<int>(width), elements_of<T>(pre), dgates.data<float>());
+    return false;
+  }
   const auto kernel = rank == 2   ? features_backward_kernel<T, wide, 2>
                       : rank == 4 ? features_backward_kernel<T, wide, 4>
                       : rank == 8 ? features_backward_kernel<T, wide, 8>
@@ -335,8 +396,8 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
 }
 
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
-                      const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates,
-                      ExpertGrads* grads) {
+                      const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Into into,
+                      Tensor& dgates, ExpertGrads* grads) {
   if (x.dim(0) == 0) return;
   if (tape.outputs && (grads != nullptr || weights.low1))
     failed("experts that learn need what went into their GELU, which was not kept");
@@ -426,7 +487,10 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
       thin_gradient(ctx, plan, {{x, choices}, false, pulled, nullptr, weights.low1.a.grad, true});
   }
   grouped_product(ctx, second);
-  combine<false, true>(ctx, row_gradients, plan.place, nullptr, choices, dx);
+  if (into == Into::add)
+    combine<false, true>(ctx, row_gradients, plan.place, nullptr, choices, dx);
+  else
+    combine<false, false>(ctx, row_gradients, plan.place, nullptr, choices, dx);
 
   if (grads != nullptr && grads->w1) {
     GroupedOuter first = outer;

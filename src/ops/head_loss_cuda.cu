@@ -58,9 +58,31 @@ __global__ void __launch_bounds__(threads, 2)
   __shared__ Softmax shared[2][warps];
   float column_sum[PARTS][WIDTH] = {};
   int turn = 0;
+  // The next row is on its way while this one is summed.
+  uint4 next[PARTS];
+  std::int32_t next_target = -1;
+  const auto fetch = [&](std::int64_t row) {
+    if (row >= rows) return;
+    next_target = targets[row];
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      const int column = (p * threads + threadIdx.x) * WIDTH;
+      if (column < vocabulary) next[p] = *reinterpret_cast<const uint4*>(logits + row * vocabulary + column);
+    }
+  };
+  fetch(blockIdx.x);
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     T* line = logits + row * vocabulary;
-    const std::int32_t target = targets[row];
+    const std::int32_t target = next_target;
+    float values[PARTS][WIDTH];
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      const int column = (p * threads + threadIdx.x) * WIDTH;
+#pragma unroll
+      for (int i = 0; i < WIDTH; ++i) values[p][i] = -INFINITY;
+      if (column < vocabulary) unpack16<T>(next[p], values[p]);
+    }
+    fetch(row + gridDim.x);
     if (target < 0) {
       if (GRADIENT) {
         const float zeros[WIDTH] = {};
@@ -73,20 +95,15 @@ __global__ void __launch_bounds__(threads, 2)
       if (threadIdx.x == 0) nll[row] = 0.0f;
       continue;
     }
-    const float wanted = to_f32(line[target]);  // before any thread writes: the barrier in block_merge lies in between
-    float values[PARTS][WIDTH];
-    float highest = -INFINITY;
+    float highest = -INFINITY, wanted = 0.0f;
 #pragma unroll
     for (int p = 0; p < PARTS; ++p) {
-      const int column = (p * threads + threadIdx.x) * WIDTH;
+      const int before = target - (p * threads + static_cast<int>(threadIdx.x)) * WIDTH;
 #pragma unroll
-      for (int i = 0; i < WIDTH; ++i) values[p][i] = -INFINITY;
-      if (column < vocabulary) load_elements<WIDTH>(line + column, values[p]);
-    }
-#pragma unroll
-    for (int p = 0; p < PARTS; ++p) {
-#pragma unroll
-      for (int i = 0; i < WIDTH; ++i) highest = fmaxf(highest, values[p][i]);
+      for (int i = 0; i < WIDTH; ++i) {
+        highest = fmaxf(highest, values[p][i]);
+        if (i == before) wanted = values[p][i];
+      }
     }
     const float shift = highest == -INFINITY ? 0.0f : highest;  // -INFINITY for a thread without columns
     float sum = 0.0f;
@@ -100,7 +117,7 @@ __global__ void __launch_bounds__(threads, 2)
     }
     const Softmax all = block_merge({highest, sum}, shared[turn]);
     turn ^= 1;  // the other half: a warp may be here again before the last one has read
-    if (threadIdx.x == 0) nll[row] = logf(all.sum) + all.highest - wanted;
+    if (target / WIDTH % threads == static_cast<int>(threadIdx.x)) nll[row] = logf(all.sum) + all.highest - wanted;
     if constexpr (GRADIENT) {
       const float factor = scale / all.sum * expf(shift - all.highest);
 #pragma unroll

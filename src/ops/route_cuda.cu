@@ -1,6 +1,7 @@
 // Queries, scores and the choice of experts, all in fp32: one warp a token, its row in registers where it fits. The
 // scores have the accuracy of an fp32 product (never TF32), so that the choice does not depend on the precision of the
 // model.
+#include "ops/column_sums.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
 #include "ops/random_choice.h"
@@ -204,42 +205,42 @@ __global__ void __launch_bounds__(threads)
   if (t < count) choose_experts(seed, layer, tokens[t], experts, k, indices + t * k);
 }
 
-// gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and -tau times the slope of tau is
-// sum_i ds_i s_i.
+// gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and the slope of log tau is
+// -sum_i ds_i s_i. partials: [blocks], its sums over a block's rows; or null.
 template <typename Row>
 __global__ void __launch_bounds__(threads)
     route_backward_kernel(const float* dgates, const float* gates, const float* scores, const std::int32_t* indices,
                           const float* keys, const float* temperature, std::int64_t rows, int d, int k, float* dquery,
-                          float* along) {
+                          float* partials) {
   after_previous();
+  __shared__ float slopes[warps];
   const std::int64_t row = warp_row();
-  if (row >= rows) return;
-  const int lane = threadIdx.x % warp_size;
-  const float inverse = 1.0f / temperature[0];
-  float mean = 0.0f;
-  for (std::int64_t i = row * k + lane; i < (row + 1) * k; i += warp_size) mean += gates[i] * dgates[i];
-  mean = warp_sum(mean);
-  Row sum, key;
-  key.load(keys, 0);  // zeros
-  sum = key;
+  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   float slope = 0.0f;
-  for (std::int64_t i = row * k; i < (row + 1) * k; ++i) {
-    const float dscore = gates[i] * (dgates[i] - mean) * inverse;
-    key.load(keys + static_cast<std::int64_t>(indices[i]) * d, d);
-    sum.add(dscore, key);
-    slope += dscore * scores[i];
+  if (row < rows) {
+    const float inverse = 1.0f / temperature[0];
+    float mean = 0.0f;
+    for (std::int64_t i = row * k + lane; i < (row + 1) * k; i += warp_size) mean += gates[i] * dgates[i];
+    mean = warp_sum(mean);
+    Row sum, key;
+    key.load(keys, 0);  // zeros
+    sum = key;
+    for (std::int64_t i = row * k; i < (row + 1) * k; ++i) {
+      const float dscore = gates[i] * (dgates[i] - mean) * inverse;
+      key.load(keys + static_cast<std::int64_t>(indices[i]) * d, d);
+      sum.add(dscore, key);
+      slope += dscore * scores[i];
+    }
+    sum.store(dquery + row * d, d);
   }
-  sum.store(dquery + row * d, d);
-  if (along != nullptr && lane == 0) along[row] = slope;
-}
-
-__global__ void __launch_bounds__(1024)
-    temperature_kernel(const float* along, std::int64_t rows, const float* temperature, float* dtemperature) {
-  __shared__ double shared[warp_size];
-  double sum = 0.0;
-  for (std::int64_t row = threadIdx.x; row < rows; row += blockDim.x) sum += along[row];
-  sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) dtemperature[0] -= static_cast<float>(sum * static_cast<double>(1.0f / temperature[0]));
+  if (partials == nullptr) return;
+  if (lane == 0) slopes[warp] = slope;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  float total = 0.0f;
+#pragma unroll
+  for (int w = 0; w < warps; ++w) total -= slopes[w];
+  partials[blockIdx.x] = total;
 }
 
 // Calls function(WarpRow<...>{}) with a row wide enough for d.
@@ -345,20 +346,19 @@ void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_
 }
 
 void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
-                    const Tensor& temperature, Tensor& dquery, Tensor* dtemperature) {
+                    const Tensor& temperature, Tensor& dquery, Tensor* dlog_temperature) {
   const std::int64_t rows = dgates.dim(0);
   const int k = static_cast<int>(dgates.dim(1)), d = static_cast<int>(keys.dim(1));
   if (rows == 0) return;
   const ArenaScope scope(*ctx.arena);
-  float* along = dtemperature != nullptr ? floats(ctx.scratch({rows}, DType::f32)) : nullptr;
+  const unsigned blocks = grid_for(rows, warps);
+  float* partials = dlog_temperature != nullptr ? partial_room(ctx, blocks) : nullptr;
   with_row(d, all_aligned16(keys.raw(), dquery.raw()), [&](auto row) {
-    launch_behind(ctx, route_backward_kernel<decltype(row)>, grid_for(rows, warps), threads, 0, floats(dgates),
-                  floats(routing.gates), floats(routing.scores), ints(routing.indices), floats(keys),
-                  floats(temperature), rows, d, k, floats(dquery), along);
+    launch_behind(ctx, route_backward_kernel<decltype(row)>, blocks, threads, 0, floats(dgates), floats(routing.gates),
+                  floats(routing.scores), ints(routing.indices), floats(keys), floats(temperature), rows, d, k,
+                  floats(dquery), partials);
   });
-  if (dtemperature == nullptr) return;
-  temperature_kernel<<<1, 1024, 0, ctx.cuda->stream>>>(along, rows, floats(temperature), floats(*dtemperature));
-  SOME_CUDA_LAUNCHED();
+  if (dlog_temperature != nullptr) add_partials(ctx, partials, static_cast<int>(blocks), 1, floats(*dlog_temperature));
 }
 
 }  // namespace some::ops::cuda
