@@ -294,7 +294,8 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
   store_head_rows<kHead, kBlocks>(sums, factors, out, width, first + warp_row, length, arguments.head_size, lane);
 }
 
-// left . right of `columns` numbers from `at` on, a multiple of 8, by the four lanes of a row: the same in all four.
+// The dot product of `columns` numbers (a multiple of 8) from `at` on, computed by the four lanes of a row, which all
+// get the same result.
 template <int kHead>
 __device__ __forceinline__ float quad_dot(const bf16* left, const bf16* right, std::int64_t at, int columns, int lane) {
   float sum = 0.f;
@@ -422,7 +423,7 @@ __global__ void __launch_bounds__(attention_threads)
                                   lane);
 }
 
-// dq of 64*kBlocks queries, and these rows' delta: the keys pass by.
+// Computes dq of 64*kBlocks queries, and the delta of these rows, while the keys stream past.
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads)
     attention_queries_backward_kernel(const AttentionArguments arguments) {

@@ -211,8 +211,8 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// The same without a correction, for rows of at most four pieces a lane: one warp a token, whose gradient stays in
-// registers while its choices pass by, the next one's row on its way.
+// The same without a correction, for rows of at most four pieces per lane: one warp per token, whose gradient stays in
+// registers while it goes through the choices, loading the row of the next one ahead.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(256)
     token_features_backward_kernel(const T* __restrict__ dy, const std::int32_t* __restrict__ place,

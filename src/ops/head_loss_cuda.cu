@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(threads, 2)
   __shared__ Softmax shared[2][warps];
   float column_sum[PARTS][WIDTH] = {};
   int turn = 0;
-  // The next row is on its way while this one is summed.
+  // The next row is already being loaded while this one is summed.
   uint4 next[PARTS];
   std::int32_t next_target = -1;
   const auto fetch = [&](std::int64_t row) {
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(threads, 2)
       }
     }
     const Softmax all = block_merge({highest, sum}, shared[turn]);
-    turn ^= 1;  // the other half: a warp may be here again before the last one has read
+    turn ^= 1;  // the two halves alternate: a warp may get here again before the last one has read
     if (target / WIDTH % threads == static_cast<int>(threadIdx.x)) nll[row] = logf(all.sum) + all.highest - wanted;
     if constexpr (GRADIENT) {
       const float factor = scale / all.sum * expf(shift - all.highest);

@@ -1,6 +1,5 @@
-// Queries, scores and the choice of experts, all in fp32: one warp a token, its row in registers where it fits. The
-// scores have the accuracy of an fp32 product (never TF32), so that the choice does not depend on the precision of the
-// model.
+// Queries, scores and the choice of experts, all in fp32, with one warp per token and its row in registers. The scores
+// have the accuracy of an fp32 product (never TF32), so that the choice does not depend on the model's precision.
 #include "ops/column_sums.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"

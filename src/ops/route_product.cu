@@ -63,7 +63,7 @@ __device__ __forceinline__ void split(const float4& from, float scale, uint2& la
   small = {pair(second[0], second[1]), pair(second[2], second[3])};
 }
 
-// A row of at most 128 PARTS numbers, read by a warp: lane l has numbers 4 l to 4 l + 3 of every 128.
+// A row of at most 128 PARTS numbers, read by a warp: lane l holds numbers 4 l to 4 l + 3 of every 128.
 template <int PARTS>
 struct Row {
   float4 parts[PARTS];
@@ -131,12 +131,12 @@ struct Product {
   float *scores, *gates;
 };
 
-// Warps of a block. Where queries are narrow most of the time goes into reading them and choosing, one row after the
-// other: more warps have fewer each.
+// Warps per block. If queries are narrow, most of the time is spent reading them and choosing, one row after another,
+// so there are more warps, with fewer rows each.
 template <int PARTS>
 inline constexpr int warps_for = PARTS == 1 ? 16 : 8;
 
-// Keys `tile` * 64 on, columns `step` * 64 on, both pieces.
+// Loads both pieces of the keys from `tile` * 64 on, in the columns from `step` * 64 on.
 template <int THREADS>
 __device__ __forceinline__ void load_stage(const Product& product, std::uint32_t stage, int tile, int step) {
 #pragma unroll
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
     if (lane == 0) query_back[row] = scale.back;
   }
 
-  // A warp: 16 tokens by 16 or 32 keys of each tile.
+  // A warp handles 16 tokens and 16 or 32 keys of each tile.
   const int warp_row = warp % 4 * 16, warp_key = warp / 4 * warp_keys;
   const int a_row = warp_row + lane % 16, a_piece = lane / 16;
   const int b_row = warp_key + lane % 8 + lane / 16 * 8, b_piece = lane / 8 % 2;
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
     const int step = i % steps;
     const std::uint32_t stage = stages + static_cast<std::uint32_t>(i % STAGES * stage_bytes);
     float parts[keys_each][4] = {},
-          small_parts[keys_each][4] = {};  // apart: beside large sums more of the small ones is cut off
+          small_parts[keys_each][4] = {};  // separate, since added to large sums small ones lose more bits
 #pragma unroll
     for (int inner = 0; inner < block_depth / 16; ++inner) {
       std::uint32_t large[4], small[4];

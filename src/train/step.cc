@@ -36,7 +36,7 @@ TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads, co
 std::size_t TrainStep::worth_sending(const Group& group) {
   constexpr std::size_t least = std::size_t{256} << 10;
   if (!group.gpu_to_gpu()) return least;
-  // NCCL takes some 20 us a message, in which a link of 100 GB/s carries 2 MB (docs/scale.md).
+  // NCCL takes some 20 us per message, in which a link of 100 GB/s carries 2 MB (docs/scale.md).
   const auto rounds = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(group.size() - 1)));
   return std::max(least, 2 * rounds * (std::size_t{2} << 20));
 }
