@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy le
   const std::int32_t token = lesson.values[slot];
   const float* row = nullptr;
   std::int32_t first = 0;
-  if (!scores.of_row(j, row, first)) return;
+  if (!scores.of_row(j, 0, row, first)) return;
   Near mine = nothing_near();
   for (int m = threadIdx.x; m < scores.width; m += threads) {
     const std::int32_t other = first + m;
@@ -355,14 +355,14 @@ void pass_on(Context& ctx, const Store& store, const Lesson& lesson, const std::
     for (std::int64_t first = 0; first < size; first += widest) {
       const std::int64_t width = std::min(size - first, widest);
       score_parts(ctx, store, legacy.keys, visits, first, width, scores);
-      consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits, 0});
+      consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits});
     }
   } else {
     float* scores = floats(ctx.scratch({positions, std::min(store.reach, slots_at_once)}, DType::f32));
     for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
       const std::int64_t last = std::min(store.reach, first + slots_at_once);
       score(ctx, store, legacy.keys, positions, first, last, scores);
-      consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), {}, 0});
+      consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), {}});
     }
   }
   launch_behind(ctx, inherit_kernel, each, dim3(threads), 0, lesson, legacy);

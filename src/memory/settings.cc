@@ -63,6 +63,13 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
     bad_input("{}window: {} is none; say a number of tokens up to {}, or 0", where, settings.window, most_window);
 }
 
+double store_bytes(const MemorySettings& settings, std::int64_t d, std::size_t bytes_of_number) {
+  const auto number = static_cast<double>(bytes_of_number), width = static_cast<double>(d);
+  const double of_entry = sizeof(std::int32_t) + number + 2 * sizeof(std::int64_t), of_slot = (width + 2) * number;
+  const double of_parts = settings.parts > 1 ? static_cast<double>(settings.parts) * width * number : 0;
+  return static_cast<double>(settings.slots) * (of_slot + of_entry * static_cast<double>(settings.values)) + of_parts;
+}
+
 nlohmann::json to_json(const MemorySettings& settings) {
   nlohmann::json out{{"slots", settings.slots},   {"match", settings.match},     {"sharpness", settings.sharpness},
                      {"decay", settings.decay},   {"share", settings.share},     {"counts", settings.counts},

@@ -60,6 +60,9 @@ const std::vector<Setting<MemorySettings>>& memory_settings();
 // bad_input that names the setting and what would be right; `where` stands before it ("memory.", "--").
 void check_settings(const MemorySettings& settings, const std::string& where);
 
+// What a store takes, of keys of d numbers of so many bytes each.
+double store_bytes(const MemorySettings& settings, std::int64_t d, std::size_t bytes_of_number);
+
 nlohmann::json to_json(const MemorySettings& settings);
 MemorySettings settings_from(const JsonObject& object);
 

@@ -86,69 +86,73 @@ __global__ void __launch_bounds__(threads)
   __shared__ float part[SEVERAL ? slots_at_once : 1];  // every thread reads only what it wrote itself
   const int t = blockIdx.x, positions = gridDim.x;
   const std::int32_t target = targets[t];
-  const float* row = nullptr;
-  std::int32_t first = 0;
-  const std::int32_t width = scores.of_row(t, row, first) ? scores.width : 0;
-  const float* counts = held.counts + first;
-  const std::int32_t* values = held.values + first;
-  float highest = -INFINITY;
-  Near mine = nothing_near();
-  if (target >= 0) {
-    for (int m = threadIdx.x; m < width; m += threads) {
-      const float score = row[m];
-      if (counts[m] > 0.0f) highest = fmaxf(highest, score);
-      bool holds = false;
-      if constexpr (SEVERAL) {
-        part[m] = held.part_of(first + m, target);
-        holds = part[m] > 0.0f;
-      } else {
-        holds = values[m] == target;
-      }
-      if (holds) mine.consider({score, first + m});
-    }
-  }
-  highest = block_highest(highest, partial);
-  mine = block_nearest(mine, nearest_of);
-  if (threadIdx.x == 0) {
-    Near found{begins ? 0.0f : product[t], begins ? -1 : nearest[t]};
-    found.consider(mine);
-    nearest[t] = found.slot;
-    product[t] = found.product;
-  }
-  for (int s = 0; s < sharpness.count; ++s) {
-    const float sharp = sharpness.of[s], shift = sharp * highest;
-    float all = 0.0f, matching = 0.0f;
-    if (highest > -INFINITY) {
+  const int looks = scores.looks();
+  for (int which = 0; which < looks; ++which) {
+    const bool fresh = begins && which == 0;
+    const float* row = nullptr;
+    std::int32_t first = 0;
+    const std::int32_t width = scores.of_row(t, which, row, first) ? scores.width : 0;
+    const float* counts = held.counts + first;
+    const std::int32_t* values = held.values + first;
+    float highest = -INFINITY;
+    Near mine = nothing_near();
+    if (target >= 0) {
       for (int m = threadIdx.x; m < width; m += threads) {
-        const float weight = mass_of(counts[m], by_count) * expf(sharp * row[m] - shift);
-        all += weight;
-        if constexpr (SEVERAL)
-          matching = fmaf(weight, part[m], matching);
-        else
-          matching += values[m] == target ? weight : 0.0f;
+        const float score = row[m];
+        if (counts[m] > 0.0f) highest = fmaxf(highest, score);
+        bool holds = false;
+        if constexpr (SEVERAL) {
+          part[m] = held.part_of(first + m, target);
+          holds = part[m] > 0.0f;
+        } else {
+          holds = values[m] == target;
+        }
+        if (holds) mine.consider({score, first + m});
       }
     }
-    all = block_sum(all, partial);
-    matching = block_sum(matching, partial);
+    highest = block_highest(highest, partial);
+    mine = block_nearest(mine, nearest_of);
     if (threadIdx.x == 0) {
-      const int at = s * positions + t;
-      float whole = all, right = matching, level = shift;
-      if (!begins && gathered.all[at] > 0.0f) {
-        if (all > 0.0f) {
-          level = fmaxf(gathered.shift[at], shift);
-          const float before = expf(gathered.shift[at] - level), now = expf(shift - level);
-          whole = before * gathered.all[at] + now * all;
-          right = before * gathered.matching[at] + now * matching;
-        } else {
-          whole = gathered.all[at];
-          right = gathered.matching[at];
-          level = gathered.shift[at];
+      Near found{fresh ? 0.0f : product[t], fresh ? -1 : nearest[t]};
+      found.consider(mine);
+      nearest[t] = found.slot;
+      product[t] = found.product;
+    }
+    for (int s = 0; s < sharpness.count; ++s) {
+      const float sharp = sharpness.of[s], shift = sharp * highest;
+      float all = 0.0f, matching = 0.0f;
+      if (highest > -INFINITY) {
+        for (int m = threadIdx.x; m < width; m += threads) {
+          const float weight = mass_of(counts[m], by_count) * expf(sharp * row[m] - shift);
+          all += weight;
+          if constexpr (SEVERAL)
+            matching = fmaf(weight, part[m], matching);
+          else
+            matching += values[m] == target ? weight : 0.0f;
         }
       }
-      gathered.all[at] = whole;
-      gathered.matching[at] = right;
-      gathered.shift[at] = level;
-      if (last) said[at] = whole > 0.0f ? right / whole : 0.0f;
+      all = block_sum(all, partial);
+      matching = block_sum(matching, partial);
+      if (threadIdx.x == 0) {
+        const int at = s * positions + t;
+        float whole = all, right = matching, level = shift;
+        if (!fresh && gathered.all[at] > 0.0f) {
+          if (all > 0.0f) {
+            level = fmaxf(gathered.shift[at], shift);
+            const float before = expf(gathered.shift[at] - level), now = expf(shift - level);
+            whole = before * gathered.all[at] + now * all;
+            right = before * gathered.matching[at] + now * matching;
+          } else {
+            whole = gathered.all[at];
+            right = gathered.matching[at];
+            level = gathered.shift[at];
+          }
+        }
+        gathered.all[at] = whole;
+        gathered.matching[at] = right;
+        gathered.shift[at] = level;
+        if (last && which + 1 == looks) said[at] = whole > 0.0f ? right / whole : 0.0f;
+      }
     }
   }
 }
@@ -257,10 +261,10 @@ __global__ void __launch_bounds__(threads)
   // Calls work(slot, score) for the slots that this thread has of every part the row looks into.
   const auto each = [&](auto work) {
     for (int i = 0; i < visits.look; ++i) {
-      Scores part{scores, 0, size, visits, i};
+      const Scores part{scores, 0, size, visits};
       const float* from = nullptr;
       std::int32_t first = 0;
-      if (!part.of_row(row, from, first)) continue;
+      if (!part.of_row(row, i, from, first)) continue;
       for (int m = threadIdx.x; m < size; m += threads) work(first + m, from[m]);
     }
   };
@@ -329,9 +333,8 @@ void search(Context& ctx, const Store& store, const MemorySettings& settings, co
     for (std::int64_t first = 0; first < size; first += widest) {
       const std::int64_t width = std::min(size - first, widest);
       score_parts(ctx, store, floats(queries), visits, first, width, scores);
-      for (int which = 0; which < look; ++which)
-        gather({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits, which},
-               first == 0 && which == 0, first + width == size && which + 1 == look);
+      gather({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits}, first == 0,
+             first + width == size);
     }
     return;
   }
@@ -339,7 +342,7 @@ void search(Context& ctx, const Store& store, const MemorySettings& settings, co
   for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
     const std::int64_t last = std::min(store.reach, first + slots_at_once);
     score(ctx, store, floats(queries), positions, first, last, scores);
-    gather({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), {}, 0}, first == 0,
+    gather({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), {}}, first == 0,
            last == store.reach);
   }
 }

@@ -74,9 +74,10 @@ struct Scores {
   const float* scores;
   std::int32_t first, width;
   Visits visits;  // of no pair where all rows meet the same slots
-  int which;
 
-  __device__ bool of_row(int row, const float*& from, std::int32_t& slot) const {
+  __device__ int looks() const { return visits.place == nullptr ? 1 : visits.look; }
+  // which: of the parts that the row looks into.
+  __device__ bool of_row(int row, int which, const float*& from, std::int32_t& slot) const {
     if (visits.place == nullptr) {
       from = scores + static_cast<std::int64_t>(row) * width;
       slot = first;

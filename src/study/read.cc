@@ -143,10 +143,7 @@ MemorySettings usual_settings(const OpenedRun& run) {
 
 Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
   check_settings(settings, "memory.");
-  const double number = static_cast<double>(size_of(run.ctx->master));
-  const double of_entry = 4 + number + 16, of_slot = (run.recipe.model.d_model + 2.0) * number;
-  const double bytes =
-      static_cast<double>(settings.slots) * (of_slot + of_entry * static_cast<double>(settings.values));
+  const double bytes = store_bytes(settings, run.recipe.model.d_model, size_of(run.ctx->master));
   if (run.ctx->device.is_cpu() && 2 * bytes > memory_limit())
     bad_input("{} slots of {} numbers need {:.1f} GiB of memory, and there are {:.1f}: ask for fewer", settings.slots,
               run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));
