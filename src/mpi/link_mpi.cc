@@ -34,8 +34,11 @@ template <typename Look>
 void wait_until_all_came(const LinkOptions& options, const Look& look) {
   auto begin = Clock::now();
   for (Came came = look(); came != Came::all; came = look()) {
+    if (came == Came::something) {
+      begin = Clock::now();
+      continue;
+    }
     if (options.waits != nullptr) options.waits(options.whose);
-    if (came == Came::something) begin = Clock::now();
     const double waited = seconds_since(begin);
     if (waited < 0.002)
       std::this_thread::yield();

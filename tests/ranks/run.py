@@ -10,7 +10,8 @@ scenarios: equal    every number of ranks gives the same model, optimizer and me
                     ranks
            experts  ranks that hold a part of the experts each: within rounding what one rank with all of them gives
            refusals different recipes, settings or texts, too few micro-batches, other commands, no backend
-           installed the installed program finds the libraries that link its ranks, and says what is missing without them
+           installed the installed program finds the libraries that link its ranks, and says what is missing without
+                    them
            lost     a rank that stops answering, or whose main thread goes round in circles, ends all, with a line that
                     names it
 """
@@ -310,8 +311,9 @@ def experts(ranks, options):
         return tensors_of(os.path.join(ranks.folder, run, "checkpoints/step-4/model.safetensors"))
 
     def train(count, together, run, *settings):
-        said = ranks.run(ranks.words(count, "train", *ranks.recipe, *settings, "train.max_steps=4", "--json", "--out", run,
-                                     *([f"train.expert_ranks={together}"] if together > 1 else [])))
+        spread = [f"train.expert_ranks={together}"] if together > 1 else []
+        said = ranks.run(ranks.words(count, "train", *ranks.recipe, *settings, "train.max_steps=4", "--json", "--out",
+                                     run, *spread))
         return json.loads(said[said.index("{"):])["loss"]
 
     arrangements = [one for one in ((2, 2), (4, 2), (4, 4)) if one[0] <= max(options.ranks)]
@@ -514,8 +516,8 @@ def lost(ranks, options):
             time.sleep(0.05)
     # One that is stopped before it has begun: nobody can have heard of it.
     train = [ranks.program, "train", *ranks.recipe, "--out", "lost/never"]
-    said = ranks.run([ranks.mpirun, "-n", "1", *train, ":", "-n", "1", "bash", "-c", 'kill -STOP $$; exec "$@"', "-", *train],
-                     code=1, SOME_RANK_PATIENCE="3")
+    stopped = ["bash", "-c", 'kill -STOP $$; exec "$@"', "-", *train]
+    said = ranks.run([ranks.mpirun, "-n", "1", *train, ":", "-n", "1", *stopped], code=1, SOME_RANK_PATIENCE="3")
     told = [line for line in said.splitlines() if line.startswith("some: ")]
     if len(told) != 1 or "rank 0 of 2 has waited 4 seconds" not in told[0]:
         raise Failure(f"one line about a rank that did not come was wanted:\n{said}")

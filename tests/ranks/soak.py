@@ -73,8 +73,8 @@ class Started:
             self.look()
             # Nobody but mpirun can end a process that was stopped; it ends itself when it goes on. While ranks without
             # MPI meet, minutes may pass: then it goes on after a while.
-            if not self.by_mpi and self.stopped and (time.time() > end - 30 or
-                                                     [one.pid for one in self.all if one.poll() is None] == [self.stopped]):
+            there = [one.pid for one in self.all if one.poll() is None]
+            if not self.by_mpi and self.stopped and (there == [self.stopped] or time.time() > end - 30):
                 send([self.stopped], signal.SIGCONT)
                 self.stopped = None
             time.sleep(0.05)
@@ -190,7 +190,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     options.ranks = [int(number) for number in options.ranks.split(",")]
-    chance, tally, end, number = random.Random(options.seed), collections.Counter(), time.time() + 60 * options.minutes, 0
+    chance, tally, number = random.Random(options.seed), collections.Counter(), 0
+    end = time.time() + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="some-soak-") as folder:
         while time.time() < end:
             number += 1
