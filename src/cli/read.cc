@@ -123,6 +123,9 @@ void add_memory_flags(Command& command, MemoryChoices& choices) {
   command.add_flag_callback(
       "--no-inherit", [&choices] { choices.inherit = false; },
       "a control: what a slot held is lost when it gives way to a new one");
+  command.add_option("--parts", choices.parts,
+                     "parts of a large store, of which a query looks into the nearest alone (default: 1)");
+  command.add_option("--look", choices.look, "parts that a query looks into, where there are several (default: 8)");
   command.add_option("--window", choices.window,
                      "tokens from one lesson to the next (default: half of model.seq_len, at most 256)");
   command.add_flag("--documents", choices.documents,

@@ -1,6 +1,7 @@
 // What the search and the lesson share on the GPU.
 #pragma once
 
+#include "memory/parts.h"
 #include "memory/store.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
@@ -48,5 +49,47 @@ inline void score(Context& ctx, const Store& store, const float* queries, std::i
   matmul(ctx, rows, last - first, d, {queries, DType::f32, false}, {floats(store.keys) + first * d, DType::f32, true},
          scores, DType::f32, false);
 }
+
+// Rows that look into parts, those of a part beside each other. A pair is a row and the which-th part it looks into.
+struct Visits {
+  const std::int32_t* parts = nullptr;  // [rows, look]: -1: none
+  const std::int32_t* begin = nullptr;  // of each part its first visit; [parts + 1]
+  const std::int32_t* pairs = nullptr;  // of each visit its pair
+  const std::int32_t* place = nullptr;  // of each pair: which visit it is
+  std::int64_t count = 0;               // of pairs
+  std::int32_t part_size = 0;
+  int look = 1;
+};
+// looked: as `parts` above. On the arena.
+Visits visits_of(Context& ctx, const Store& store, const std::int32_t* looked, std::int64_t rows, int look);
+// The parts that each query looks into, nearest first: [rows, look], on the arena.
+const std::int32_t* choose_parts(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look);
+// scores [visits, width] of each visit with the slots [first, first + width) of its part.
+void score_parts(Context& ctx, const Store& store, const float* rows, const Visits& visits, std::int64_t first,
+                 std::int64_t width, float* scores);
+
+// Where the scores of a row with some slots lie: of all rows with the same slots, or of each row with those of a part
+// that it looks into.
+struct Scores {
+  const float* scores;
+  std::int32_t first, width;
+  Visits visits;  // of no pair where all rows meet the same slots
+
+  __device__ int looks() const { return visits.place == nullptr ? 1 : visits.look; }
+  // which: of the parts that the row looks into.
+  __device__ bool of_row(int row, int which, const float*& from, std::int32_t& slot) const {
+    if (visits.place == nullptr) {
+      from = scores + static_cast<std::int64_t>(row) * width;
+      slot = first;
+      return true;
+    }
+    const std::int64_t pair = static_cast<std::int64_t>(row) * visits.look + which;
+    const std::int32_t part = visits.parts[pair];
+    if (part < 0) return false;
+    from = scores + static_cast<std::int64_t>(visits.place[pair]) * width;
+    slot = part * visits.part_size + first;
+    return true;
+  }
+};
 
 }  // namespace some::memory::cuda

@@ -20,7 +20,8 @@ struct SortedLongs {
   const long long* keys;
   const std::int32_t* items;
 };
-SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* items, std::int64_t count);
+SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* items, std::int64_t count,
+                       int bits = 64);
 
 int bits_for(std::int64_t largest_key);
 

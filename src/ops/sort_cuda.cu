@@ -37,10 +37,10 @@ SortedPairs sort_pairs(Context& ctx, const std::int32_t* keys, const std::int32_
   return {sorted_keys, sorted_items};
 }
 
-SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* items, std::int64_t count) {
+SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* items, std::int64_t count, int bits) {
   long long* sorted_keys = longs(ctx.scratch({count}, DType::i64));
   std::int32_t* sorted_items = ints(ctx.scratch({count}, DType::i32));
-  if (count > 0) sort(ctx, keys, sorted_keys, items, sorted_items, count, 64);
+  if (count > 0) sort(ctx, keys, sorted_keys, items, sorted_items, count, bits);
   return {sorted_keys, sorted_items};
 }
 
