@@ -38,7 +38,7 @@ struct Lesson {
 };
 
 constexpr int most_words = static_cast<int>(most_window / warp_size);
-constexpr int usage_bits = 31;  // numbers that are not negative are in the order of their bits
+constexpr int usage_bits = 31;  // floats that are not negative have the order of their bits
 
 // A group of positions that must be handled together, one bit each. The block of its first member does all the work.
 struct Group {
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(threads)
   legacy.nearness[j] = 0.0f;
 }
 
-// A block a row: what is left with some slots.
+// One block per row looks for an heir among some slots, by the scores of what is left with these slots.
 __global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy legacy, Scores scores) {
   after_previous();
   __shared__ Near nearest_of[warps];
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Slots in the order in which they give way, part by part.
+// Sort keys that put slots into the order in which they give way, part by part.
 __global__ void __launch_bounds__(threads)
     part_usage_kernel(const float* usage, std::int64_t count, std::int64_t part_size, long long* keys) {
   after_previous();
@@ -241,8 +241,8 @@ __global__ void __launch_bounds__(threads)
   if (m < count) keys[m] = ((m / part_size) << usage_bits) | __float_as_uint(usage[m]);
 }
 
-// One block: of the parts that it looks into each miss takes the slot used least that no miss before it took, of parts
-// that are equal in this the nearer one's. One step follows another, so a single warp goes through them.
+// One block. Each miss takes, from the parts it looks into, the least used slot that no earlier miss has taken; ties go
+// to the nearer part. Every choice depends on the ones before it, so a single warp makes them all.
 __global__ void __launch_bounds__(threads)
     take_kernel(Lesson lesson, const std::int32_t* looked, int look, int positions, SortedLongs sorted,
                 std::int32_t part_size, int parts, std::int32_t* order) {
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(threads)
   for (int w = 0; w < (positions + warp_size - 1) / warp_size; ++w) {
     for (unsigned left = missed[w]; left != 0; left &= left - 1, ++births) {
       const int t = w * warp_size + __ffs(static_cast<int>(left)) - 1;
-      unsigned long long best = none;  // usage, then how far the part is
+      unsigned long long best = none;  // ordered by usage, then by how far away the part is
       std::int32_t slot = -1, part = -1;
       for (int i = lane; i < look; i += warp_size) {
         const std::int32_t own = looked[static_cast<std::int64_t>(t) * look + i];
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// A block a position: the first one that was taken into a part moves its centre, for all that were, in their order.
+// One block per position: the first position taken into a part moves its centre, for all that were, in their order.
 __global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* centres, std::int32_t part_size) {
   after_previous();
   __shared__ unsigned together[most_words];
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* 
   }
 }
 
-// A block a part: how many of its slots hold something.
+// One block per part counts how many of its slots hold something.
 __global__ void __launch_bounds__(threads)
     used_kernel(const float* counts, std::int32_t part_size, std::int32_t* used) {
   after_previous();
@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) used[blockIdx.x] = sum;
 }
 
-// The parts that the slots of some rows are in.
+// The part in which each row's slot lies.
 __global__ void __launch_bounds__(threads)
     own_part_kernel(const std::int32_t* slots, int count, std::int32_t part_size, std::int32_t* parts) {
   after_previous();
@@ -368,7 +368,7 @@ void pass_on(Context& ctx, const Store& store, const Lesson& lesson, const std::
   launch_behind(ctx, inherit_kernel, each, dim3(threads), 0, lesson, legacy);
 }
 
-// The slots that misses take, in a store of several parts: [positions], -1: none.
+// The slots that misses take, in a store of several parts: [positions], with -1 for none.
 const std::int32_t* slots_used_least(Context& ctx, const Store& store, const MemorySettings& settings,
                                      const Lesson& lesson, const std::int32_t* numbers, std::int64_t positions) {
   const std::int64_t size = store.part_size(), begun = store.parts_begun();
@@ -386,8 +386,8 @@ const std::int32_t* slots_used_least(Context& ctx, const Store& store, const Mem
   return order;
 }
 
-// Centres follow what was taken in. As long as there are parts that have not begun, the host is told how full the
-// others are.
+// Moves the centres towards what was taken in. As long as some parts have not begun, the host needs to know how full
+// the others are.
 void tend_parts(Context& ctx, const Lesson& lesson, std::int64_t positions, Store& store) {
   const auto size = static_cast<std::int32_t>(store.part_size());
   launch_behind(ctx, centres_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, lesson,
@@ -426,8 +426,8 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
                       static_cast<float>(settings.match),
                       static_cast<int>(queries.dim(1)),
                       static_cast<int>(store.entries())};
-  // Slots from reach on have usage 0: as many of them as there are positions are candidates enough. Parts that have not
-  // begun have none.
+  // Slots from reach on have usage 0, so it is enough to consider as many of them as there are positions. Parts that
+  // have not begun have no candidates.
   const bool one_part = store.parts() == 1;
   const std::int64_t candidates = one_part ? std::min(store.slots(), store.reach + positions) : store.reach;
   std::int32_t* numbers = ints(ctx.scratch({candidates}, DType::i32));
@@ -445,7 +445,7 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
   births_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, order, ordered);
   SOME_CUDA_CHECK(cudaGetLastError());
   if (!one_part) return tend_parts(ctx, lesson, positions, store);
-  constexpr std::int64_t grain = 64;  // of a matrix product's width
+  constexpr std::int64_t grain = 64;  // widths of matrix products are multiples of this
   store.reach = std::min(store.slots(), (candidates + grain - 1) / grain * grain);
 }
 

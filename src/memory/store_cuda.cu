@@ -74,8 +74,8 @@ struct Gathered {
   float *shift, *all, *matching;
 };
 
-// One position a block: its scores with some slots are added to what was gathered before them, unless they are the
-// first. SEVERAL: slots can hold several tokens.
+// One block per position adds its scores with some slots to what was gathered from earlier ones, if there are any.
+// SEVERAL: slots can hold several tokens.
 template <bool SEVERAL>
 __global__ void __launch_bounds__(threads)
     search_kernel(Scores scores, Held held, const std::int32_t* targets, Sharpnesses sharpness, bool by_count,
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// The same where a row looks into some parts only: scores [visits, part size].
+// The same if a row looks into some parts only: scores [visits, part size].
 __global__ void __launch_bounds__(threads)
     part_weights_kernel(float* weights, const float* scores, const float* counts, std::int64_t reach, Visits visits,
                         Sharpnesses sharpness, bool by_count, const float* say) {
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(threads)
   const int size = visits.part_size, row = blockIdx.x;
   float* result = weights + row * reach;
   for (std::int64_t m = threadIdx.x; m < reach; m += threads) result[m] = 0.0f;
-  // Calls work(slot, score) for the slots that this thread has of every part the row looks into.
+  // Calls work(slot, score) for this thread's slots in every part the row looks into.
   const auto each = [&](auto work) {
     for (int i = 0; i < visits.look; ++i) {
       const Scores part{scores, 0, size, visits};
