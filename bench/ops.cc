@@ -122,7 +122,7 @@ void experts_backward_frozen(benchmark::State& state) {
   experts_forward(*bench.context, bench.x, bench.weights, bench.plan, bench.gates, bench.tape, bench.y);
   for (auto _ : state) {
     experts_backward(*bench.context, bench.dy, bench.x, bench.weights, bench.plan, bench.gates, bench.tape, bench.dx,
-                     bench.dgates, nullptr);
+                     Into::overwrite, bench.dgates, nullptr);
   }
   report(state, ExpertsBench::operations());
 }

@@ -1,4 +1,5 @@
-// The memory's lesson on the GPU: one block a position for hits, legacies and births. Nothing comes back to the host.
+// The memory's lesson on the GPU, with one block per position for hits, legacies and births. Nothing is read back to
+// the host.
 #include "memory/entries.h"
 #include "memory/store_cuda.cuh"
 #include "ops/segment_sums.h"
@@ -6,7 +7,7 @@
 namespace some::memory::cuda {
 namespace {
 
-// spec 8, learning 1; and the slots' numbers, to be sorted by usage later. gone: as none of them is yet.
+// Learning 1 of spec 8. Also numbers the slots, which are sorted by usage later, and marks none of them as gone.
 __global__ void __launch_bounds__(threads)
     decay_kernel(float* usage, std::int32_t* numbers, bool* gone, std::int64_t count, float kept) {
   after_previous();
@@ -37,14 +38,14 @@ struct Lesson {
 };
 
 constexpr int most_words = static_cast<int>(most_window / warp_size);
-constexpr int usage_bits = 31;  // numbers that are not negative are in the order of their bits
+constexpr int usage_bits = 31;  // floats that are not negative have the order of their bits
 
-// The members of a block's group, one bit each, for the first member: the others leave it to that one.
+// A group of positions that must be handled together, one bit each. The block of its first member does all the work.
 struct Group {
   unsigned* words;
   int first_word, count;
 
-  // Collects the positions for which `same` holds; false unless t is the first of them. Called by all threads.
+  // Collects the positions for which `same` holds; returns whether t is the first of them. All threads must call it.
   template <typename Same>
   __device__ bool collect(int t, int positions, const Same& same) {
     bool earlier = false;
@@ -59,7 +60,7 @@ struct Group {
     count = (positions + warp_size - 1) / warp_size;
     return !__syncthreads_or(earlier);
   }
-  // In their order.
+  // Calls work(position) for every member, in order.
   template <typename Work>
   __device__ void each(const Work& work) const {
     for (int w = first_word; w < count; ++w) {
@@ -69,7 +70,7 @@ struct Group {
   }
 };
 
-// key <- normalize((inertia * key + sum) / total); sum(c) is number c of the sum.
+// key = normalize((inertia * key + sum) / total), where sum(c) returns column c of the sum.
 template <typename Sum>
 __device__ void move_key(float* key, float inertia, float total, int d, float* partial, const Sum& sum) {
   float square = 0.0f;
@@ -82,7 +83,7 @@ __device__ void move_key(float* key, float inertia, float total, int d, float* p
   for (int c = threadIdx.x; c < d; c += threads) key[c] *= inverse;
 }
 
-// A block a position: the first one that hit a slot moves its key, for all that did, in their order.
+// One block per position: the first position that hit a slot moves its key, for all that did, in their order.
 __global__ void __launch_bounds__(threads) hits_kernel(Lesson lesson) {
   after_previous();
   __shared__ unsigned together[most_words];
@@ -116,16 +117,16 @@ __global__ void __launch_bounds__(threads) hits_kernel(Lesson lesson) {
   }
 }
 
-// What slots leave that give way: row j is that of the j-th slot of `order`.
+// What the slots that give way leave behind; row j belongs to the j-th slot of `order`.
 struct Legacy {
   float* keys;                    // [T, d]
-  std::int32_t *leaving, *heirs;  // [T]: slots; -1: none
+  std::int32_t *leaving, *heirs;  // [T]: slots, or -1
   float* nearness;                // [T]: of the heir
-  bool* gone;                     // of every candidate: whether it gives way
+  bool* gone;                     // for every candidate, whether it gives way
 };
 
-// A block a position: the j-th slot of `order` gives way if there are so many births, and leaves something if it holds
-// something.
+// One block per position: the j-th slot of `order` gives way if there are more than j births, and leaves something if
+// it holds something.
 __global__ void __launch_bounds__(threads)
     leaving_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
   after_previous();
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(threads)
   legacy.nearness[j] = 0.0f;
 }
 
-// A block a row: what is left with some slots.
+// One block per row looks for an heir among some slots, by the scores of what is left with these slots.
 __global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy legacy, Scores scores) {
   after_previous();
   __shared__ Near nearest_of[warps];
@@ -175,7 +176,7 @@ __global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy le
   legacy.nearness[j] = found.product;
 }
 
-// A block a row: the first one of an heir gives it what all of its rows leave, in their order.
+// One block per row: the first row of an heir hands over what all its rows leave, in their order.
 __global__ void __launch_bounds__(threads) inherit_kernel(Lesson lesson, Legacy legacy) {
   after_previous();
   __shared__ unsigned together[most_words];
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(threads) inherit_kernel(Lesson lesson, Legacy 
   lesson.usage[heir] = used;
 }
 
-// A block a position: the j-th that missed is born in the j-th slot of `order`.
+// One block per position: the j-th position that missed is born in the j-th slot of `order`.
 __global__ void __launch_bounds__(threads)
     births_kernel(Lesson lesson, const std::int32_t* order, std::int64_t candidates) {
   after_previous();
@@ -235,7 +236,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Slots in the order in which they give way, part by part.
+// Sort keys that put slots into the order in which they give way, part by part.
 __global__ void __launch_bounds__(threads)
     part_usage_kernel(const float* usage, std::int64_t count, std::int64_t part_size, long long* keys) {
   after_previous();
@@ -243,9 +244,9 @@ __global__ void __launch_bounds__(threads)
   if (m < count) keys[m] = ((m / part_size) << usage_bits) | __float_as_uint(usage[m]);
 }
 
-// One block: of the parts that it looks into each miss takes the slot used least that no miss before it took, among
-// equals the lower one, but among empty ones that of the nearer part. One step follows another, so a single warp goes
-// through them.
+// One block. Each miss takes, from the parts it looks into, the least used slot that no earlier miss has taken; ties go
+// to the lower slot, but between empty ones to the nearer part. Every choice depends on the ones before it, so a single
+// warp makes them all.
 __global__ void __launch_bounds__(threads)
     take_kernel(Lesson lesson, const std::int32_t* looked, int look, int positions, SortedLongs sorted,
                 std::int32_t part_size, int parts, std::int32_t* order) {
@@ -267,7 +268,7 @@ __global__ void __launch_bounds__(threads)
   for (int w = 0; w < (positions + warp_size - 1) / warp_size; ++w) {
     for (unsigned left = missed[w]; left != 0; left &= left - 1, ++births) {
       const int t = w * warp_size + __ffs(static_cast<int>(left)) - 1;
-      unsigned long long best = none;  // usage, then the slot; of empty ones how far the part is
+      unsigned long long best = none;  // ordered by usage, then by slot; empty ones by how far away the part is
       std::int32_t slot = -1, part = -1;
       for (int i = lane; i < look; i += warp_size) {
         const std::int32_t own = looked[static_cast<std::int64_t>(t) * look + i];
@@ -297,7 +298,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// A block a position: the first one that was taken into a part moves its centre, for all that were, in their order.
+// One block per position: the first position taken into a part moves its centre, for all that were, in their order.
 __global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* centres, std::int32_t part_size) {
   after_previous();
   __shared__ unsigned together[most_words];
@@ -317,7 +318,7 @@ __global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* 
   }
 }
 
-// A block a part: how many of its slots hold something.
+// One block per part counts how many of its slots hold something.
 __global__ void __launch_bounds__(threads)
     used_kernel(const float* counts, std::int32_t part_size, std::int32_t* used) {
   after_previous();
@@ -338,7 +339,7 @@ __global__ void __launch_bounds__(threads)
   if (i < pairs && leaving[i / look] < 0) looked[i] = -1;
 }
 
-// Finds the heirs of the slots that give way, and gives them what those hold.
+// Finds heirs for the slots that give way, and hands over to them what those slots hold.
 void pass_on(Context& ctx, const Store& store, const MemorySettings& settings, const Lesson& lesson,
              const std::int32_t* order, std::int64_t candidates, std::int64_t positions, bool* gone) {
   const std::int64_t d = lesson.d;
@@ -374,7 +375,7 @@ void pass_on(Context& ctx, const Store& store, const MemorySettings& settings, c
   launch_behind(ctx, inherit_kernel, each, dim3(threads), 0, lesson, legacy);
 }
 
-// The slots that misses take, in a store of several parts: [positions], -1: none.
+// The slots that misses take, in a store of several parts: [positions], with -1 for none.
 const std::int32_t* slots_used_least(Context& ctx, const Store& store, const MemorySettings& settings,
                                      const Lesson& lesson, const std::int32_t* numbers, std::int64_t positions) {
   const std::int64_t size = store.part_size(), begun = store.parts_begun();
@@ -392,8 +393,8 @@ const std::int32_t* slots_used_least(Context& ctx, const Store& store, const Mem
   return order;
 }
 
-// Centres follow what was taken in. As long as there are parts that have not begun, the host is told how full the
-// others are.
+// Moves the centres towards what was taken in. As long as some parts have not begun, the host needs to know how full
+// the others are.
 void tend_parts(Context& ctx, const Lesson& lesson, std::int64_t positions, Store& store) {
   const auto size = static_cast<std::int32_t>(store.part_size());
   launch_behind(ctx, centres_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, lesson,
@@ -432,8 +433,8 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
                       static_cast<float>(settings.match),
                       static_cast<int>(queries.dim(1)),
                       static_cast<int>(store.entries())};
-  // Slots from reach on have usage 0: as many of them as there are positions are candidates enough. Parts that have not
-  // begun have none.
+  // Slots from reach on have usage 0, so it is enough to consider as many of them as there are positions. Parts that
+  // have not begun have no candidates.
   const bool one_part = store.parts() == 1;
   const std::int64_t candidates = one_part ? std::min(store.slots(), store.reach + positions) : store.reach;
   std::int32_t* numbers = ints(ctx.scratch({candidates}, DType::i32));
@@ -451,7 +452,7 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
   births_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, order, ordered);
   SOME_CUDA_CHECK(cudaGetLastError());
   if (!one_part) return tend_parts(ctx, lesson, positions, store);
-  constexpr std::int64_t grain = 64;  // of a matrix product's width
+  constexpr std::int64_t grain = 64;  // widths of matrix products are multiples of this
   store.reach = std::min(store.slots(), (candidates + grain - 1) / grain * grain);
 }
 

@@ -1,8 +1,8 @@
-// The memory on the GPU, all in fp32. A window of T positions and M slots: the product of queries and keys (cuBLASLt,
-// 2 T M d operations), one block a position to reduce its row of scores (4 T M bytes, read twice, mostly from the L2
-// cache), one warp for the mixture, whose steps follow one another, and one block a position for the lesson. Where
-// slots leave what they hold to heirs the product is taken a second time, of their keys with all keys. Nothing comes
-// back to the host in between.
+// The memory on the GPU, all in fp32. For a window of T positions and M slots: the product of queries and keys
+// (cuBLASLt, 2 T M d operations); one block per position to reduce its row of scores (4 T M bytes, read twice, mostly
+// from L2); one warp for the mixture, whose steps depend on one another; and one block per position for the lesson. If
+// slots leave what they hold to heirs, a second product compares their keys with all keys. Nothing is read back in
+// between.
 #include "memory/store_cuda.cuh"
 
 namespace some::memory::cuda {
@@ -26,7 +26,7 @@ __device__ __forceinline__ float mass_of(float count, bool by_count) {
   return by_count ? count : (count > 0.0f ? 1.0f : 0.0f);
 }
 
-// A row a block.
+// One block per row.
 template <typename T>
 __global__ void __launch_bounds__(threads) queries_kernel(const T* states, const float* mean, float* queries, int d) {
   after_previous();
@@ -61,7 +61,7 @@ struct Held {
   std::int64_t slots;
   int entries;
 
-  // What part of a slot is a token, where slots can hold several.
+  // What share of a slot belongs to a token, if slots can hold several tokens.
   __device__ float part_of(std::int64_t slot, std::int32_t token) const {
     float tally = 0.0f;
     for (int j = 0; j < entries; ++j) tally += values[j * slots + slot] == token ? tallies[j * slots + slot] : 0.0f;
@@ -69,13 +69,13 @@ struct Held {
   }
 };
 
-// What is gathered over the parts of the store: [kinds, T] each.
+// What is accumulated over the parts of the store, each [kinds, T].
 struct Gathered {
   float *shift, *all, *matching;
 };
 
-// One position a block: its scores with some slots are added to what was gathered before them, unless they are the
-// first. SEVERAL: slots can hold several tokens.
+// One block per position adds its scores with some slots to what was gathered from earlier ones, if there are any.
+// SEVERAL: slots can hold several tokens.
 template <bool SEVERAL>
 __global__ void __launch_bounds__(threads)
     search_kernel(Scores scores, Held held, const std::int32_t* targets, Sharpnesses sharpness, bool by_count,
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(threads)
   after_previous();
   __shared__ float partial[warp_size];
   __shared__ Near nearest_of[warps];
-  __shared__ float part[SEVERAL ? slots_at_once : 1];  // every thread reads only what it has written
+  __shared__ float part[SEVERAL ? slots_at_once : 1];  // every thread reads only what it wrote itself
   const int t = blockIdx.x, positions = gridDim.x;
   const std::int32_t target = targets[t];
   const int looks = scores.looks();
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Of an empty store.
+// The result for an empty store.
 __global__ void nothing_found_kernel(float* said, std::int32_t* nearest, float* product, int positions, int kinds) {
   after_previous();
   const int t = blockIdx.x * blockDim.x + threadIdx.x;
@@ -169,8 +169,8 @@ __global__ void nothing_found_kernel(float* said, std::int32_t* nearest, float* 
 
 __constant__ float share_of[shares_of_one] = {0.0f, 0.05f, 0.1f, 0.2f, 0.4f, 0.6f, 0.8f};
 
-// One block. Its first lanes, one a sharpness, go through the positions one after another, while exponentials and
-// logarithms, which do not depend on what comes before, are computed by all threads.
+// One block. Its first lanes, one per sharpness, go through the positions one after another; exponentials and
+// logarithms, which do not depend on earlier positions, are computed by all threads.
 constexpr int mixed_at_once = 512;
 template <int LANES>
 __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const std::int32_t* targets, int positions,
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const s
   }
 }
 
-// A row a block; weights hold the scores at first.
+// One block per row; `weights` holds the scores at first.
 __global__ void __launch_bounds__(threads)
     weights_kernel(float* weights, const float* scores, const float* counts, std::int64_t reach, Sharpnesses sharpness,
                    bool by_count, const float* say) {
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// The same where a row looks into some parts only: scores [visits, part size].
+// The same if a row looks into some parts only: scores [visits, part size].
 __global__ void __launch_bounds__(threads)
     part_weights_kernel(float* weights, const float* scores, const float* counts, std::int64_t reach, Visits visits,
                         Sharpnesses sharpness, bool by_count, const float* say) {
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(threads)
   const int size = visits.part_size, row = blockIdx.x;
   float* result = weights + row * reach;
   for (std::int64_t m = threadIdx.x; m < reach; m += threads) result[m] = 0.0f;
-  // Calls work(slot, score) for the slots that this thread has of every part the row looks into.
+  // Calls work(slot, score) for this thread's slots in every part the row looks into.
   const auto each = [&](auto work) {
     for (int i = 0; i < visits.look; ++i) {
       const Scores part{scores, 0, size, visits};

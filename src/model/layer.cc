@@ -38,7 +38,6 @@ Tensor attention_layer_cached(Context& ctx, const ModelConfig& config, const Lay
 void attention_layer_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const AttentionTape& tape,
                               const Tensor& x, const Tensor& positions, const Sequences& sequences, const Tensor& dy,
                               Tensor& dx, bool add) {
-  ArenaScope scope(*ctx.arena);
   Tensor dmixed = ctx.scratch(tape.mixed.shape());
   Tensor dqkv = ctx.scratch(tape.qkv.shape());
   linear_backward(ctx, dy, tape.mixed, layer.out_weight, layer.out_bias, &dmixed, Into::overwrite);
@@ -103,7 +102,6 @@ DenseTape dense_forward(Context& ctx, const ModelConfig& config, const Layer& la
 
 void dense_backward(Context& ctx, const Layer& layer, const Pass& pass, DenseTape& tape, const Tensor& x,
                     const Tensor& dy, Tensor& dx) {
-  ArenaScope scope(*ctx.arena);
   Tensor dact = ctx.scratch(tape.act.shape());
   linear_backward(ctx, dy, tape.act, layer.dense_weight[1], layer.dense_bias[1], &dact, Into::overwrite);
   look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
@@ -148,7 +146,6 @@ void modulated_forward(Context& ctx, const ModelConfig& config, const Layer& lay
 void modulated_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
                         const Tensor& x, Tensor& dmixed, Tensor& dseen, Tensor& dgates, ExpertGrads* grads,
                         Tensor& dx) {
-  ArenaScope scope(*ctx.arena);
   Tensor dhidden = ctx.scratch(dmixed.shape());
   modulate_backward(ctx, dmixed, tape.modulation, tape.choices.pre, dhidden, dseen, dgates, grads);
   if (spreads(ctx, config))
@@ -239,15 +236,9 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   return tape;
 }
 
-Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
-                     const Tensor& x, const Tensor& dy, const Tensor* dquery_above, bool has_previous, Tensor& dx) {
-  Tensor dquery_below;
-  const bool grounded = config.ground > 0 && has_previous;
-  if (grounded) {
-    dquery_below = ctx.scratch(tape.query.shape(), ctx.master);
-    fill(ctx, 0, dquery_below);
-  }
-  ArenaScope scope(*ctx.arena);
+void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
+                   const Tensor& x, const Tensor& dy, const Tensor* dquery_above, Tensor* dquery_below, Tensor& dx) {
+  const bool grounded = config.ground > 0 && dquery_below != nullptr;
   Tensor dmixed = dy;
   if (layer.readout) {
     dmixed = ctx.scratch(tape.mixed.shape());
@@ -257,21 +248,19 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
   Tensor dgates = ctx.scratch(tape.routing.gates.shape(), ctx.master);
   ExpertGrads grads;
   for (const ExpertPart* part : active_parts(config)) part->gradients(ctx, layer, grads);
-  Tensor dseen = dx;
-  if (layer.readin) {
-    dseen = ctx.scratch(tape.seen.shape());
-    fill(ctx, 0, dseen);
-  }
+  Tensor dseen = layer.readin ? ctx.scratch(tape.seen.shape()) : dx;
   ExpertGrads* const learnt = grads.w1 || grads.w2 ? &grads : nullptr;
   if (config.modulates()) {
+    if (layer.readin) fill(ctx, 0, dseen);
     modulated_backward(ctx, config, layer, pass, tape, x, dmixed, dseen, dgates, learnt, dx);
     if (layer.readin) linear_backward(ctx, dseen, x, layer.readin, Param(), &dx, Into::add);
   } else {
+    const Into into = layer.readin ? Into::overwrite : Into::add;
     if (spreads(ctx, config))
-      spread_backward(ctx, dmixed, tape.experts, tape.spread, dseen, dgates, learnt);
+      spread_backward(ctx, dmixed, tape.experts, tape.spread, dseen, into, dgates, learnt);
     else
-      experts_backward(ctx, dmixed, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, dseen, dgates,
-                       learnt);
+      experts_backward(ctx, dmixed, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, dseen, into,
+                       dgates, learnt);
     if (layer.readin) {
       look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
         linear_backward(ctx, dseen, tape.looked, layer.readin, Param(), &target, into);
@@ -286,17 +275,9 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
                       config.entropy_coefficient * pass.auxiliary_share, dgates, auxiliary);
   }
   Tensor dquery = ctx.scratch(tape.query.shape(), ctx.master);
-  Tensor dtemperature;
-  if (layer.log_temperature) {
-    dtemperature = ctx.scratch({1}, ctx.master);
-    fill(ctx, 0, dtemperature);
-  }
+  Tensor dlog_temperature = layer.log_temperature.grad;
   route_backward(ctx, dgates, tape.routing, layer.keys.routing_keys(), tape.temperature, dquery,
-                 dtemperature ? &dtemperature : nullptr);
-  if (dtemperature) {
-    Tensor target = layer.log_temperature.grad;
-    multiply_add(ctx, dtemperature, tape.temperature, target);  // d log t = t dt
-  }
+                 dlog_temperature ? &dlog_temperature : nullptr);
   if (config.balance_loss > 0) {
     balance_loss(ctx, tape.query, layer.keys.routing_keys(), tape.temperature, tape.routing.indices, pass.taking_part,
                  config.balance_loss * pass.auxiliary_share, dquery, auxiliary);
@@ -304,7 +285,7 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
   if (dquery_above) add_into(ctx, *dquery_above, dquery);
   Tensor draw = ctx.compute == ctx.master ? dquery : ctx.scratch(dquery.shape());  // in place where it can be
   query_backward(ctx, dquery, tape.raw, tape.query, tape.norms, grounded ? config.ground : 0.0, draw,
-                 grounded ? &dquery_below : nullptr);
+                 grounded ? dquery_below : nullptr);
 
   if (config.router == Router::mlp) {
     Tensor dact = ctx.scratch(tape.router_act.shape());
@@ -313,7 +294,6 @@ Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer
   } else {
     linear_backward(ctx, draw, x, layer.router_weight[0], layer.router_bias[0], &dx, Into::add);
   }
-  return dquery_below;
 }
 
 SomeTape some_serve_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass) {
@@ -345,7 +325,7 @@ void some_serve_backward(Context& ctx, const ModelConfig& config, const Layer& l
   if (config.modulates())
     spread_hear(ctx, tape.modulation, tape.experts.w1, tape.choices.pre, tape.spread, dstates, learnt);
   else
-    spread_backward(ctx, tape.mixed, tape.experts, tape.spread, dstates, dgates, learnt);
+    spread_backward(ctx, tape.mixed, tape.experts, tape.spread, dstates, Into::add, dgates, learnt);
 }
 
 }  // namespace some::model

@@ -88,11 +88,13 @@ struct Pass {
 SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, const Tensor& x,
                       const Tensor* previous_query);
 
+// What a backward pass takes from the arena its caller gives back: the gradients of matrices may still need it
+// (ops/held_gradients.h).
+
 // dy: gradient of the layer's output (without the residual). dx: [T, d] compute, ADDED to. dquery_above: what the layer
-// above sends back through grounding (null: nothing). Returns what goes to the layer below through grounding (empty:
-// nothing).
-Tensor some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
-                     const Tensor& x, const Tensor& dy, const Tensor* dquery_above, bool has_previous, Tensor& dx);
+// above sends back through grounding; dquery_below: what goes to the layer below, ADDED to (null: nothing).
+void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
+                   const Tensor& x, const Tensor& dy, const Tensor* dquery_above, Tensor* dquery_below, Tensor& dx);
 
 // Whether the layers' experts are shared out among ranks.
 inline bool spreads(const Context& ctx, const ModelConfig& config) {

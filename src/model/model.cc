@@ -8,6 +8,7 @@
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/head_loss.h"
+#include "ops/held_gradients.h"
 #include "ops/held_sums.h"
 #include "ops/linear.h"
 #include "ops/look_back.h"
@@ -207,6 +208,13 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
     Block& block = tape.blocks[static_cast<std::size_t>(i)];
     const auto [after_weight, after_bias] = norm_after(i);
     const Tensor* extra = dresidual ? &dresidual : nullptr;
+    Tensor dquery_below;
+    if (config_.ground > 0 && i > 0 && config_.ffn == Ffn::some) {
+      dquery_below = ctx.scratch(block.some.query.shape(), ctx.master);
+      fill(ctx, 0, dquery_below);
+    }
+    const ArenaScope scope(*ctx.arena);
+    GradientsHeld gradients(ctx);
     if (!post && config_.ffn == Ffn::none) {
       norm_backward(ctx, dy, block.norm1.sum, block.norm1.mean, block.norm1.rstd, after_weight, after_bias, extra,
                     dsum1);
@@ -216,9 +224,9 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
                     dsum2, post ? &dafter_attention : nullptr);
       if (!post) fill(ctx, 0, dafter_attention);
       if (config_.ffn == Ffn::some) {
-        const Tensor above = dquery;
-        dquery = some_backward(ctx, config_, layer, pass, block.some, block.norm1.y, dsum2, above ? &above : nullptr,
-                               i > 0, dafter_attention);
+        some_backward(ctx, config_, layer, pass, block.some, block.norm1.y, dsum2, dquery ? &dquery : nullptr,
+                      dquery_below ? &dquery_below : nullptr, dafter_attention);
+        dquery = dquery_below;
       } else if (config_.ffn == Ffn::dense) {
         dense_backward(ctx, layer, pass, block.dense, block.norm1.y, dsum2, dafter_attention);
       }
@@ -230,6 +238,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
     if (!post) dresidual = dsum1;
     attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1,
                              dy, post);
+    gradients.finish();
     if (ready) ready(i);
   }
   if (!post) {

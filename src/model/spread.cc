@@ -194,20 +194,20 @@ void spread_forward(Context& ctx, const ExpertWeights& weights, const SpreadKeep
 }
 
 void spread_backward(Context& ctx, const Tensor& dmixed, const ExpertWeights& weights, SpreadTape& tape, Tensor& dseen,
-                     Tensor& dgates, ExpertGrads* grads) {
+                     Into into, Tensor& dgates, ExpertGrads* grads) {
   const ArenaScope scope(*ctx.arena);
   const std::int64_t arrived = tape.arrived();
   const Tensor upstream = show(ctx, tape, dmixed);
   Tensor dinputs = ctx.scratch({arrived, dseen.dim(1)}), dweights = ctx.scratch({arrived, 1}, ctx.master);
   if (arrived > 0) {
-    fill(ctx, 0, dinputs);
     const Tensor& inputs = tape.inputs ? tape.inputs : dinputs;  // frozen experts read nothing of it but its shape
-    experts_backward(ctx, upstream, inputs, weights, tape.plan, tape.gates, tape.choices, dinputs, dweights, grads);
+    experts_backward(ctx, upstream, inputs, weights, tape.plan, tape.gates, tape.choices, dinputs, Into::overwrite,
+                     dweights, grads);
   }
   const Tensor back = bring_back(ctx, tape, dinputs), gates_back = bring_back(ctx, tape, dweights);
   const std::int64_t choices = dgates.elements();
   if (choices == 0) return;
-  sum_choices(ctx, back, tape.place, nullptr, Into::add, dseen);
+  sum_choices(ctx, back, tape.place, nullptr, into, dseen);
   Tensor flat = dgates.reshape({choices, 1});
   gather_rows(ctx, gates_back, tape.place.reshape({choices}), flat);
 }

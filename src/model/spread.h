@@ -62,7 +62,7 @@ struct SpreadKeeps {
 void spread_forward(Context& ctx, const ExpertWeights& weights, const SpreadKeeps& keeps, const Tensor& seen,
                     const Routing& routing, SpreadTape& tape, Tensor& mixed);
 void spread_backward(Context& ctx, const Tensor& dmixed, const ExpertWeights& weights, SpreadTape& tape, Tensor& dseen,
-                     Tensor& dgates, ExpertGrads* grads);
+                     Into into, Tensor& dgates, ExpertGrads* grads);
 
 // Experts that modulate, as modulate_say and modulate_hear (ops/modulate.h). `in`: of the tokens here, without w1.
 void spread_say(Context& ctx, const Modulation& in, const Tensor& w1, const SpreadKeeps& keeps, SpreadTape& tape,

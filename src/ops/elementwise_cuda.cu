@@ -1,7 +1,8 @@
-// Helpers on whole tensors: each reads and writes its elements once.
+// Helpers for whole tensors; each reads and writes its elements once.
 #include <algorithm>
 #include <cmath>
 
+#include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
 #include "ops/elementwise.h"
 
@@ -10,9 +11,10 @@ namespace {
 
 constexpr int threads = 256;
 
-// target[i] = function(i): one element or, where everything is aligned, one group of WIDTH a thread.
+// target[i] = function(i); each thread does one element or, if everything is aligned, a group of WIDTH elements.
 template <typename Function>
 __global__ void __launch_bounds__(threads) for_each_kernel(std::int64_t count, Function function) {
+  after_previous();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i < count) function(i);
 }
@@ -20,8 +22,7 @@ __global__ void __launch_bounds__(threads) for_each_kernel(std::int64_t count, F
 template <typename Function>
 void for_each(Context& ctx, std::int64_t count, Function function) {
   if (count == 0) return;
-  for_each_kernel<<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(count, function);
-  SOME_CUDA_LAUNCHED();
+  launch_behind(ctx, for_each_kernel<Function>, grid_for(count, threads), threads, 0, count, function);
 }
 
 template <typename From, typename To, int WIDTH, bool ADD>

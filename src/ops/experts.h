@@ -50,12 +50,12 @@ struct ExpertGrads {  // master precision, added to; only where the matrices the
   Tensor w2;
 };
 
-// dx [T, d] compute is ADDED to; dgates [T, k] master is overwritten; the tape may be overwritten. grads may be null.
-// The gradients of low-rank corrections are added to their parameters' own.
+// dx [T, d] compute is overwritten or added to; dgates [T, k] master is overwritten; the tape may be overwritten. grads
+// may be null. The gradients of low-rank corrections are added to their parameters' own.
 SOME_OP(void, experts_backward,
         (Context & ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
-         const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates, ExpertGrads* grads),
-        (ctx, dy, x, weights, plan, gates, tape, dx, dgates, grads))
+         const Tensor& gates, ExpertTape& tape, Tensor& dx, Into into, Tensor& dgates, ExpertGrads* grads),
+        (ctx, dy, x, weights, plan, gates, tape, dx, into, dgates, grads))
 
 // The sum over a token's choices alone, where a row of each is at hand: y[t] = sum_i gate[t,i] * rows[place[t,i]], or
 // added to y; without gates (null) each counts once. rows: [N, w], y: [T, w] compute; place: i32 [T, k].

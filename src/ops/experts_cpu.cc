@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/elementwise.h"
 #include "ops/experts.h"
 #include "ops/gemm_cpu.h"
 #include "ops/low_rank_cpu.h"
@@ -256,8 +257,9 @@ void sum_choices(Context& ctx, const Tensor& rows, const Tensor& place, const Te
 }
 
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
-                      const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates,
-                      ExpertGrads* grads) {
+                      const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Into into,
+                      Tensor& dgates, ExpertGrads* grads) {
+  if (into == Into::overwrite) cpu::fill(ctx, 0, dx);
   with_precision(
       ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weights, plan, gates, tape, dx, dgates, grads); });
 }

@@ -1,5 +1,6 @@
-// Choices sorted by expert on the device (spec 3.5), with no host in between: counts of chunks, one scan, and a stable
-// placement. Integers only, each place determined by the choices alone: the same plan every time.
+// Sorts choices by expert on the device (spec 3.5) without involving the host: counts per chunk, their sums, and a
+// stable placement. It works on integers only, and the choices alone determine each place, so the plan is always the
+// same.
 #include <algorithm>
 #include <cub/block/block_scan.cuh>
 
@@ -10,10 +11,9 @@
 namespace some::ops::cuda {
 namespace {
 
-// counts[e, chunk]: how many choices of this chunk fell on e.
-__global__ void __launch_bounds__(256)
-    count_kernel(const std::int32_t* __restrict__ indices, std::int64_t total, int experts, int chunk, int chunks,
-                 std::int32_t* __restrict__ counts) {
+// Sets counts[chunk, e] to how many choices of this chunk fell on expert e.
+__global__ void __launch_bounds__(256) count_kernel(const std::int32_t* __restrict__ indices, std::int64_t total,
+                                                    int experts, int chunk, std::int32_t* __restrict__ counts) {
   after_previous();
   extern __shared__ std::int32_t histogram[];
   for (int e = threadIdx.x; e < experts; e += blockDim.x) histogram[e] = 0;
@@ -22,13 +22,13 @@ __global__ void __launch_bounds__(256)
   for (std::int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) atomicAdd(&histogram[indices[i]], 1);
   __syncthreads();
   for (int e = threadIdx.x; e < experts; e += blockDim.x)
-    counts[static_cast<std::int64_t>(e) * chunks + blockIdx.x] = histogram[e];
+    counts[static_cast<std::int64_t>(blockIdx.x) * experts + e] = histogram[e];
 }
 
 constexpr int scan_threads = 1024;
 using Scan = cub::BlockScan<int, scan_threads>;
 
-// One block. The table of row tiles from the experts' offsets.
+// Run by one block: makes the table of row tiles from the experts' offsets.
 __device__ void write_tiles(const std::int32_t* offsets, int experts, Tile* tiles, Scan::TempStorage& storage) {
   __shared__ int starts[scan_threads];
   int done = 0;
@@ -53,54 +53,60 @@ __device__ void write_tiles(const std::int32_t* offsets, int experts, Tile* tile
   if (threadIdx.x == 0) tiles[0] = {done, 0, 0, 0};
 }
 
-// One block. counts become the places where each chunk's choices of an expert start; then offsets and tiles.
-__global__ void __launch_bounds__(scan_threads)
-    scan_kernel(std::int32_t* counts, int experts, int chunks, std::int32_t total, std::int32_t* offsets, Tile* tiles) {
-  after_previous();
-  __shared__ Scan::TempStorage storage;
-  constexpr int each = 4;
-  const std::int64_t entries = static_cast<std::int64_t>(experts) * chunks;
-  int done = 0;
-  for (std::int64_t first = 0; first < entries; first += scan_threads * each) {
-    int values[each];
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const std::int64_t at = first + threadIdx.x * each + i;
-      values[i] = at < entries ? counts[at] : 0;
-    }
-    int sum = 0;
-    Scan(storage).ExclusiveSum(values, values, sum);
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const std::int64_t at = first + threadIdx.x * each + i;
-      if (at < entries) counts[at] = done + values[i];
-    }
-    done += sum;
-    __syncthreads();
-  }
-  for (int e = threadIdx.x; e < experts; e += scan_threads) offsets[e] = counts[static_cast<std::int64_t>(e) * chunks];
-  if (threadIdx.x == 0) offsets[experts] = total;
-  __syncthreads();
-  write_tiles(offsets, experts, tiles, storage);
-}
-
 __global__ void __launch_bounds__(scan_threads) tiles_kernel(const std::int32_t* offsets, int experts, Tile* tiles) {
   __shared__ Scan::TempStorage storage;
   write_tiles(offsets, experts, tiles, storage);
 }
 
-// One warp a chunk, 32 choices at a time in their order, so that equal experts keep it.
-__global__ void __launch_bounds__(32)
+// One block per chunk. Each block adds up the counts for itself, which is faster than waiting for one that does it for
+// all; the first also writes offsets and tiles. Then one warp places the choices, 32 at a time in their order, so that
+// those of one expert keep it. shared: [2][experts].
+__global__ void __launch_bounds__(scan_threads)
     place_kernel(const std::int32_t* __restrict__ indices, std::int64_t total, int experts, int chunk, int chunks,
-                 const std::int32_t* __restrict__ starts, std::int32_t* __restrict__ order,
-                 std::int32_t* __restrict__ place) {
+                 const std::int32_t* __restrict__ counts, std::int32_t* __restrict__ offsets, Tile* __restrict__ tiles,
+                 std::int32_t* __restrict__ order, std::int32_t* __restrict__ place) {
   after_previous();
-  extern __shared__ std::int32_t next[];
+  extern __shared__ std::int32_t shared[];
+  __shared__ Scan::TempStorage storage;
+  std::int32_t *const next = shared, *const all = shared + experts;  // per expert: choices before this chunk, and all
+  for (int e = threadIdx.x; e < 2 * experts; e += scan_threads) shared[e] = 0;
+  __syncthreads();
+  // Several threads divide the chunks of an expert among themselves; integers can be added in any order.
+  const int sharing = max(1, scan_threads / experts);
+  for (int i = threadIdx.x; i < sharing * experts; i += scan_threads) {
+    const int e = i % experts;
+    int before = 0, sum = 0;
+#pragma unroll 8
+    for (int c = i / experts; c < chunks; c += sharing) {
+      const int count = counts[static_cast<std::int64_t>(c) * experts + e];
+      sum += count;
+      before += c < static_cast<int>(blockIdx.x) ? count : 0;
+    }
+    atomicAdd(&next[e], before);
+    atomicAdd(&all[e], sum);
+  }
+  __syncthreads();
+  int done = 0;
+  for (int first = 0; first < experts; first += scan_threads) {
+    const int e = first + threadIdx.x;
+    int start = 0, sum = 0;
+    Scan(storage).ExclusiveSum(e < experts ? all[e] : 0, start, sum);
+    if (e < experts) {
+      next[e] += done + start;
+      if (blockIdx.x == 0) offsets[e] = done + start;
+    }
+    done += sum;
+    __syncthreads();
+  }
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == 0) offsets[experts] = static_cast<std::int32_t>(total);
+    __syncthreads();
+    write_tiles(offsets, experts, tiles, storage);
+  }
+  if (threadIdx.x >= 32) return;
   const int lane = threadIdx.x;
-  for (int e = lane; e < experts; e += 32) next[e] = starts[static_cast<std::int64_t>(e) * chunks + blockIdx.x];
-  __syncwarp();
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * chunk, end = min(begin + chunk, total);
-  constexpr int ahead = 8;  // groups of 32 whose loads are under way together
+  constexpr int ahead = 8;  // groups of 32 whose loads are in flight at a time
   for (std::int64_t first = begin; first < end; first += 32 * ahead) {
     int chosen[ahead];
 #pragma unroll
@@ -151,27 +157,25 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts) {
   plan.tiles = empty_table(ctx, total, experts);
 
   const ArenaScope scope(*ctx.arena);
-  // A warp places a chunk one group of 32 after the other, so short ones are done sooner; but one block scans all
+  // A warp places a chunk one group of 32 after the other, so short ones are done sooner; but each block adds up all
   // experts * chunks counts.
   int chunk = 256;
   while (chunk < 4096 && experts * (total / chunk) > 8192) chunk *= 2;
   const int chunks = static_cast<int>(std::max<std::int64_t>(1, (total + chunk - 1) / chunk));
   const std::size_t shared = static_cast<std::size_t>(experts) * sizeof(std::int32_t);
-  if (shared > 48 * 1024) {
+  if (2 * shared > 32 * 1024) {
     SOME_CUDA_CHECK(
         cudaFuncSetAttribute(count_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
     SOME_CUDA_CHECK(
-        cudaFuncSetAttribute(place_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+        cudaFuncSetAttribute(place_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(2 * shared)));
   }
-  Tensor counts = ctx.scratch({experts, chunks}, DType::i32);
+  Tensor counts = ctx.scratch({chunks, experts}, DType::i32);
   const std::int32_t* const chosen = indices.data<std::int32_t>();
-  launch_behind(ctx, count_kernel, static_cast<unsigned>(chunks), 256, shared, chosen, total, experts, chunk, chunks,
+  launch_behind(ctx, count_kernel, static_cast<unsigned>(chunks), 256, shared, chosen, total, experts, chunk,
                 counts.data<std::int32_t>());
-  launch_behind(ctx, scan_kernel, 1, scan_threads, 0, counts.data<std::int32_t>(), experts, chunks,
-                static_cast<std::int32_t>(total), plan.offsets.data<std::int32_t>(),
-                static_cast<Tile*>(plan.tiles.raw()));
-  launch_behind(ctx, place_kernel, static_cast<unsigned>(chunks), 32, shared, chosen, total, experts, chunk, chunks,
-                counts.data<std::int32_t>(), plan.order.data<std::int32_t>(), plan.place.data<std::int32_t>());
+  launch_behind(ctx, place_kernel, static_cast<unsigned>(chunks), scan_threads, 2 * shared, chosen, total, experts,
+                chunk, chunks, counts.data<std::int32_t>(), plan.offsets.data<std::int32_t>(),
+                static_cast<Tile*>(plan.tiles.raw()), plan.order.data<std::int32_t>(), plan.place.data<std::int32_t>());
   return plan;
 }
 

@@ -6,6 +6,7 @@
 #include "ops/embed.h"
 #include "ops/experts.h"
 #include "ops/head_loss.h"
+#include "ops/held_gradients.h"
 #include "ops/held_sums.h"
 #include "ops/linear.h"
 #include "ops/look_back.h"
@@ -33,6 +34,9 @@ void add_norm_forward(Context&, const Tensor&, const Tensor*, const Param&, cons
 void hold_sums(Context&) { refuse(); }
 void finish_sums(Context&) { refuse(); }
 void drop_sums(Context&) { refuse(); }
+void hold_gradients(Context&) { refuse(); }
+void finish_gradients(Context&) { refuse(); }
+void drop_gradients(Context&) { refuse(); }
 
 void norm_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Param&, const Param&,
                    const Tensor*, Tensor&, Tensor*) {
@@ -84,7 +88,7 @@ void experts_forward(Context&, const Tensor&, const ExpertWeights&, const Dispat
   refuse();
 }
 void experts_backward(Context&, const Tensor&, const Tensor&, const ExpertWeights&, const DispatchPlan&, const Tensor&,
-                      ExpertTape&, Tensor&, Tensor&, ExpertGrads*) {
+                      ExpertTape&, Tensor&, Into, Tensor&, ExpertGrads*) {
   refuse();
 }
 

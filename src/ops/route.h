@@ -41,11 +41,12 @@ SOME_OP(void, random_choice,
         (Context & ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices),
         (ctx, tokens, experts, seed, layer, indices))
 
-// dquery [T, d] = sum_i dscore_i * keys[index_i]; dtemperature ([1] master) is added to when not null.
+// dquery [T, d] = sum_i dscore_i * keys[index_i]; dlog_temperature ([1] master), the gradient of the temperature's
+// logarithm, is added to when not null.
 SOME_OP(void, route_backward,
         (Context & ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys, const Tensor& temperature,
-         Tensor& dquery, Tensor* dtemperature),
-        (ctx, dgates, routing, keys, temperature, dquery, dtemperature))
+         Tensor& dquery, Tensor* dlog_temperature),
+        (ctx, dgates, routing, keys, temperature, dquery, dlog_temperature))
 
 // Load balancing (spec 5): loss = coefficient * E * sum_e f_e * p_e over the positions with targets[t] >= 0 (all when
 // targets is null), f_e the share of choices that fell on e, p_e the mean of softmax(all scores / temperature). Adds

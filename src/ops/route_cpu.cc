@@ -146,7 +146,7 @@ void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor*
 // gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau and dtau = -sum_i ds_i s_i / tau.
 template <typename T>
 void route_gradient(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
-                    const Tensor& temperature, Tensor& dquery, Tensor* dtemperature) {
+                    const Tensor& temperature, Tensor& dquery, Tensor* dlog_temperature) {
   const std::int64_t rows = dgates.dim(0), k = dgates.dim(1), d = keys.dim(1);
   const T* gradient = dgates.data<T>();
   const T* gates = routing.gates.data<T>();
@@ -170,9 +170,11 @@ void route_gradient(Context& ctx, const Tensor& dgates, const Routing& routing, 
     }
     sums[static_cast<std::size_t>(begin / row_grain)] = sum;
   });
-  if (dtemperature != nullptr) {
+  if (dlog_temperature != nullptr) {
     const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
-    dtemperature->data<T>()[0] -= static_cast<T>(total * static_cast<double>(inverse));
+    const T slope = -static_cast<T>(total * static_cast<double>(inverse));
+    T& target = dlog_temperature->data<T>()[0];
+    target = target + slope * temperature.data<T>()[0];
   }
 }
 
@@ -206,9 +208,9 @@ void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_
 }
 
 void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
-                    const Tensor& temperature, Tensor& dquery, Tensor* dtemperature) {
+                    const Tensor& temperature, Tensor& dquery, Tensor* dlog_temperature) {
   with_precision(ctx, [&](auto zero) {
-    route_gradient<decltype(zero)>(ctx, dgates, routing, keys, temperature, dquery, dtemperature);
+    route_gradient<decltype(zero)>(ctx, dgates, routing, keys, temperature, dquery, dlog_temperature);
   });
 }
 

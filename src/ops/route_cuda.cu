@@ -1,6 +1,6 @@
-// Queries, scores and the choice of experts, all in fp32: one warp a token, its row in registers where it fits. The
-// scores have the accuracy of an fp32 product (never TF32), so that the choice does not depend on the precision of the
-// model.
+// Queries, scores and the choice of experts, all in fp32, with one warp per token and its row in registers. The scores
+// have the accuracy of an fp32 product (never TF32), so that the choice does not depend on the model's precision.
+#include "ops/column_sums.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
 #include "ops/random_choice.h"
@@ -19,7 +19,7 @@ __device__ __forceinline__ std::int64_t warp_row() {
   return static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
 }
 
-// A row of d floats spread over a warp: PARTS groups of WIDTH a lane. PARTS and WIDTH are chosen so that d fits.
+// A row of d floats spread over a warp, with PARTS groups of WIDTH per lane. PARTS and WIDTH are chosen so that d fits.
 template <int PARTS, int WIDTH>
 struct WarpRow {
   float v[PARTS][WIDTH];
@@ -92,7 +92,8 @@ __global__ void __launch_bounds__(threads) query_forward_kernel(const float* raw
   }
 }
 
-// u/|u| passes on (g - n (n.g)) / |u|, n = u/|u|; where the length was cut off at 1e-12 it was a constant.
+// The gradient through n = u/|u| is (g - n (n.g)) / |u|. Where |u| was raised to 1e-12, the length was a constant, and
+// the gradient is g / |u|.
 template <typename Row>
 __device__ __forceinline__ void project(const Row& direction, float scale, float length, Row& g) {
   const float along = length > shortest ? direction.dot(g) * scale * scale : 0.0f;
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(threads)
   g.store(draw + row * d, d);
 }
 
-// gates[i] = softmax(scores / temperature) of one row of any k, by a warp.
+// A warp computes gates = softmax(scores / temperature) for one row, for any k.
 __device__ __forceinline__ void row_softmax(const float* scores, float* gates, int k, float inverse) {
   const int lane = threadIdx.x % warp_size;
   float highest = -INFINITY, sum = 0.0f;
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(threads)
                     scores + row * k, gates + row * k);
 }
 
-// Any number of experts and any k: in each round the best of those ranked after the last one chosen.
+// For any number of experts and any k: each round takes the best of those ranked behind the last one chosen.
 __global__ void __launch_bounds__(threads)
     choose_any_kernel(const float* all_scores, const float* bias, const float* temperature, std::int64_t rows,
                       int experts, int k, std::int32_t* indices, float* scores, float* gates) {
@@ -203,45 +204,45 @@ __global__ void __launch_bounds__(threads)
   if (t < count) choose_experts(seed, layer, tokens[t], experts, k, indices + t * k);
 }
 
-// gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and -tau times the slope of tau is
-// sum_i ds_i s_i.
+// gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and the slope of log tau is
+// -sum_i ds_i s_i. partials: [blocks], its sums over a block's rows; or null.
 template <typename Row>
 __global__ void __launch_bounds__(threads)
     route_backward_kernel(const float* dgates, const float* gates, const float* scores, const std::int32_t* indices,
                           const float* keys, const float* temperature, std::int64_t rows, int d, int k, float* dquery,
-                          float* along) {
+                          float* partials) {
   after_previous();
+  __shared__ float slopes[warps];
   const std::int64_t row = warp_row();
-  if (row >= rows) return;
-  const int lane = threadIdx.x % warp_size;
-  const float inverse = 1.0f / temperature[0];
-  float mean = 0.0f;
-  for (std::int64_t i = row * k + lane; i < (row + 1) * k; i += warp_size) mean += gates[i] * dgates[i];
-  mean = warp_sum(mean);
-  Row sum, key;
-  key.load(keys, 0);  // zeros
-  sum = key;
+  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   float slope = 0.0f;
-  for (std::int64_t i = row * k; i < (row + 1) * k; ++i) {
-    const float dscore = gates[i] * (dgates[i] - mean) * inverse;
-    key.load(keys + static_cast<std::int64_t>(indices[i]) * d, d);
-    sum.add(dscore, key);
-    slope += dscore * scores[i];
+  if (row < rows) {
+    const float inverse = 1.0f / temperature[0];
+    float mean = 0.0f;
+    for (std::int64_t i = row * k + lane; i < (row + 1) * k; i += warp_size) mean += gates[i] * dgates[i];
+    mean = warp_sum(mean);
+    Row sum, key;
+    key.load(keys, 0);  // zeros
+    sum = key;
+    for (std::int64_t i = row * k; i < (row + 1) * k; ++i) {
+      const float dscore = gates[i] * (dgates[i] - mean) * inverse;
+      key.load(keys + static_cast<std::int64_t>(indices[i]) * d, d);
+      sum.add(dscore, key);
+      slope += dscore * scores[i];
+    }
+    sum.store(dquery + row * d, d);
   }
-  sum.store(dquery + row * d, d);
-  if (along != nullptr && lane == 0) along[row] = slope;
+  if (partials == nullptr) return;
+  if (lane == 0) slopes[warp] = slope;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  float total = 0.0f;
+#pragma unroll
+  for (int w = 0; w < warps; ++w) total -= slopes[w];
+  partials[blockIdx.x] = total;
 }
 
-__global__ void __launch_bounds__(1024)
-    temperature_kernel(const float* along, std::int64_t rows, const float* temperature, float* dtemperature) {
-  __shared__ double shared[warp_size];
-  double sum = 0.0;
-  for (std::int64_t row = threadIdx.x; row < rows; row += blockDim.x) sum += along[row];
-  sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) dtemperature[0] -= static_cast<float>(sum * static_cast<double>(1.0f / temperature[0]));
-}
-
-// Calls function(WarpRow<...>{}) with rows wide enough for d.
+// Calls function(WarpRow<...>{}) with a row wide enough for d.
 template <typename Function>
 void with_row(int d, bool aligned, Function&& function) {
   if (aligned && d % 4 == 0) {
@@ -344,20 +345,19 @@ void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_
 }
 
 void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
-                    const Tensor& temperature, Tensor& dquery, Tensor* dtemperature) {
+                    const Tensor& temperature, Tensor& dquery, Tensor* dlog_temperature) {
   const std::int64_t rows = dgates.dim(0);
   const int k = static_cast<int>(dgates.dim(1)), d = static_cast<int>(keys.dim(1));
   if (rows == 0) return;
   const ArenaScope scope(*ctx.arena);
-  float* along = dtemperature != nullptr ? floats(ctx.scratch({rows}, DType::f32)) : nullptr;
+  const unsigned blocks = grid_for(rows, warps);
+  float* partials = dlog_temperature != nullptr ? partial_room(ctx, blocks) : nullptr;
   with_row(d, all_aligned16(keys.raw(), dquery.raw()), [&](auto row) {
-    launch_behind(ctx, route_backward_kernel<decltype(row)>, grid_for(rows, warps), threads, 0, floats(dgates),
-                  floats(routing.gates), floats(routing.scores), ints(routing.indices), floats(keys),
-                  floats(temperature), rows, d, k, floats(dquery), along);
+    launch_behind(ctx, route_backward_kernel<decltype(row)>, blocks, threads, 0, floats(dgates), floats(routing.gates),
+                  floats(routing.scores), ints(routing.indices), floats(keys), floats(temperature), rows, d, k,
+                  floats(dquery), partials);
   });
-  if (dtemperature == nullptr) return;
-  temperature_kernel<<<1, 1024, 0, ctx.cuda->stream>>>(along, rows, floats(temperature), floats(*dtemperature));
-  SOME_CUDA_LAUNCHED();
+  if (dlog_temperature != nullptr) add_partials(ctx, partials, static_cast<int>(blocks), 1, floats(*dlog_temperature));
 }
 
 }  // namespace some::ops::cuda

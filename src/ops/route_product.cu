@@ -1,12 +1,13 @@
-// Scores to the accuracy of fp32 from the tensor cores, which an fp32 product cannot use: a row (query or key) is
-// scaled by a power of two so that its largest number lies in [2^10, 2^11), and each number written as the sum of two
-// of fp16, 22 bits together. Of the four products of such sums the three larger ones are added; the fourth is below the
-// last bit of an fp32 number of that row's size. Every product of two fp16 numbers is exact in fp32. The tensor cores
-// cut off what they add instead of rounding it, so only 64 columns are summed there; those sums are added by ordinary
-// fp32 additions.
+// Scores with the accuracy of fp32, computed by the tensor cores, which cannot multiply fp32 numbers. Each row (query
+// or key) is scaled by a power of two so that its largest number lies in [2^10, 2^11), and each number is written as
+// the sum of two fp16 numbers, which together hold 22 bits. Of the four products of two such sums, the three larger
+// ones are added; the fourth is below the last bit of an fp32 number of that row's size. Every product of two fp16
+// numbers is exact in fp32. The tensor cores truncate when they add, instead of rounding, so only 64 columns are summed
+// there, and these sums are added by ordinary fp32 additions.
 //
-// One block takes 64 tokens: their two pieces stay in shared memory while the keys' pieces, made once before, pass by;
-// the scores stay there too until the block's warps choose. Narrow queries are laid out to 64 columns with zeros.
+// One block handles 64 tokens: their two pieces stay in shared memory while the keys' pieces, which are made
+// beforehand, stream past; the scores stay there too until the block's warps choose. Narrow queries are padded to 64
+// columns with zeros.
 #include <cuda_fp16.h>
 
 #include "ops/cuda_launch.cuh"
@@ -24,9 +25,9 @@ constexpr int most_columns = 512, most_experts = 256;
 constexpr std::int64_t fewest_rows = 512;
 constexpr int piece_bytes = block_keys * block_depth * 2, stage_bytes = 2 * piece_bytes;
 
-// The scores of a row lie `line_width` apart: the eight more let a warp's stores touch different banks.
+// The scores of successive rows are `line_width` apart; the extra eight make a warp's stores hit different banks.
 constexpr int line_width(int experts) { return (experts + block_keys - 1) / block_keys * block_keys + 8; }
-// Columns of a row of d numbers as it is laid out.
+// Columns of a row of d numbers after padding.
 constexpr int depth_of(int d) { return (d + block_depth - 1) / block_depth * block_depth; }
 constexpr std::size_t shared_size(int d, int experts, int stages) {
   return static_cast<std::size_t>(block_rows) * static_cast<std::size_t>(depth_of(d)) * 4 +
@@ -34,19 +35,19 @@ constexpr std::size_t shared_size(int d, int experts, int stages) {
          static_cast<std::size_t>(block_rows * line_width(experts)) * sizeof(float);
 }
 
-// Powers of two that bring a largest magnitude into [2^10, 2^11) and back. Zero and what is no number stay as they are.
+// Powers of two that bring the largest magnitude into [2^10, 2^11) and back. Zero, infinity and NaN stay as they are.
 struct Scale {
   float there, back;
 };
 __device__ __forceinline__ Scale scale_for(float largest) {
   const int exponent = static_cast<int>(__float_as_uint(largest) >> 23);  // biased by 127
   if (largest == 0.0f || exponent == 255) return {1.0f, 1.0f};
-  const int shift = 10 + 127 - max(exponent, 11);  // both powers can be written
+  const int shift = 10 + 127 - max(exponent, 11);  // limited, so that both powers can be represented
   return {__uint_as_float(static_cast<unsigned>(127 + shift) << 23),
           __uint_as_float(static_cast<unsigned>(127 - shift) << 23)};
 }
 
-// Four numbers as their larger and smaller pieces.
+// Splits four numbers into their larger and smaller pieces.
 __device__ __forceinline__ void split(const float4& from, float scale, uint2& large, uint2& small) {
   const float values[4] = {from.x * scale, from.y * scale, from.z * scale, from.w * scale};
   __half first[4], second[4];
@@ -62,13 +63,14 @@ __device__ __forceinline__ void split(const float4& from, float scale, uint2& la
   small = {pair(second[0], second[1]), pair(second[2], second[3])};
 }
 
-// A row of at most 512 numbers, read by a warp: lane l has numbers 4 l to 4 l + 3 of every 128.
+// A row of at most 128 PARTS numbers, read by a warp: lane l holds numbers 4 l to 4 l + 3 of every 128.
+template <int PARTS>
 struct Row {
-  float4 parts[most_columns / 128];
+  float4 parts[PARTS];
 
   __device__ __forceinline__ void load(const float* source, int d, int lane) {
 #pragma unroll
-    for (int p = 0; p < most_columns / 128; ++p) {
+    for (int p = 0; p < PARTS; ++p) {
       const int column = 128 * p + 4 * lane;
       parts[p] = source != nullptr && column < d ? *reinterpret_cast<const float4*>(source + column)
                                                  : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -81,12 +83,12 @@ struct Row {
       largest = fmaxf(fmaxf(fmaxf(fabsf(part.x), fabsf(part.y)), fmaxf(fabsf(part.z), fabsf(part.w))), largest);
     return scale_for(warp_max(largest));
   }
-  // Calls store(column, larger pieces, smaller pieces) for every four numbers of this lane, and for the zeros after
-  // them.
+  // Calls store(column, larger pieces, smaller pieces) for every four numbers of this lane, including the zeros that
+  // pad the row.
   template <typename Store>
   __device__ __forceinline__ void split_into(float scale, int depth, int lane, Store&& store) const {
 #pragma unroll
-    for (int p = 0; p < most_columns / 128; ++p) {
+    for (int p = 0; p < PARTS; ++p) {
       const int column = 128 * p + 4 * lane;
       if (column >= depth) break;
       uint2 large, small;
@@ -103,7 +105,7 @@ __global__ void __launch_bounds__(threads)
   const int expert = static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / warp_size;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   if (expert >= experts) return;
-  Row row;
+  Row<most_columns / 128> row;
   row.load(keys + static_cast<std::int64_t>(expert) * d, d, lane);
   const Scale scale = row.scale();
   row.split_into(scale.there, depth, lane, [&](int column, const uint2& large, const uint2& small) {
@@ -114,14 +116,14 @@ __global__ void __launch_bounds__(threads)
   if (lane == 0) back[expert] = scale.back;
 }
 
-// 16-byte pieces of a row change places with the row's number, so that eight rows of one column touch all banks.
+// The 16-byte pieces of a row are permuted by its number, so that eight rows of one column hit all banks.
 __device__ __forceinline__ int swizzled(int row, int piece) { return (piece ^ (row & 7)) * 16; }
 
 struct Product {
   const float* query;    // [rows, d]
   const __half* pieces;  // of the keys
   const float* back;     // of the keys
-  const float* bias;     // on the choice, or null
+  const float* bias;     // added for the choice only; may be null
   const float* temperature;
   std::int64_t rows;
   int d, depth, experts, k;
@@ -129,11 +131,17 @@ struct Product {
   float *scores, *gates;
 };
 
-// Keys `tile` * 64 on, columns `step` * 64 on, both pieces.
+// Warps per block. If queries are narrow, most of the time is spent reading them and choosing, one row after another,
+// so there are more warps, with fewer rows each.
+template <int PARTS>
+inline constexpr int warps_for = PARTS == 1 ? 16 : 8;
+
+// Loads both pieces of the keys from `tile` * 64 on, in the columns from `step` * 64 on.
+template <int THREADS>
 __device__ __forceinline__ void load_stage(const Product& product, std::uint32_t stage, int tile, int step) {
 #pragma unroll
-  for (int i = 0; i < stage_bytes / 16 / threads; ++i) {
-    const int index = static_cast<int>(threadIdx.x) + i * threads;
+  for (int i = 0; i < stage_bytes / 16 / THREADS; ++i) {
+    const int index = static_cast<int>(threadIdx.x) + i * THREADS;
     const int small = index >> 9, row = index >> 3 & 63, piece = index & 7;
     const int expert = tile * block_keys + row;
     const bool valid = expert < product.experts;
@@ -143,9 +151,10 @@ __device__ __forceinline__ void load_stage(const Product& product, std::uint32_t
   }
 }
 
-template <int ITEMS, int STAGES>
-__global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Product product) {
+template <int ITEMS, int STAGES, int PARTS>
+__global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_product_kernel(const Product product) {
   after_previous();
+  constexpr int block_warps = warps_for<PARTS>, warp_keys = 4 * block_keys / block_warps, keys_each = warp_keys / 8;
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float query_back[block_rows];
   const int d = product.d, depth = product.depth, width = line_width(product.experts);
@@ -157,14 +166,15 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
   const int steps = depth / block_depth, tiles = (product.experts + block_keys - 1) / block_keys, all = steps * tiles;
   const auto load = [&](int i) {
     if (i < all)
-      load_stage(product, stages + static_cast<std::uint32_t>(i % STAGES * stage_bytes), i / steps, i % steps);
+      load_stage<block_warps * warp_size>(product, stages + static_cast<std::uint32_t>(i % STAGES * stage_bytes),
+                                          i / steps, i % steps);
     copy_async_commit();
   };
   for (int i = 0; i < STAGES - 1; ++i) load(i);
 
-#pragma unroll 2
-  for (int row = warp; row < block_rows; row += warps) {
-    Row q;
+#pragma unroll(PARTS == 1 ? block_rows / block_warps : 2)
+  for (int row = warp; row < block_rows; row += block_warps) {
+    Row<PARTS> q;
     q.load(first_row + row < product.rows ? product.query + (first_row + row) * d : nullptr, d, lane);
     const Scale scale = q.scale();
     q.split_into(scale.there, depth, lane, [&](int column, const uint2& large, const uint2& small) {
@@ -175,18 +185,19 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
     if (lane == 0) query_back[row] = scale.back;
   }
 
-  // A warp: 16 tokens by 32 keys of each tile.
-  const int warp_row = warp % 4 * 16, warp_key = warp / 4 * 32;
+  // A warp handles 16 tokens and 16 or 32 keys of each tile.
+  const int warp_row = warp % 4 * 16, warp_key = warp / 4 * warp_keys;
   const int a_row = warp_row + lane % 16, a_piece = lane / 16;
   const int b_row = warp_key + lane % 8 + lane / 16 * 8, b_piece = lane / 8 % 2;
-  float sums[4][4] = {};
+  float sums[keys_each][4] = {};
   for (int i = 0; i < all; ++i) {
     copy_async_wait<STAGES - 2>();
     __syncthreads();
     load(i + STAGES - 1);
     const int step = i % steps;
     const std::uint32_t stage = stages + static_cast<std::uint32_t>(i % STAGES * stage_bytes);
-    float parts[4][4] = {}, small_parts[4][4] = {};  // apart: beside large sums more of the small ones is cut off
+    float parts[keys_each][4] = {},
+          small_parts[keys_each][4] = {};  // separate, since added to large sums small ones lose more bits
 #pragma unroll
     for (int inner = 0; inner < block_depth / 16; ++inner) {
       std::uint32_t large[4], small[4];
@@ -194,7 +205,7 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
       load_matrices(large, queries + a);
       load_matrices(small, small_queries + a);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < keys_each / 2; ++half) {
         const int row = b_row + 16 * half;
         std::uint32_t large_keys[4], small_keys[4];
         const std::uint32_t b =
@@ -210,7 +221,7 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
       }
     }
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
+    for (int n = 0; n < keys_each; ++n) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) sums[n][j] += parts[n][j] + small_parts[n][j];
     }
@@ -218,7 +229,7 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
       const int row = warp_row + lane / 4;
       const float upper = query_back[row], lower = query_back[row + 8];
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
+      for (int n = 0; n < keys_each; ++n) {
         const int key = i / steps * block_keys + warp_key + 8 * n + lane % 4 * 2;
         const float first = key < product.experts ? product.back[key] : 0.0f,
                     second = key + 1 < product.experts ? product.back[key + 1] : 0.0f;
@@ -233,7 +244,7 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
   }
   __syncthreads();
   const float inverse = 1.0f / product.temperature[0];
-  for (int row = warp; row < block_rows; row += warps) {
+  for (int row = warp; row < block_rows; row += block_warps) {
     const std::int64_t token = first_row + row;
     if (token >= product.rows) break;
     const std::int64_t at = token * product.k;
@@ -244,12 +255,20 @@ __global__ void __launch_bounds__(threads, 1) choose_by_product_kernel(const Pro
 
 int most_shared(const Context& ctx) { return ctx.cuda->most_shared - block_rows * static_cast<int>(sizeof(float)); }
 
+template <int ITEMS, int STAGES, int PARTS>
+void launch_parts(Context& ctx, const Product& product) {
+  const std::size_t shared = shared_size(product.d, product.experts, STAGES);
+  auto* const kernel = choose_by_product_kernel<ITEMS, STAGES, PARTS>;
+  SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+  launch_behind(ctx, kernel, grid_for(product.rows, block_rows), warps_for<PARTS> * warp_size, shared, product);
+}
+
 template <int ITEMS, int STAGES>
 void launch(Context& ctx, const Product& product) {
-  const std::size_t shared = shared_size(product.d, product.experts, STAGES);
-  auto* const kernel = choose_by_product_kernel<ITEMS, STAGES>;
-  SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  launch_behind(ctx, kernel, grid_for(product.rows, block_rows), threads, shared, product);
+  if (product.d <= 128)
+    launch_parts<ITEMS, STAGES, 1>(ctx, product);
+  else
+    launch_parts<ITEMS, STAGES, most_columns / 128>(ctx, product);
 }
 
 }  // namespace
@@ -264,7 +283,7 @@ bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys,
 void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
                        const Tensor& temperature, Routing& routing) {
   const int d = static_cast<int>(keys.dim(1)), depth = depth_of(d), experts = static_cast<int>(keys.dim(0));
-  const Tensor pieces = ctx.scratch({2, experts, depth}, DType::bf16),  // two bytes each; what they are is this file's
+  const Tensor pieces = ctx.scratch({2, experts, depth}, DType::bf16),  // really fp16, of which only the size matters
       back = ctx.scratch({experts}, DType::f32);
   auto* const halves = static_cast<__half*>(pieces.raw());
   launch_behind(ctx, split_keys_kernel, grid_for(experts, warps), threads, 0, floats(keys), experts, d, depth, halves,

@@ -1,4 +1,5 @@
-// Radix sorts of the CUDA toolkit's CUB, on scratch memory. In a file of its own: it takes long to compile.
+// Radix sorts from CUB, which is part of the CUDA toolkit, on scratch memory. In a file of its own because it takes
+// long to compile.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "ops/segment_sums.h"

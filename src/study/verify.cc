@@ -243,7 +243,7 @@ void Case::layer() {
     compare_indices("indices", tape.routing.indices, nullptr);
     compare("gates", tape.routing.gates, tolerances_.values);
     compare("y", tape.output, tolerances_.values);
-    some_backward(ctx, config, layer, pass, tape, x, dy, nullptr, false, dx);
+    some_backward(ctx, config, layer, pass, tape, x, dy, nullptr, nullptr, dx);
   } else {
     model.serve_pass(true);
   }

@@ -126,7 +126,22 @@ OpCase experts_case(ExpertsShape s) {
       grads.w1 = lab.master(in.at("dw1_0"));
       if (!s.features) grads.w2 = lab.master(in.at("dw2_0"));
     }
-    experts_backward(ctx, lab.compute(in.at("dy")), x, weights, plan, gates, tape, dx, dgates,
+    {  // a gradient that overwrites, of experts that do not learn: a tape serves one backward pass
+      ExpertWeights frozen = weights;
+      frozen.low1.a.grad = frozen.low1.b.grad = frozen.low2.a.grad = frozen.low2.b.grad = Tensor();
+      ExpertTape again;
+      again.pre = lab.new_compute(tape.pre.shape());
+      if (kept) again.outputs = lab.new_compute(tape.outputs.shape());
+      if (tape.low1) again.low1 = lab.new_compute(tape.low1.shape());
+      if (tape.low2) again.low2 = lab.new_compute(tape.low2.shape());
+      Tensor y_again = lab.new_compute({s.tokens, width}), dx_alone = lab.new_compute({s.tokens, s.d}),
+             dgates_again = lab.new_master({s.tokens, s.k});
+      experts_forward(ctx, x, frozen, plan, gates, again, y_again);
+      experts_backward(ctx, lab.compute(in.at("dy")), x, frozen, plan, gates, again, dx_alone, Into::overwrite,
+                       dgates_again, nullptr);
+      results["dx_alone"] = read(dx_alone);
+    }
+    experts_backward(ctx, lab.compute(in.at("dy")), x, weights, plan, gates, tape, dx, Into::add, dgates,
                      s.learning ? &grads : nullptr);
     results["dx"] = read(dx);
     results["dgates"] = read(dgates);
@@ -176,7 +191,7 @@ OpCase experts_case(ExpertsShape s) {
   };
   one.exact = {"order", "place", "offsets"};
   one.loss = {{"y", "dy"}};
-  one.gradients = {{"x", "dx", "dx0"}, {"gates", "dgates"}};
+  one.gradients = {{"x", "dx", "dx0"}, {"x", "dx_alone"}, {"gates", "dgates"}};
   if (s.learning) one.gradients.push_back({"w1", "dw1", "dw1_0"});
   if (s.learning && !s.features) one.gradients.push_back({"w2", "dw2", "dw2_0"});
   for (const std::string name : {"low1a", "low1b", "low2a", "low2b"}) {
@@ -250,6 +265,9 @@ const bool added = add_cases({
     experts_case({300, 72, 200, 4, 4, Choice::skip_first, false, false, false, 8}),
     experts_case({140, 40, 136, 3, 2, Choice::spread, false, false, false, 11}),
     experts_case({140, 40, 136, 3, 2, Choice::spread, true, false, false, 4}),
+    experts_case({100, 416, 264, 2, 1, Choice::all_one, true}),
+    experts_case({70, 512, 72, 5, 4, Choice::skip_first, true}),
+    experts_case({20, 8, 1040, 2, 2, Choice::spread, true}),
 });
 
 TEST(Dispatch, RefusesAnExpertThatDoesNotExist) {

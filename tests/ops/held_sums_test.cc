@@ -9,7 +9,7 @@ namespace {
 // More bias gradients than wait for one launch, one bias that is added to twice, and one that is summed after sums that
 // were held and never finished.
 OpCase held_case(std::int64_t rows, std::int64_t out) {
-  constexpr int biases = 70, twice = 3;
+  constexpr int biases = 100, twice = 3;
   OpCase one;
   one.name = fmt::format("held_sums_{}x{}", rows, out);
   one.inputs = [=] {

@@ -87,15 +87,25 @@ Arrays route_inputs(const RouteShape& s) {
   Array choice = zeros({s.tokens, s.k});
   for (std::int64_t i = 0; i < s.tokens * s.k; ++i)
     choice[i] = static_cast<double>((i * 7 / s.k + i % s.k) % s.experts);
-  Array temperature = zeros({1});
+  Array temperature = zeros({1}), log_temperature = zeros({1}), dlog_temperature = zeros({1});
   temperature[0] = 0.5;
+  log_temperature[0] = std::log(0.5);
+  dlog_temperature[0] =
+      16;  // large, so that the sum of all terms, which may cancel, is not what its error is measured by
   return {{"query", normals({s.tokens, s.d}, "query", 1.0 / std::sqrt(static_cast<double>(s.d)))},
           {"keys", normals({s.experts, s.d}, "keys")},
           {"temperature", temperature},
+          {"log_temperature", log_temperature},
           {"bias", normals({s.experts}, "bias", 0.5)},
           {"choice", choice},
           {"dgates", normals({s.tokens, s.k}, "dgates")},
-          {"dtemperature0", normals({1}, "dtemperature0")}};
+          {"dlog_temperature0", dlog_temperature}};
+}
+
+Array learnt_temperature(const Arrays& in) {
+  Array out = in.at("log_temperature");
+  out[0] = std::exp(out[0]);
+  return out;
 }
 
 double plain_score(const Arrays& in, std::int64_t t, std::int64_t e, std::int64_t d) {
@@ -111,21 +121,22 @@ OpCase route_case(RouteShape s, bool smooth = true) {
   one.inputs = [=] { return route_inputs(s); };
   one.run = [=](Lab& lab, const Arrays& in) {
     const Tensor query = lab.master(in.at("query")), keys = lab.master(in.at("keys")),
-                 temperature = lab.master(in.at("temperature")), bias = lab.master(in.at("bias"));
+                 temperature = lab.master(learnt_temperature(in)), bias = lab.master(in.at("bias"));
     Routing routing{s.given ? lab.whole(in.at("choice")) : lab.new_whole({s.tokens, s.k}),
                     lab.new_master({s.tokens, s.k}), lab.new_master({s.tokens, s.k})};
     route_forward(lab.context(), query, keys, s.biased ? &bias : nullptr, temperature, s.given, routing);
-    Tensor dquery = lab.new_master({s.tokens, s.d}), dtemperature = lab.master(in.at("dtemperature0"));
+    Tensor dquery = lab.new_master({s.tokens, s.d}), dlog_temperature = lab.master(in.at("dlog_temperature0"));
     const Tensor dgates = lab.master(in.at("dgates"));
-    route_backward(lab.context(), dgates, routing, keys, temperature, dquery, &dtemperature);
+    route_backward(lab.context(), dgates, routing, keys, temperature, dquery, &dlog_temperature);
     Tensor dquery_only = lab.new_master({s.tokens, s.d});
     route_backward(lab.context(), dgates, routing, keys, temperature, dquery_only, nullptr);
     return Arrays{{"indices", read(routing.indices)}, {"scores", read(routing.scores)},
                   {"gates", read(routing.gates)},     {"dquery", read(dquery)},
-                  {"dquery_only", read(dquery_only)}, {"dtemperature", read(dtemperature)}};
+                  {"dquery_only", read(dquery_only)}, {"dlog_temperature", read(dlog_temperature)}};
   };
   one.reference = [=](const Arrays& in) {
     Arrays out{{"indices", in.at("choice")}, {"scores", zeros({s.tokens, s.k})}, {"gates", zeros({s.tokens, s.k})}};
+    const double temperature = learnt_temperature(in)[0];
     for (std::int64_t t = 0; t < s.tokens; ++t) {
       std::vector<double> score;
       for (int e = 0; e < s.experts; ++e) score.push_back(plain_score(in, t, e, s.d));
@@ -143,17 +154,18 @@ OpCase route_case(RouteShape s, bool smooth = true) {
       double sum = 0;
       for (int i = 0; i < s.k; ++i) {
         out["scores"][t * s.k + i] = score[static_cast<std::size_t>(out["indices"][t * s.k + i])];
-        sum += std::exp(out["scores"][t * s.k + i] / in.at("temperature")[0]);
+        sum += std::exp(out["scores"][t * s.k + i] / temperature);
       }
       for (int i = 0; i < s.k; ++i)
-        out["gates"][t * s.k + i] = std::exp(out["scores"][t * s.k + i] / in.at("temperature")[0]) / sum;
+        out["gates"][t * s.k + i] = std::exp(out["scores"][t * s.k + i] / temperature) / sum;
     }
     return out;
   };
   one.exact = {"indices"};
   if (!smooth) return one;
   one.loss = {{"gates", "dgates"}};
-  one.gradients = {{"query", "dquery"}, {"query", "dquery_only"}, {"temperature", "dtemperature", "dtemperature0"}};
+  one.gradients = {
+      {"query", "dquery"}, {"query", "dquery_only"}, {"log_temperature", "dlog_temperature", "dlog_temperature0"}};
   return one;
 }
 
