@@ -27,10 +27,10 @@ __device__ __forceinline__ unsigned rank_of(const float* line, const float* bias
 }
 
 // The k best of `experts` <= 32*ITEMS scores, k <= 32, by a warp: k rounds of "largest of the warp"; equal ones go to
-// the lower expert. Then the softmax of their scores.
+// the lower expert. Then the softmax of their scores. Returns to lane i < k its i-th.
 template <int ITEMS>
-__device__ __forceinline__ void choose_row(const float* line, const float* bias, int experts, int k, float inverse,
-                                           std::int32_t* indices, float* scores, float* gates) {
+__device__ __forceinline__ int choose_row(const float* line, const float* bias, int experts, int k, float inverse,
+                                          std::int32_t* indices, float* scores, float* gates) {
   const int lane = threadIdx.x % warp_size;
   unsigned ranks[ITEMS];
 #pragma unroll
@@ -70,6 +70,7 @@ __device__ __forceinline__ void choose_row(const float* line, const float* bias,
     scores[lane] = score;
     gates[lane] = weight / sum;
   }
+  return chosen;
 }
 
 }  // namespace some::ops::cuda
