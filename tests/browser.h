@@ -16,12 +16,13 @@ namespace some {
 
 // Why no page can be opened here; empty when it can.
 inline std::string no_browser() {
-  if (page::embedded_assets().script.empty()) return "built without node: no charts to open in a browser";
+  if (page::embedded_assets().script.empty()) return "built with SOME_WEB=OFF: no charts to open in a browser";
   const char* own = std::getenv("SOME_CHROMIUM");
   const std::string chromium = own != nullptr ? own : "/usr/bin/chromium";
   if (!std::filesystem::exists(chromium)) return "needs " + chromium + ": not here";
   if (!std::filesystem::exists(SOME_BINARY_DIR "/web/node_modules/playwright-core"))
     return "needs playwright-core in the build folder: not here";
+  if (std::system("command -v node >/dev/null") != 0) return "needs node: not here";
   return "";
 }
 

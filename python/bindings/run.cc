@@ -53,6 +53,8 @@ const MemorySetting memory_settings[] = {
     {"sharpness", [](MemoryChoices& to, py::handle value) { to.sharpness = value.cast<std::vector<double>>(); }},
     {"values", [](MemoryChoices& to, py::handle value) { to.values = value.cast<std::int64_t>(); }},
     {"inherit", [](MemoryChoices& to, py::handle value) { to.inherit = value.cast<bool>(); }},
+    {"parts", [](MemoryChoices& to, py::handle value) { to.parts = value.cast<std::int64_t>(); }},
+    {"look", [](MemoryChoices& to, py::handle value) { to.look = value.cast<std::int64_t>(); }},
     {"documents", [](MemoryChoices& to, py::handle value) { to.documents = value.cast<bool>(); }},
 };
 

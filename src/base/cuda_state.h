@@ -29,7 +29,7 @@ namespace some {
     const cublasStatus_t some_status_ = (call);                                                                \
     if (some_status_ != CUBLAS_STATUS_SUCCESS) ::some::cublas_failed(some_status_, #call, __FILE__, __LINE__); \
   } while (false)
-// After a kernel launch: a launch that could not start is reported where it was made.
+// Goes after every kernel launch, so that one that could not start is reported where it was made.
 #define SOME_CUDA_LAUNCHED() SOME_CUDA_CHECK(cudaGetLastError())
 
 // What a choice of matrix-product algorithm depends on. The choice is cuBLASLt's own first suggestion, never a timing:

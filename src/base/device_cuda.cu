@@ -1,4 +1,4 @@
-// The GPU's memory, streams, and copies. Nothing here runs before it is asked for, so that the program starts on a
+// Memory, streams and copies of the GPU. Nothing here runs before it is asked for, so that the program starts on a
 // machine without a GPU or a driver.
 #include <algorithm>
 #include <vector>
@@ -35,7 +35,7 @@ Machine look_for_gpus() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
-    cudaGetLastError();  // an answered question, not a fault of the calls that follow
+    cudaGetLastError();  // clears the error: it answers the question, and later calls must not report it
     if (status == cudaSuccess || status == cudaErrorNoDevice) {
       machine.why_none = "no NVIDIA GPU was found";
     } else if (status == cudaErrorInsufficientDriver) {
@@ -60,21 +60,21 @@ Machine look_for_gpus() {
   return machine;
 }
 
-// What the machine has does not change while the program runs: looked at once, and only read from then on.
+// The machine's GPUs do not change while the program runs, so they are looked up only once.
 const Machine& machine() {
   static const Machine found = look_for_gpus();
   return found;
 }
 
-// The number of the first GPU that can be used; that of the first one where none can.
+// The index of the first usable GPU, or 0 if there is none.
 std::size_t best_gpu() {
   const std::vector<Gpu>& gpus = machine().gpus;
   const auto found = std::find_if(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.why_unusable.empty(); });
   return found == gpus.end() ? 0 : static_cast<std::size_t>(found - gpus.begin());
 }
 
-// Whether the code that this GPU runs was compiled with Hopper's own instructions: a program that was built for older
-// GPUs alone is translated when it starts and has none, on whatever GPU.
+// Whether the code that this GPU runs was compiled with Hopper's own instructions. A program built only for older GPUs
+// is translated when it starts and has none, whatever the GPU.
 __global__ void hopper_code_kernel(int* answer) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   *answer = 1;
@@ -83,7 +83,7 @@ __global__ void hopper_code_kernel(int* answer) {
 #endif
 }
 
-// One sum a number: no order, and the host's rounding.
+// Each number is a single addition, so there is no order to fix, and the rounding is that of the host.
 template <typename T>
 __global__ void add_numbers_kernel(const T* source, T* target, std::int64_t count) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -101,7 +101,7 @@ bool has_hopper_code(const CudaState& state) {
   return found == 1;
 }
 
-// What is put on `second` from here on waits for what stands on `first` now.
+// Makes later work on `second` wait for the work that is on `first` now.
 void wait_across(CudaState& first, CudaState& second) {
   cudaEvent_t event = nullptr;
   {
@@ -111,7 +111,7 @@ void wait_across(CudaState& first, CudaState& second) {
   }
   const OnGpu on(second);
   const cudaError_t status = cudaStreamWaitEvent(second.stream, event, 0);
-  cudaEventDestroy(event);  // given back when it has passed
+  cudaEventDestroy(event);  // the driver frees it once it has been reached
   SOME_CUDA_CHECK(status);
 }
 
@@ -207,7 +207,7 @@ void* allocate(CudaState& state, std::size_t bytes) {
 void release(CudaState& state, void* data, std::size_t bytes) {
   if (data == nullptr) return;
   state.bytes_held -= bytes;
-  // Called by destructors, also while an error unwinds or the process ends: a failure here cannot be reported.
+  // Called by destructors, also during unwinding and at the end of the process: a failure here cannot be reported.
   if (cudaFree(data) != cudaSuccess) cudaGetLastError();
 }
 
@@ -218,7 +218,7 @@ void zero(CudaState& state, void* data, std::size_t bytes) {
 
 void copy(CudaState* to, void* target, CudaState* from, const void* source, std::size_t bytes) {
   if (to != nullptr && from != nullptr) {
-    // On one device the stream's own order is enough; between two, neither may go on before the copy is made.
+    // On one device the order of the stream is enough; between two, neither may go on before the copy is done.
     if (to != from) wait_across(*from, *to);
     {
       const OnGpu on(*to);

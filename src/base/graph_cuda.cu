@@ -27,7 +27,7 @@ void Graph::record(const Device& device, const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    // The stream must be usable again; the error that matters is the one under way.
+    // Only makes the stream usable again; the error that matters is the one being thrown.
     cudaStreamEndCapture(stream, &recording);
     if (recording != nullptr) cudaGraphDestroy(recording);
     cudaGetLastError();

@@ -202,6 +202,23 @@ std::int64_t Group::highest(std::int64_t mine) const {
   return mine;
 }
 
+void Group::all_or_none(const std::function<void()>& work) const {
+  if (!state_) return work();
+  std::string problem;  // a letter for the kind of fault before it
+  try {
+    work();
+  } catch (const Error& error) {
+    problem = (error.fault() == Fault::input ? 'i' : 'f') + std::string(error.what());
+  }
+  const std::vector<std::string> all = gather(problem);
+  const auto first = std::find_if(all.begin(), all.end(), [](const std::string& one) { return !one.empty(); });
+  if (first == all.end()) return;
+  const bool everywhere = std::all_of(all.begin(), all.end(), [&](const std::string& one) { return one == *first; });
+  const int rank = static_cast<int>(first - all.begin());
+  throw CommonFailure(first->front() == 'i' ? Fault::input : Fault::failure,
+                      (everywhere ? "" : fmt::format("rank {} on {}: ", rank, host(rank))) + first->substr(1));
+}
+
 std::vector<std::int64_t> Group::exchange(std::span<const std::int64_t> numbers) const {
   std::vector<std::int64_t> mine(numbers.begin(), numbers.end()), others(mine.size());
   const std::vector<std::int64_t> one_each(static_cast<std::size_t>(size()), 1);

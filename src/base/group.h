@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/link.h"
 #include "base/log.h"
 #include "base/tensor.h"
@@ -31,6 +32,12 @@ struct Block {
 };
 Block block_of(std::int64_t items, int rank, int ranks);  // may be empty for the last ranks
 bool enough_for_all(std::int64_t items, int ranks);       // no rank's block is empty
+
+// Every rank of a group throws it, in the same words: they may go on to something else together.
+class CommonFailure : public Error {
+ public:
+  using Error::Error;
+};
 
 // Copies are the same group. All of it is collective: every rank calls the same, in the same order; but what only asks.
 class Group {
@@ -73,6 +80,9 @@ class Group {
   // One number to each rank, by rank; what each rank gave this one.
   std::vector<std::int64_t> exchange(std::span<const std::int64_t> numbers) const;
   void wait_for_all() const { highest(0); }
+  // Work that each rank does by itself. Where it throws an Error on any of them, all throw CommonFailure, which says
+  // where, if it was not the same everywhere. Other exceptions pass: then the others wait.
+  void all_or_none(const std::function<void()>& work) const;
   // Some of the ranks, in this order, as a group of their own: called by those alone, each with the same list.
   Group part(std::span<const int> ranks) const;
 
@@ -96,7 +106,8 @@ class Group {
   std::shared_ptr<State> state_;  // null: alone
 };
 
-// What the environment of this process says: mpirun and srun start each rank with its number.
+// What the environment of this process says: mpirun and srun start each rank with its number. SOME_RANK, SOME_RANKS and
+// SOME_RANKS_AT (docs/scale.md) are refused where they make no sense.
 struct RankEnvironment {
   int rank = 0, size = 1;
 };

@@ -5,9 +5,11 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -26,6 +28,43 @@ std::optional<int> number_in_environment(const char* name) {
   const char* const end = text + std::string_view(text).size();
   const auto read = std::from_chars(text, end, value);
   return read.ec == std::errc() && read.ptr == end && value >= 0 ? std::optional(value) : std::nullopt;
+}
+
+// A variable of this program's own; null where it says nothing.
+const char* own_variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text != nullptr && *text != 0 ? text : nullptr;
+}
+
+// What others set is taken or left; what is ours is taken or refused.
+std::optional<int> own_number(const char* name, int least, const char* meaning) {
+  const char* const text = own_variable(name);
+  if (text == nullptr) return std::nullopt;
+  const std::optional<int> value = number_in_environment(name);
+  if (!value || *value < least)
+    bad_input("{} is '{}' in the environment; it may be a whole number of at least {}: {}", name, text, least, meaning);
+  return value;
+}
+
+// Said outright, by starters that know nothing of MPI (docs/scale.md).
+std::optional<RankEnvironment> own_environment() {
+  const std::optional<int> rank = own_number("SOME_RANK", 0, "which of the ranks this process is");
+  const std::optional<int> size = own_number("SOME_RANKS", 1, "how many ranks there are");
+  if (!rank && !size) return std::nullopt;
+  if (!rank || !size)
+    bad_input(
+        "{} is set in the environment and {} is not: each of several ranks wants both, and SOME_RANKS_AT; a process "
+        "alone wants neither",
+        rank ? "SOME_RANK" : "SOME_RANKS", rank ? "SOME_RANKS" : "SOME_RANK");
+  if (*rank >= *size)
+    bad_input("SOME_RANK is {} and SOME_RANKS is {} in the environment: ranks count from 0, so the last of them is {}",
+              *rank, *size, *size - 1);
+  if (*size > 1 && own_variable("SOME_RANKS_AT") == nullptr)
+    bad_input(
+        "SOME_RANKS is {} in the environment, and SOME_RANKS_AT does not say where the ranks meet: set it to HOST:PORT "
+        "of rank 0, or to a file's path with a '/'",
+        *size);
+  return RankEnvironment{*rank, *size};
 }
 
 // Beside the program, or where it is installed.
@@ -60,8 +99,29 @@ OpenLink find_mpi() {
   if (!problem.empty())
     failed("several ranks were started, and MPI cannot be used here: {}; install it (Debian: openmpi-bin)", problem);
   failed(
-      "several ranks were started, but this program was built without MPI: install it (Debian: libopenmpi-dev, "
-      "openmpi-bin), run cmake again and build; or start one process, without mpirun or srun");
+      "several ranks were started, but this program was built without MPI, or its library libsome_mpi.so is not "
+      "installed (Debian: package some-mpi; to build it, libopenmpi-dev and openmpi-bin). Without MPI ranks meet at a "
+      "file that all of them see: SOME_RANKS_AT=./meet in the environment; or start one process, without mpirun or "
+      "srun");
+}
+
+struct NcclLibrary {
+  MakeGpuId make_id = nullptr;
+  OpenGpuLink open = nullptr;
+};
+
+NcclLibrary find_nccl(std::string& problem) {
+  void* const library = open_library("libsome_nccl.so", RTLD_NOW | RTLD_LOCAL, problem);
+  if (library == nullptr) {
+    problem = problem.empty() ? "this program was built without NCCL, or its library libsome_nccl.so is not installed "
+                                "(Debian: package some-nccl)"
+                              : "NCCL cannot be used here: " + problem + " (Debian: package libnccl2)";
+    return {};
+  }
+  const NcclLibrary out{function_of<MakeGpuId>(library, make_gpu_id_symbol),
+                        function_of<OpenGpuLink>(library, open_gpu_link_symbol)};
+  if (out.make_id == nullptr || out.open == nullptr) problem = "libsome_nccl.so is not of this program";
+  return out;
 }
 
 // What one process sends to itself.
@@ -102,6 +162,41 @@ void watch_over(const Group& group, double patience, const std::function<void(co
     }
   }
 }
+
+// While MPI brings the ranks together nobody has a pulse yet: one that was stopped then would be waited for without
+// end. The lower ranks speak first; mpirun or srun ends the others with the first that is gone.
+class BeginningWatch {
+ public:
+  BeginningWatch(int rank, int size, double patience, std::function<void(const std::string&)> last_words)
+      : thread_([this, rank, size, patience, seconds = 1.25 * patience + (rank > 0 ? 2 + 0.25 * std::min(rank, 20) : 0),
+                 words = std::move(last_words)] {
+          std::unique_lock lock(mutex_);
+          if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_; })) return;
+          if (words)
+            words(fmt::format(
+                "rank {} of {} has waited {:.0f} seconds for MPI to bring the ranks together: is one of them "
+                "stopped, or its machine not to be reached? (SOME_RANK_PATIENCE in the environment, now {:.0f}, "
+                "gives them longer)",
+                rank, size, seconds, patience));
+          std::_Exit(1);
+        }) {}
+  ~BeginningWatch() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  BeginningWatch(const BeginningWatch&) = delete;
+  BeginningWatch& operator=(const BeginningWatch&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;  // after what it uses
+};
 
 // How tensors of GPUs are to travel.
 enum class Through { best, host, nccl };
@@ -145,28 +240,25 @@ void Group::use_gpus(const Device& device, const Log& log) const {
     return {};
   };
   std::string problem;
-  void* const library = open_library("libsome_nccl.so", RTLD_NOW | RTLD_LOCAL, problem);
-  if (library == nullptr && problem.empty()) problem = "this program was built without NCCL";
-  const auto make_id = library ? function_of<MakeGpuId>(library, make_gpu_id_symbol) : nullptr;
-  const auto open = library ? function_of<OpenGpuLink>(library, open_gpu_link_symbol) : nullptr;
-  if (library != nullptr && (make_id == nullptr || open == nullptr)) problem = "libsome_nccl.so is not of this program";
+  const NcclLibrary nccl = find_nccl(problem);
   const cuda::OnGpu on(device.cuda());
-  std::string id = root() && problem.empty() ? make_id(problem) : "";
+  std::string id = root() && problem.empty() ? nccl.make_id(problem) : "";
   if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
   broadcast(id);
-  std::shared_ptr<GpuLink> link(open(rank(), size(), id, problem));
+  std::shared_ptr<GpuLink> link(nccl.open(rank(), size(), id, problem));
   if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
   use_gpus(std::move(link), device);
 }
 
 RankEnvironment rank_environment() {
+  if (const auto own = own_environment(); own && own->size > 1) return *own;
   struct Names {
     const char *rank, *size;
   };
-  // Said outright, for starters that know nothing of MPI; Open MPI's mpirun; those of MPICH, Intel and others; srun (in
-  // a job script itself SLURM_NTASKS is set too, but there is only one process).
-  for (const Names& names : {Names{"SOME_RANK", "SOME_RANKS"}, Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                             Names{"PMI_RANK", "PMI_SIZE"}, Names{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}}) {
+  // Open MPI's mpirun; those of MPICH, Intel and others; srun (in a job script itself SLURM_NTASKS is set too, but
+  // there is only one process).
+  for (const Names& names : {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"},
+                             Names{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}}) {
     const auto rank = number_in_environment(names.rank), size = number_in_environment(names.size);
     if (rank && size && *size > 1) return {*rank, *size};
   }
@@ -175,6 +267,10 @@ RankEnvironment rank_environment() {
 
 Group open_group(std::function<void(const std::string&)> last_words) {
   const RankEnvironment started = rank_environment();
+  if (started.size == 1 && own_variable("SOME_RANKS_AT") != nullptr && own_variable("SOME_RANKS") == nullptr)
+    bad_input(
+        "SOME_RANKS_AT is set in the environment, and nothing says which of how many ranks this process is: set "
+        "SOME_RANK and SOME_RANKS too, or unset it");
   if (started.size == 1) return wanted_way() == Through::best ? Group() : Group(std::make_shared<OwnLink>());
   // Lives as long as the process: the link's own thread may speak up at any time.
   struct Listener {
@@ -199,20 +295,23 @@ Group open_group(std::function<void(const std::string&)> last_words) {
                       rank, host, seconds));
   };
   options.waits = [](void*) { show_life(); };
-  if (const auto seconds = number_in_environment("SOME_RANK_PATIENCE"); seconds && *seconds > 0)
+  if (const auto seconds = own_number("SOME_RANK_PATIENCE", 1, "seconds without a sign of life that are borne"))
     options.patience_seconds = *seconds;
   std::string problem;
   std::shared_ptr<Link> link;
-  if (const char* const at = std::getenv("SOME_RANKS_AT")) {
+  if (const char* const at = own_variable("SOME_RANKS_AT")) {
     link = open_tcp_link(started.rank, started.size, at, options);
   } else {
-    link.reset(find_mpi()(options, problem));
+    const OpenLink open_mpi = find_mpi();
+    const BeginningWatch watch(started.rank, started.size, options.patience_seconds, listener->last_words);
+    link.reset(open_mpi(options, problem));
     if (!link) failed("MPI cannot begin: {}", problem);
   }
   if (link->size() != started.size)
     failed(
         "{} processes were started, but MPI sees {}: start them with the mpirun of the MPI this program was built "
-        "with, or with srun --mpi=pmix",
+        "with, or with srun --mpi=pmix; or let them meet without MPI, at a file that all of them see: "
+        "SOME_RANKS_AT=./meet in the environment",
         started.size, link->size());
   listener->group = Group(std::move(link));
   listener->opened = true;

@@ -12,8 +12,11 @@
 namespace some {
 namespace {
 
-// Larger tensors are summed where they are, smaller ones together: a message costs its latency, a copy does not.
-constexpr std::size_t worth_its_own_message = std::size_t{256} << 10;
+// Larger tensors are summed where they are, smaller ones together: a message costs its latency, a copy does not. On a
+// GPU a copy is quicker still, and a message takes as long as copying some twenty megabytes (docs/scale.md).
+std::size_t worth_its_own_message_on(const Device& device) {
+  return std::size_t{device.is_cuda() ? 32U << 20 : 256U << 10};
+}
 // What is on its way at once; it bounds the memory that a sum needs beside its tensors.
 constexpr std::size_t most_at_once = std::size_t{64} << 20;
 constexpr std::int64_t numbers_a_piece = 1 << 16;
@@ -243,7 +246,7 @@ void Group::sum(Threads& threads, std::span<const Tensor> tensors) const {
         for (std::size_t from = 0; from < tensor.bytes(); from += most_at_once) {
           const std::size_t bytes = std::min(most_at_once, tensor.bytes() - from);
           char* const data = static_cast<char*>(tensor.raw()) + from;
-          if (at == device && bytes >= worth_its_own_message) {
+          if (at == device && bytes >= worth_its_own_message_on(device)) {
             state.sum(numbers(data, bytes));
             continue;
           }

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -110,9 +111,16 @@ struct Address {
 
 Address parse_address(const std::string& text) {
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == text.size())
-    bad_input("SOME_RANKS_AT is '{}' in the environment; it may be HOST:PORT of rank 0, or a file's path with a '/'",
-              text);
+  int port = 0;
+  if (colon != std::string::npos && colon > 0) {
+    const char* const end = text.data() + text.size();
+    if (const auto read = std::from_chars(text.data() + colon + 1, end, port); read.ptr != end) port = 0;
+  }
+  if (port < 1 || port > 65535)
+    bad_input(
+        "SOME_RANKS_AT is '{}' in the environment; it may be HOST:PORT of rank 0, with a port from 1 to 65535, or a "
+        "file's path with a '/'",
+        text);
   std::string host = text.substr(0, colon);
   if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   return {host, text.substr(colon + 1)};

@@ -58,6 +58,12 @@ using namespace page;
 namespace lab {
 using namespace study;
 }
+namespace board {
+using namespace lab;
+}
+namespace exchange {
+using namespace lab;
+}
 namespace cli {
 using namespace lab;
 }

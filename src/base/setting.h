@@ -24,7 +24,7 @@ enum class SettingKind {
   choice,       // text, one of `choices`, or one that `accepts` takes
   numbers,      // list of numbers
   integers,     // list of whole numbers
-  layer_scale,  // list of numbers, one a layer, or one number for all
+  layer_scale,  // list of numbers, one per layer, or one number for all
   anneal,       // table of shape, start, end
 };
 
@@ -126,7 +126,7 @@ class SettingList {
     return plain<Anneal>(name, SettingKind::anneal, place, meaning);
   }
 
-  // A list of whole numbers, or of numbers one a layer.
+  // A list of whole numbers, or of one number per layer.
   template <typename Place>
   Setting<Owner>& sequence(const char* name, SettingKind kind, Place place, double low, const char* meaning) {
     Setting<Owner>& setting = add(name, kind, meaning);

@@ -10,10 +10,7 @@
 
 #include "base/rooms.h"
 
-namespace some::lab {}
 namespace some::board {
-
-using namespace lab;
 
 // Rows in the order of their steps. A number that a row does not have is NaN.
 class Table {

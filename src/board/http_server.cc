@@ -11,6 +11,7 @@
 #include <boost/beast/http.hpp>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 

@@ -57,7 +57,9 @@ void run_train(const BenchFlags& options) {
                 {"ranks", r.ranks},
                 {"hidden_communication_share", r.hidden_communication_share},
                 {"communication_share", r.communication_share},
-                {"sent_bytes_per_step", r.sent_bytes_per_step}});
+                {"sent_bytes_per_step", r.sent_bytes_per_step},
+                {"messages_per_step", r.messages_per_step},
+                {"way", r.way}});
     return;
   }
   fmt::print("{} on {} ({})\n", options.recipe, r.device, r.matrix_library);

@@ -80,6 +80,11 @@ nlohmann::json stage_json(const StageOutlook& stage, std::size_t number) {
   return out;
 }
 
+// Of the memory that is read from the training text.
+double bytes_of_store(const Recipe& recipe) {
+  return memory::store_bytes(recipe.memory, recipe.model.d_model, sizeof(float));
+}
+
 void run(const InfoFlags& options) {
   const bool is_run = there_is_folder(options.recipe);
   if (is_run && !options.overrides.empty())
@@ -127,6 +132,7 @@ void run(const InfoFlags& options) {
       out["memory"] = {
           {"parameters", memory.parameters}, {"library", memory.library}, {"activations", memory.activations}};
     }
+    if (recipe.memory.slots > 0) out["store_bytes"] = bytes_of_store(recipe);
     if (ranks > 1)
       out["ranks"] = {{"ranks", ranks},
                       {"expert_ranks", recipe.train.expert_ranks},
@@ -191,6 +197,9 @@ void run(const InfoFlags& options) {
              human_bytes(memory.total()), where, human_bytes(memory.parameters), human_bytes(memory.library),
              together > 1 ? fmt::format(" (one of {} parts)", together) : "", human_bytes(memory.activations),
              forecast.text ? "" : " if every sequence were full");
+  if (recipe.memory.slots > 0)
+    fmt::print("store        {} of {} slots for what is learnt in use, read when training has ended\n",
+               human_bytes(bytes_of_store(recipe)), recipe.memory.slots);
   if (ranks > 1)
     fmt::print(
         "ranks        {} with {} of {} micro-batches at most, busy {:.0f}% of the time; each needs {} and sends {} a "

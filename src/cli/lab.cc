@@ -27,6 +27,7 @@ struct LabFlags {
   std::string device, precision;
   std::optional<int> threads;
   std::optional<std::int64_t> max_steps;
+  std::optional<int> ranks_per_run;
   std::vector<std::string> out;
   bool no_samples = false;
   bool json = false;
@@ -226,6 +227,19 @@ void print_table(const std::vector<QueueEntry>& entries) {
   }
 }
 
+// Who does what, where there are several ranks.
+std::string arrangement(std::size_t runs, int ranks, int each) {
+  const int teams = ranks / each;
+  const std::string ones = each == 1 ? "one rank" : fmt::format("{} ranks", each);
+  if (teams == 1) return fmt::format("{} ranks share {}", ranks, runs == 1 ? "the run" : "each run, one after another");
+  const int idle = teams - static_cast<int>(std::min(runs, static_cast<std::size_t>(teams)));
+  return fmt::format("{} ranks: runs side by side, {} each{}", ranks, ones,
+                     idle > 0 ? fmt::format("; ranks without a run: {} (with train.accumulate=N up to N of them can "
+                                            "share one)",
+                                            idle * each)
+                              : "");
+}
+
 void run(LabFlags options) {
   const SeriesIndex index = open_index(options.recipes);
   std::vector<std::string> names;
@@ -242,11 +256,16 @@ void run(LabFlags options) {
 
   watch_signals();
   const Group& group = join_ranks();
-  check_same_command(group, nullptr, options.words);
+  std::vector<std::string> asked{"--runs " + lab.runs};
+  for (const PlannedRun& one : plan) asked.push_back(one.name);
+  asked.insert(asked.end(), lab.overrides.begin(), lab.overrides.end());
+  check_same_command(group, nullptr, asked);
 
   QueueDisplay display(plan.size());
   QueueHooks hooks;
   hooks.ranks = group;
+  hooks.ranks_per_run = choose_ranks_per_run(plan, group, options.ranks_per_run);
+  if (!group.alone() && group.root()) say_line("{}", arrangement(plan.size(), group.size(), hooks.ranks_per_run));
   hooks.train.log = terminal_log();
   hooks.begin = [&](const PlannedRun& one, std::size_t place, bool resumed) { display.begin(one, place, resumed); };
   hooks.end = [&](const QueueEntry& entry) { display.end(entry); };
@@ -344,6 +363,12 @@ void add_lab(Command& app) {
   run_command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   run_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
       ->range(0, most_threads);
+  run_command
+      ->add_option(
+          "--ranks-per-run", options->ranks_per_run,
+          "under mpirun or srun, ranks that share each run; the others do other runs at the same time (default: "
+          "as many as leave no run waiting)")
+      ->range(1, 1000000);
   run_command->callback([options] { run(*options); });
 
   Command* report_command =

@@ -65,8 +65,9 @@ int file_fault(const std::filesystem::filesystem_error& error) {
 
 // A command that knows nothing of ranks would write the same files from several processes at once.
 void refuse_ranks(const std::vector<std::string>& words) {
-  const RankEnvironment started = rank_environment();
-  if (started.size == 1 || words.empty() || words[0].starts_with("-") || works_on_ranks(words)) return;
+  if (words.empty() || words[0].starts_with("-")) return;
+  const RankEnvironment started = rank_environment();  // refuses what makes no sense, before any work is done
+  if (started.size == 1 || works_on_ranks(words)) return;
   bad_input("'some {}' works in one process, and {} were started: leave mpirun or srun out", words[0], started.size);
 }
 
@@ -104,6 +105,8 @@ int main(int argc, char** argv) {
     program.run(argc, argv);
   } catch (const cli::WrongUse& wrong) {
     return cli::wrong_use(program, wrong);
+  } catch (const CommonFailure& failure) {
+    return cli::fail(failure.fault() == Fault::input ? 2 : 1, failure.what(), cli::Whose::all_ranks);
   } catch (const Error& error) {
     return cli::fail(error.fault() == Fault::input ? 2 : 1, error.what());
   } catch (const std::bad_alloc&) {

@@ -1,4 +1,4 @@
-// What a memory knows, and how it is tended: show, forget, merge, prune.
+// What a memory knows, and how it is tended: show, recall, forget, merge, prune.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -9,7 +9,10 @@
 #include "cli/commands.h"
 #include "memory/memory_file.h"
 #include "memory/reader.h"
+#include "study/choices.h"
 #include "study/memory_view.h"
+#include "study/read.h"
+#include "study/recall.h"
 #include "train/run.h"
 
 namespace some::cli {
@@ -50,6 +53,9 @@ void show(const ShowOptions& options) {
   if (options.json) return print_json(to_json(report));
   fmt::print("{}: {} of {} slots hold what {:.0f} tokens taught; it belongs to {}\n", options.file, report.slots_in_use,
              memory.settings.slots, report.tokens_held, memory.run);
+  if (memory.settings.parts > 1)
+    fmt::print("in {} parts, {} of them begun; a query looks into {}\n", memory.settings.parts,
+               memory.store.parts_begun(), memory.settings.look);
   double say = 0;
   for (const double one : report.say) say += one;
   fmt::print("its say in the answer now: {:.1f}%\n\n", 100 * say);
@@ -68,6 +74,46 @@ void show(const ShowOptions& options) {
     if (slot.hit.offset != slot.born.offset || slot.hit.text != slot.born.text)
       fmt::print("         last in {} at {}: {}\n", slot.hit.text, slot.hit.offset, in_words(slot.hit));
   }
+}
+
+struct RecallOptions {
+  std::string file, text;
+  std::vector<std::int32_t> looks = {1, 2, 4, 8, 16};
+  std::int64_t tokens = 20000;
+  ModelFlags model;
+  bool json = false;
+};
+
+void recall(RecallOptions options) {
+  for (const std::int32_t look : options.looks) {
+    if (look < 1 || look > most_parts)
+      bad_input("--look {}: say numbers of parts from 1 to {}, with commas between them", look, most_parts);
+  }
+  if (options.tokens < 2) bad_input("--tokens {}: say at least 2", options.tokens);
+  if (options.model.run.empty()) {
+    const auto ctx = make_context("cpu", "fp32");
+    options.model.run = run_of(load_memory(*ctx, options.file), "", options.file);
+  }
+  OpenedRun run = open_run(options.model);
+  const std::vector<std::int32_t> tokens = stream_of(study_text(run, options.text, 0).data, options.tokens);
+  const RecallReport report = measure_recall(*run.model, open_memory(run, options.file), tokens, options.looks);
+  const std::string text = options.text.empty() ? "the run's validation text" : options.text;
+  if (options.json) {
+    nlohmann::json out = to_json(report);
+    out["file"] = options.file;
+    out["text"] = text;
+    return print_json(out);
+  }
+  fmt::print("{}: {} of {} slots hold something, in {} of {} parts; {} tokens of {}\n\n", options.file,
+             report.slots_in_use, report.slots, report.parts_begun, report.parts, report.tokens, text);
+  fmt::print("  parts looked into   nearest found      loss   to exact   seconds\n");
+  const auto row = [&](const std::string& name, const std::string& found, const RecallRow& one) {
+    fmt::print("{:>19}   {:>13}   {:>7.4f}   {:>+8.4f}   {:>7.2f}\n", name, found, one.loss,
+               one.loss - report.exact.loss, one.seconds);
+  };
+  row("the model alone", "", report.alone);
+  for (const RecallRow& one : report.looks) row(std::to_string(one.look), fmt::format("{:.1f}%", 100 * one.found), one);
+  row("all: exact", "100%", report.exact);
 }
 
 struct ForgetOptions {
@@ -142,6 +188,23 @@ void add_memory(Command& app) {
     command->add_option("--run", options->run, "where its run is (default: where it was)");
     command->add_flag("--json", options->json, "print as one JSON object");
     command->callback([options] { show(*options); });
+  }
+  {
+    auto options = std::make_shared<RecallOptions>();
+    Command* command = group->add_subcommand(
+        "recall", "what a memory in parts loses by looking into some of them: nearest slots found, loss, time");
+    command->add_option("FILE", options->file, "the memory's file")->required();
+    command->add_option("TEXT", options->text, "a text to read (default: the run's validation text)");
+    command->add_option("--look", options->looks, "numbers of parts to look into, with commas between them")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+    command->add_option("--tokens", options->tokens, "only the first N tokens of the text")->capture_default_str();
+    command->add_option("--run", options->model.run, "where its run is (default: where it was)");
+    command->add_option("--device", options->model.device, "cpu, cuda, cuda:N or auto")->capture_default_str();
+    command->add_option("--threads", options->model.threads, "CPU threads; 0: all")->capture_default_str();
+    command->add_flag("--json", options->json, "print as one JSON object");
+    command->callback([options] { recall(*options); });
   }
   {
     auto options = std::make_shared<ForgetOptions>();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "base/files.h"
 #include "cli/commands.h"
@@ -75,6 +76,11 @@ void run(ReadFlags options) {
   const MemoryChoices& choices = options.read.choices;
   if (choices.plain_cache && (choices.match || choices.values || choices.inherit))
     bad_input("--plain-cache merges nothing and passes nothing on: it has no --match, --values or --no-inherit");
+  for (const std::string& text : options.read.texts) {
+    const bool number = text.find_first_not_of("0123456789.") == std::string::npos;
+    if (number && !choices.sharpness.empty() && !std::filesystem::exists(text))
+      bad_input("there is no text '{}'; several values of --sharpness have commas between them, as in 20,40", text);
+  }
   watch_signals();
   const Group& group = join_ranks();
   OpenedRun run = open_run(options.model, group);
@@ -117,6 +123,9 @@ void add_memory_flags(Command& command, MemoryChoices& choices) {
   command.add_flag_callback(
       "--no-inherit", [&choices] { choices.inherit = false; },
       "a control: what a slot held is lost when it gives way to a new one");
+  command.add_option("--parts", choices.parts,
+                     "parts of a large store, of which a query looks into the nearest alone (default: 1)");
+  command.add_option("--look", choices.look, "parts that a query looks into, where there are several (default: 8)");
   command.add_option("--window", choices.window,
                      "tokens from one lesson to the next (default: half of model.seq_len, at most 256)");
   command.add_flag("--documents", choices.documents,

@@ -14,7 +14,6 @@
 #include "train/run.h"
 
 namespace some::exchange {
-using namespace lab;
 
 struct ExportOptions {
   std::string run, checkpoint = "latest";

@@ -1,5 +1,5 @@
-// The frozen library on the GPU: the same bits as on the CPU. Elements are drawn where they are needed and written
-// once; this file is compiled without contraction of products into sums (CMakeLists.txt).
+// The frozen library on the GPU, with the same bits as on the CPU. Elements are drawn where they are needed and written
+// once. This file is compiled without fusing products into sums (CMakeLists.txt).
 #include <algorithm>
 
 #include "experts/library.h"
@@ -11,9 +11,9 @@ namespace some::experts::cuda {
 namespace {
 
 constexpr int threads = 256;
-constexpr int group = 4;  // elements a thread: one random block of the default library, two of the others
+constexpr int group = 4;  // elements per thread: one random block for the default library, two for the others
 
-// Sum over the block, whole numbers: any order gives the same.
+// The sum over the block; for integers any order gives the same result.
 __device__ void add_hash(unsigned long long mine, unsigned long long* hash) {
   __shared__ unsigned long long shared[threads / warp_size];
 #pragma unroll
@@ -32,7 +32,7 @@ struct DefaultElement {
   __device__ float operator()(std::uint64_t index) const { return default_element(stream, index, bound); }
 };
 
-// The last of the dropped entries of a column in the order (priority, row).
+// The last entry of a column that is dropped, in the order of (priority, row).
 struct Threshold {
   std::uint64_t priority;
   std::int32_t row;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(threads) fill_kernel(LibraryMatrix matrix, Ele
     float values[group];
 #pragma unroll
     for (int j = 0; j < group; ++j) {
-      // `base | j`, not `base + j`: the compiler sees that the four share their random block and draws it once.
+      // With `base | j` instead of `base + j`, the compiler sees that the four share a random block and draws it once.
       const std::uint64_t index = base | static_cast<std::uint64_t>(j);
       const bool inside = index >= begin && index < end;
       values[j] = inside ? element(index) : 0.0f;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(threads) fill_kernel(LibraryMatrix matrix, Ele
   add_hash(mine, hash);
 }
 
-// Block (column, expert): bisection on the priority until exactly `dropped` entries are at or below it.
+// Block (column, expert) bisects the priority until exactly `dropped` entries are at or below it.
 __global__ void __launch_bounds__(threads)
     threshold_kernel(RandomStream drops, std::uint64_t first_expert, int rows, int cols, Threshold* thresholds) {
   extern __shared__ std::uint64_t priorities[];
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(threads)
   count = at_or_below(low);
   if (threadIdx.x != 0) return;
   Threshold last{low, rows};
-  if (count > dropped) {  // equal priorities: of these only the lowest rows
+  if (count > dropped) {  // of entries with equal priority, only the lowest rows are dropped
     int surplus = count - dropped;
     for (last.row = rows - 1; surplus > 0; --last.row) surplus -= priorities[last.row] == low ? 1 : 0;
   }

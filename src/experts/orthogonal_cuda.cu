@@ -1,7 +1,7 @@
-// Block Gram-Schmidt in double precision, one matrix a block. Every number is one chain of fused multiply-adds along
-// one index (orthogonal.h), so threads own chains and never share one: steps 1 and 2 give each thread 16 or 32 of them,
-// and step 3, whose chains are few, is bound by their latency. A matrix of 1024 x 512: 1.1 GFLOP, and the finished
-// columns are read 4 times a panel (256 MB in all, from L2 and device memory).
+// Block Gram-Schmidt in double precision, with one matrix per block. Every number is one chain of fused multiply-adds
+// along one index (orthogonal.h), so threads own whole chains: in steps 1 and 2 each thread has 16 or 32 of them, while
+// step 3 has few and is bound by their latency. A matrix of 1024 x 512 takes 1.1 GFLOP, and the finished columns are
+// read 4 times per panel (256 MB in all, from L2 and device memory).
 #include <algorithm>
 
 #include "experts/orthogonal.h"
@@ -18,17 +18,17 @@ static_assert(width == 16);
 struct Problem {
   LibraryMatrix matrix;
   RandomStream stream;
-  std::int64_t part_begin;  // of all experts, the first one that is wanted
-  int first_expert;         // from there, the first one of a launch
+  std::int64_t part_begin;  // the first expert that is wanted
+  int first_expert;         // the first expert of a launch, counted from there
   int rows, cols, tall, wide;
   double* finished;    // [matrices, panels, tall, 16]
-  double* projection;  // [matrices, panels * 16, 16] where it does not fit in shared memory
+  double* projection;  // [matrices, panels * 16, 16], if it does not fit in shared memory
   bool shared_panel, shared_projection;
   void* weights;
   unsigned long long* hash;
 
   __device__ int panels() const { return (wide + width - 1) / width; }
-  // Where element (i, c) of the tall matrix lies in the matrix as drawn.
+  // Where element (i, c) of the tall matrix is in the matrix as drawn.
   __device__ std::int64_t place(int i, int c) const {
     return rows >= cols ? static_cast<std::int64_t>(i) * cols + c : static_cast<std::int64_t>(c) * cols + i;
   }
@@ -42,7 +42,7 @@ __device__ __forceinline__ void load4(const double* source, double (&values)[4])
   values[3] = high.y;
 }
 
-// Step 1: s[j][l] = sum_i q[i][j] * p[i][l]; a thread has four j by four l.
+// Step 1: s[j][l] = sum_i q[i][j] * p[i][l]; each thread computes four j by four l.
 __device__ void project(const double* q, const double* p, int columns, int tall, double* s) {
   const int part = static_cast<int>(threadIdx.x) % 4 * 4;
   for (int first = static_cast<int>(threadIdx.x) / 4 * 4; first < columns; first += threads) {
@@ -67,7 +67,7 @@ __device__ void project(const double* q, const double* p, int columns, int tall,
   }
 }
 
-// Step 2: p[i] -= sum_j q[i][j] * s[j]; a thread has ROWS whole rows of the panel.
+// Step 2: p[i] -= sum_j q[i][j] * s[j]; each thread updates ROWS whole rows of the panel.
 template <int ROWS>
 __device__ __forceinline__ void subtract_rows(const double* q, const double* s, int columns, int tall, int row,
                                               int step, double* p) {
@@ -113,7 +113,7 @@ __device__ void subtract(const double* q, const double* s, int columns, int tall
   if (row < tall) subtract_rows<1>(q, s, columns, tall, row, threads, p);
 }
 
-// Step 3. The two kinds of chains, a length and the products with the columns to the right, run in the first warp.
+// Step 3. The first warp computes both kinds of chains: a length, and the products with the columns to the right.
 __device__ void orthonormalize_panel(double* p, int tall, int columns, double* line) {
   const int lane = static_cast<int>(threadIdx.x);
   for (int j = 0; j < columns; ++j) {
@@ -220,7 +220,7 @@ void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, Bl
   problem.hash = hash;
   const std::int64_t panels = (problem.wide + width - 1) / width;
   const std::int64_t matrix_size = panels * problem.tall * width, projection_size = panels * width * width;
-  // Twice the multiprocessors at a time, within about 2 GiB: temporary memory, given back before training begins.
+  // Two matrices per multiprocessor at a time, within about 2 GiB of memory that is released before training begins.
   const std::int64_t at_once = std::clamp<std::int64_t>((std::int64_t{1} << 31) / (matrix_size * 8), 1,
                                                         std::min<std::int64_t>(experts, 2 * ctx.cuda->multiprocessors));
   const Tensor finished = Tensor::empty({at_once, matrix_size}, DType::f64, ctx.device);

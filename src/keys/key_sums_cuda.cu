@@ -1,6 +1,6 @@
-// The additive sums of spec 4 on the GPU. Choices are sorted by (expert, slot); then every sum has one owner and a
-// fixed order. Bytes moved: each chosen query once a choice (T*k*d*4), mostly from L2. A layer alone does not fill the
-// GPU: every kernel takes several.
+// The additive sums of spec 4 on the GPU. Choices are first sorted by (expert, slot), so that every sum has one owner
+// and a fixed order. Memory traffic: each chosen query is read once per choice (T*k*d*4 bytes), mostly from L2. One
+// layer does not fill the GPU, so every kernel handles several at once.
 #include <algorithm>
 
 #include "keys/key_store.h"
@@ -11,32 +11,32 @@ namespace some::keys::cuda {
 namespace {
 
 constexpr int threads = 512;
-constexpr int most_shared_experts = 96;  // whose pair counts fit in a block's shared memory
-constexpr int most_layers = 12;          // in one launch: what describes them travels with it, 4 KB at most
-constexpr std::int64_t most_scratch = std::int64_t{128} << 20;  // bytes of partial sums at once
-constexpr int most_listed = 8192;  // (expert, slot) pairs that the counting sort takes; beyond, CUB sorts
+constexpr int most_shared_experts = 96;  // up to here the pair counts fit in a block's shared memory
+constexpr int most_layers = 12;          // per launch: their descriptions are kernel arguments, limited to 4 KB
+constexpr std::int64_t most_scratch = std::int64_t{128} << 20;  // bytes of partial sums held at a time
+constexpr int most_listed = 8192;  // up to so many (expert, slot) pairs a counting sort is used, beyond that CUB
 
-// One layer's choices, and what is made of them.
+// One layer's choices, and what is computed from them.
 struct Batch {
   const std::int32_t* indices;
   const float *gates, *query;
-  const std::int32_t* targets;  // null: every row takes part
+  const std::int32_t* targets;  // null if every row takes part
   std::int64_t rows;
   int slots, top_k, experts;
   PaceRule::Plan pace;
   RandomStream sample;
   std::int64_t first_position;
-  std::int32_t *keys, *items;     // of every choice, as they stand; items may be null
-  std::int32_t *counts, *starts;  // of the counting sort; null where CUB sorts
+  std::int32_t *keys, *items;     // of every choice, before sorting; the counting sort needs no items (null)
+  std::int32_t *counts, *starts;  // of the counting sort; null if CUB sorts
   std::int32_t *sorted_keys, *sorted_items;
-  unsigned long long* positions;         // the sums
-  std::int32_t *together, *slot_counts;  // together may be null where no rule asks which experts were chosen together
+  unsigned long long* positions;         // from here on: the sums
+  std::int32_t *together, *slot_counts;  // together is null if no rule asks which experts were chosen together
   float *gate_sums, *query_sums;
 
   __device__ bool takes(std::int64_t row) const {
     return (targets == nullptr || targets[row] >= 0) && pace.takes_part(first_position + row);
   }
-  // Choices are sorted by expert*top_k + slot; those of rows that do not take part come after all experts.
+  // The sort key is expert*top_k + slot. Rows that do not take part get an expert of their own, after all the others.
   __host__ __device__ int keys_end() const { return experts * top_k; }
   __host__ __device__ int all_keys() const { return (experts + 1) * top_k; }
 };
@@ -46,16 +46,17 @@ struct Batches {
 };
 static_assert(sizeof(Batches) <= 4000);
 
-// Block (x, y): tokens x of layer y. The sort key of every choice, how many of each key this block has (counts:
-// [blocks, all_keys], not written when null), the number of positions, and how often two experts were chosen by one
-// token. Whole numbers: atomic additions give the same result in any order.
+// Block (x, y) handles share x of the tokens of layer y. It writes the sort key of every choice and how many of each
+// key the block has (counts: [blocks, all_keys], skipped when null), and adds to the number of positions and to the
+// counts of experts chosen by the same token. All of these are integers, so atomic additions give the same result in
+// any order.
 __global__ void __launch_bounds__(threads) list_choices_kernel(const __grid_constant__ Batches batches) {
   extern __shared__ std::int32_t dynamic[];
   const Batch& batch = batches.layer[blockIdx.y];
   std::int32_t *keys = batch.keys, *items = batch.items, *counts = batch.counts, *together = batch.together;
   const int experts = batch.experts, slots = batch.slots;
   const bool pairs_wanted = together != nullptr, pairs_in_shared = pairs_wanted && experts <= most_shared_experts;
-  std::int32_t* pairs = dynamic;  // [E, E], the part above the diagonal; not used with many experts
+  std::int32_t* pairs = dynamic;  // [E, E], only above the diagonal; with many experts it stays in global memory
   std::int32_t* histogram = dynamic + (pairs_in_shared ? experts * experts : 0);
   const int used = (pairs_in_shared ? experts * experts : 0) + (counts != nullptr ? batch.all_keys() : 0);
   for (int i = threadIdx.x; i < used; i += blockDim.x) dynamic[i] = 0;
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(threads) list_choices_kernel(const __grid_cons
     for (int j = 0; j < i && pairs_wanted; ++j) {
       int pair = -1;
       if (takes && chosen[i] != chosen[j]) pair = min(chosen[i], chosen[j]) * experts + max(chosen[i], chosen[j]);
-      // Tokens that stand together often choose alike (padding does): one addition for all of a warp that do.
+      // Neighbouring tokens often choose alike (padding always does), so equal pairs in a warp share one addition.
       const unsigned alike = __match_any_sync(full_warp, pair);
       if (pair < 0 || __ffs(static_cast<int>(alike)) - 1 != static_cast<int>(threadIdx.x) % warp_size) continue;
       if (pairs_in_shared) {
@@ -99,20 +100,20 @@ __global__ void __launch_bounds__(threads) list_choices_kernel(const __grid_cons
   }
 }
 
-// One block a layer. counts[b, key] becomes the number of choices of this key in the blocks before b; starts[key] the
-// place of its first choice.
+// One block per layer. Turns counts[b, key] into the number of choices of this key in the blocks before b, and sets
+// starts[key] to the place of the key's first choice.
 __global__ void __launch_bounds__(1024) scan_kernel(const __grid_constant__ Batches batches, int blocks) {
   const Batch& batch = batches.layer[blockIdx.x];
   std::int32_t *counts = batch.counts, *starts = batch.starts;
   const int keys = batch.all_keys();
   __shared__ std::int32_t warp_totals[warp_size];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-  std::int32_t before = 0;  // choices of all keys of the rounds before
+  std::int32_t before = 0;  // choices of the keys handled in earlier rounds
   for (int base = 0; base < keys; base += 1024) {
     const int key = base + static_cast<int>(threadIdx.x);
     std::int32_t total = 0;
     if (key < keys) {
-      constexpr int ahead = 8;  // loads under way together
+      constexpr int ahead = 8;  // loads in flight at a time
       for (int first = 0; first < blocks; first += ahead) {
         std::int32_t count[ahead];
 #pragma unroll
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(1024) scan_kernel(const __grid_constant__ Batc
         }
       }
     }
-    std::int32_t inside = total;  // inclusive over the warp
+    std::int32_t inside = total;  // becomes the inclusive sum over the warp
 #pragma unroll
     for (int offset = 1; offset < warp_size; offset *= 2) {
       const std::int32_t other = __shfl_up_sync(full_warp, inside, offset);
@@ -145,10 +146,10 @@ __global__ void __launch_bounds__(1024) scan_kernel(const __grid_constant__ Batc
   if (threadIdx.x == 0) starts[keys] = before;
 }
 
-// The same blocks as list_choices_kernel. Tokens keep their order within a key: a choice comes after those of the
-// blocks before, of the warps before, and of the lanes before.
+// Launched with the blocks of list_choices_kernel. The sort is stable: within a key, a choice comes after those of
+// earlier blocks, of earlier warps and of earlier lanes.
 __global__ void __launch_bounds__(threads) place_kernel(const __grid_constant__ Batches batches) {
-  extern __shared__ unsigned short in_warp[];  // [warps, E + 1] of one slot
+  extern __shared__ unsigned short in_warp[];  // [warps, E + 1]: choices of each expert, for the slot at hand
   const Batch& batch = batches.layer[blockIdx.y];
   const std::int32_t *keys = batch.keys, *counts = batch.counts, *starts = batch.starts;
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size, warps = blockDim.x / warp_size,
@@ -186,8 +187,8 @@ __device__ int first_not_below(const std::int32_t* keys, int count, std::int32_t
   return low;
 }
 
-// Block (e, y): how many choices each slot of expert e of layer y has, and the sum of their gates. starts may be null:
-// then the places are searched.
+// Block (e, y) counts the choices in each slot of expert e of layer y and sums their gates. Where starts is null, a
+// binary search finds where each key begins.
 __global__ void __launch_bounds__(1024) expert_sums_kernel(const __grid_constant__ Batches batches) {
   const Batch& batch = batches.layer[blockIdx.y];
   const std::int32_t* starts = batch.starts;
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(1024) expert_sums_kernel(const __grid_constant
   if (threadIdx.x == 0) batch.gate_sums[blockIdx.x] = static_cast<float>(batch.gate_sums[blockIdx.x] + sum);
 }
 
-// Candidates for rebirth: those kept so far (items 0 .. room-1), then the rows of this call (room + row).
+// Candidates for rebirth: those kept so far (items 0 to room-1), followed by the rows of this call (room + row).
 __global__ void __launch_bounds__(threads)
     list_candidates_kernel(Batch batch, const long long* kept, int room, long long* priorities, std::int32_t* items) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
@@ -226,7 +227,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Block n: the n-th smallest candidate.
+// Block n copies the n-th smallest candidate.
 __global__ void __launch_bounds__(128) take_sample_kernel(SortedLongs sorted, int room, int d, const float* before,
                                                           const float* query, long long* priorities, float* sample) {
   const int place = blockIdx.x;
@@ -238,14 +239,14 @@ __global__ void __launch_bounds__(128) take_sample_kernel(SortedLongs sorted, in
   for (int j = threadIdx.x; j < d; j += blockDim.x) sample[static_cast<std::int64_t>(place) * d + j] = source[j];
 }
 
-// Block n: the n-th smallest of two lists that are sorted each; of equal ones the earlier's. An entry's place is its own
-// number and the number of entries of the other list before it.
+// Block n copies the n-th smallest entry of two sorted lists; the earlier list wins ties. An entry's place is its index
+// in its own list plus the number of entries of the other list that come before it.
 __global__ void __launch_bounds__(128)
     merge_samples_kernel(const long long* earlier, const float* earlier_rows, const long long* later,
                          const float* later_rows, int room, int d, long long* priorities, float* rows) {
   const int place = blockIdx.x;
-  // How many of the `place` entries before it come from the earlier list: the smallest i whose next entry must stand
-  // behind the other list's first place - i.
+  // How many of the first `place` entries come from the earlier list: the smallest i such that its entry i belongs
+  // behind the first place - i entries of the later one.
   int low = 0, high = place;
   while (low < high) {
     const int i = (low + high) / 2;
@@ -261,8 +262,8 @@ __global__ void __launch_bounds__(128)
   for (int j = threadIdx.x; j < d; j += blockDim.x) rows[static_cast<std::int64_t>(place) * d + j] = source[j];
 }
 
-// All sums of several layers to zero in one launch: they are small, and a launch costs more than a megabyte. Every
-// tensor is 32-bit words to it.
+// Sets all sums of several layers to zero in one launch: they are small, and a launch takes longer than clearing a
+// megabyte. Tensors of every type are treated as 32-bit words.
 struct Cleared {
   struct Layer {
     std::uint32_t* words[6];
@@ -321,7 +322,7 @@ Batch describe(const LayerChoices& layer, const Tensor* targets) {
   return batch;
 }
 
-// At most most_layers of them.
+// Takes at most most_layers layers.
 void add_layers(Context& ctx, std::span<const LayerChoices> layers, const Tensor* targets) {
   const ArenaScope scope(*ctx.arena);
   const int number = static_cast<int>(layers.size());

@@ -1,6 +1,6 @@
-// The key update of spec 4 on the GPU: three small kernels, a fourth where a rule acts on the stored keys, and nothing
-// read back: whether any position took part is asked on the device. Rows are kept in double precision from the first
-// movement to the last, as on the CPU. Every kernel takes several layers, for one alone does not fill the GPU.
+// The key update of spec 4 on the GPU: three small kernels, and a fourth if a rule acts on the stored keys. Nothing is
+// read back: even whether any position took part is checked on the device. As on the CPU, rows stay in double precision
+// from the first movement to the last. One layer does not fill the GPU, so every kernel handles several.
 #include <algorithm>
 
 #include "keys/rule_pull.cuh"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int threads = 256;
 
-// The threads of a block share a key.
+// The threads of a block work on one key together.
 struct BlockLanes {
   static constexpr bool serial = false;
   double* shared;  // [warp_size]
@@ -43,14 +43,14 @@ struct BlockLanes {
 using Layer = UpdatedLayer<float>;
 using BlockKey = Key<Layer, BlockLanes>;
 
-// In one launch: what describes them travels with it, 4 KB at most.
+// Per launch: the layers' descriptions are kernel arguments, limited to 4 KB.
 constexpr int most_layers = std::min<int>(12, 4000 / sizeof(Layer));
 static_assert(most_layers > 0);
 struct Layers {
   Layer layer[most_layers];
 };
 
-// Block (e, y) counts and moves key e of layer y.
+// Block (e, y) updates the counts of expert e of layer y and moves its key.
 __global__ void __launch_bounds__(threads) move_kernel(const __grid_constant__ Layers layers) {
   __shared__ double shared[warp_size];
   const Layer& layer = layers.layer[blockIdx.y];
@@ -66,12 +66,12 @@ __global__ void __launch_bounds__(threads) move_kernel(const __grid_constant__ L
   const BlockKey key{layer, lanes, UsageRule::factor(layer, lanes), expert, row};
   if (lanes.first()) Rules::count(key);
   lanes.each(layer.size, [&](std::int64_t j) { row[j] = layer.keys[expert * layer.size + j]; });
-  __syncthreads();  // the numbers of the expert are there
+  __syncthreads();  // Rules::move reads the expert's counts and its row
   Rules::move(key);
 }
 
-// Block (x, y, z): what experts 8x .. 8x+7 of layer z do to one another, columns 128y .. 128y+127. The last block in x
-// surveys the layer, for which the numbers of the experts are enough.
+// Block (x, y, z) lets the peers of experts 8x to 8x+7 of layer z pull on them, in columns 128y to 128y+127. The last
+// block in x surveys the layer instead, which takes no more than the experts' counts.
 __global__ void __launch_bounds__(pull_columns) pull_kernel(const __grid_constant__ Layers layers) {
   __shared__ double shared[warp_size];
   const Layer& layer = layers.layer[blockIdx.z];

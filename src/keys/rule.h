@@ -28,7 +28,7 @@
 #include "base/random.h"
 #include "base/rooms.h"
 
-// Loads of four turns of a loop under way together, on a GPU.
+// On a GPU, keeps the loads of four iterations of a loop in flight.
 #if defined(__CUDA_ARCH__)
 #define SOME_UNROLL_4 _Pragma("unroll 4")
 #else

@@ -6,17 +6,17 @@
 
 namespace some::keys::cuda {
 
-constexpr int pull_experts = 8;  // that a block moves together: each peer's row is read once for all of them
+constexpr int pull_experts = 8;  // moved together by a block, so that each peer's row is read once for all of them
 constexpr int pull_columns = 128;
 
-// Experts `first` .. first + 7, columns column_block * 128 on, by a block of pull_columns threads.
+// A block of pull_columns threads moves experts `first` to first + 7, in the columns from column_block * 128 on.
 __device__ inline void pull_peers(const UpdatedLayer<float>& layer, double factor, int first, int column_block,
                                   double* shared) {
   __shared__ double weights[pull_columns][pull_experts];
   const PullRule::Plan& plan = layer.plan;
   const int experts = static_cast<int>(layer.experts), d = static_cast<int>(layer.size);
   const int column = column_block * pull_columns + static_cast<int>(threadIdx.x);
-  // sum_f w (K[f] - K[e]) = sum_f w K[f] - (sum_f w) K[e]: one operation a pair and column instead of three.
+  // sum_f w (K[f] - K[e]) = sum_f w K[f] - (sum_f w) K[e]: one operation per pair and column instead of three.
   double row[pull_experts], sum[pull_experts], total[pull_experts];
 #pragma unroll
   for (int i = 0; i < pull_experts; ++i) {
@@ -41,7 +41,7 @@ __device__ inline void pull_peers(const UpdatedLayer<float>& layer, double facto
     __syncthreads();
     if (column >= d) continue;
     const int peers = min(pull_columns, experts - base);
-    constexpr int ahead = 16;  // peers whose loads are under way together
+    constexpr int ahead = 16;  // peers whose loads are in flight at a time
     for (int first_peer = 0; first_peer < peers; first_peer += ahead) {
       double other[ahead];
 #pragma unroll
@@ -58,7 +58,7 @@ __device__ inline void pull_peers(const UpdatedLayer<float>& layer, double facto
   }
 #pragma unroll
   for (int i = 0; i < pull_experts; ++i) {
-    total[i] = block_sum(total[i], shared);  // a thread had every 128th peer
+    total[i] = block_sum(total[i], shared);  // each thread saw only every 128th peer
     if (column < d && first + i < experts)
       layer.pulled[static_cast<std::int64_t>(first + i) * d + column] = row[i] + (sum[i] - total[i] * row[i]);
   }

@@ -18,7 +18,7 @@ struct PullRule : Rule<PullRule> {
     bool use_beta = true;
     BetaInertia beta_inertia = BetaInertia::min;
     Anneal beta_anneal;
-    std::vector<double> beta_layer_scale;  // empty: 1 everywhere; otherwise one number a layer (study D1)
+    std::vector<double> beta_layer_scale;  // one number per layer (study D1); empty: 1 everywhere
     bool operator==(const Settings&) const = default;
   };
   struct Plan {

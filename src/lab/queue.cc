@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/folders.h"
 #include "data/source.h"
 #include "lab/scale.h"
 #include "text/stories.h"
+#include "train/ranks.h"
 #include "train/run.h"
 #include "train/run_lock.h"
 
@@ -121,62 +123,134 @@ void remember(const PlannedRun& run, const Log& log, const std::string& failure 
   }
 }
 
-QueueEntry run_one(const PlannedRun& run, std::size_t place, const QueueHooks& hooks) {
-  QueueEntry entry;
-  entry.name = run.name;
-  entry.folder = run.folder;
-  const auto started = std::chrono::steady_clock::now();
-  bool begun = false;
-  try {
-    const RunState state = run_state(run.folder);
-    if (state != RunState::absent) check_same_settings(run);
-    if (state == RunState::finished) {
-      entry.outcome = Outcome::already_done;
-      settle_finished_run(run.folder);
-      remember(run, hooks.train.log);
-      return entry;
-    }
-    if (state == RunState::running) throw RunTaken(run.folder);
-    const bool resumed = state == RunState::interrupted;
-    if (const std::string missing = missing_text(run.recipe); !missing.empty()) bad_input("{}", missing);
-    if (hooks.begin) hooks.begin(run, place, resumed);
-    begun = true;
-    TrainHooks train = hooks.train;
-    train.neighbours = hooks.ranks;
-    bool identified = false;
-    // The folder exists from the first step on.
-    train.step = [&](const TrainProgress& progress) {
-      if (!identified) remember(run, hooks.train.log);
-      identified = true;
-      if (hooks.train.step) hooks.train.step(progress);
-    };
-    train.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
-      if (const int signal = hooks.train.stop_signal ? hooks.train.stop_signal() : 0; signal != 0)
-        throw StoppedWhilePreparing{signal};
-      if (hooks.train.prepare) hooks.train.prepare(what, done, total);
-    };
-    entry.result =
-        resumed ? resume_run(run.folder, {run.resume_changes, {}}, train) : start_run(run.recipe, run.folder, train);
-    entry.outcome = entry.result.stopped_by != 0 ? Outcome::stopped : resumed ? Outcome::resumed : Outcome::trained;
-  } catch (const StoppedWhilePreparing& stopped) {
-    entry.outcome = Outcome::stopped;
-    entry.result.stopped_by = stopped.signal;
-  } catch (const RunTaken& taken) {
-    entry.outcome = Outcome::failed;
-    entry.message = taken.what();
-    begun = false;  // its failure is not the run's
-  } catch (const std::bad_alloc&) {
-    entry.outcome = Outcome::failed;
-    entry.message = "out of memory; 'some info RECIPE' says how much a run needs";
-  } catch (const std::exception& error) {
-    entry.outcome = Outcome::failed;
-    entry.message = error.what();
+// What is to be done with a run, as its folder has it.
+enum class Work { nothing, begin, go_on };
+
+Work look_at(const PlannedRun& run, const Log& log) {
+  const RunState state = run_state(run.folder);
+  if (state != RunState::absent) check_same_settings(run);
+  if (state == RunState::finished) {
+    settle_finished_run(run.folder);
+    remember(run, log);
+    return Work::nothing;
   }
-  if (begun && entry.outcome == Outcome::failed && there_is(RunPaths{run.folder}.config()))
-    remember(run, hooks.train.log, entry.message);
-  entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  return entry;
+  if (state == RunState::running) throw RunTaken(run.folder);
+  if (const std::string missing = missing_text(run.recipe); !missing.empty()) bad_input("{}", missing);
+  return state == RunState::interrupted ? Work::go_on : Work::begin;
 }
+
+// One run, on the ranks of a team, which all call this. Only the first of them looks into folders and speaks.
+class Doing {
+ public:
+  Doing(const PlannedRun& run, std::size_t place, const QueueHooks& hooks, const Group& team)
+      : run_(run), place_(place), hooks_(hooks), team_(team) {
+    entry_.name = run.name;
+    entry_.folder = run.folder;
+  }
+
+  QueueEntry run() {
+    const auto started = std::chrono::steady_clock::now();
+    std::int64_t work = 0;
+    if (!attempt([&] { team_.all_or_none([&] { work = team_.root() ? static_cast<int>(look_at(run_, log())) : 0; }); }))
+      return entry_;
+    work = team_.highest(work);
+    if (static_cast<Work>(work) == Work::nothing) {
+      entry_.outcome = Outcome::already_done;
+      return entry_;
+    }
+    const bool resumed = static_cast<Work>(work) == Work::go_on;
+    if (team_.root() && hooks_.begin) hooks_.begin(run_, place_, resumed);
+    const bool done = attempt([&] {
+      const TrainHooks train = train_hooks();
+      entry_.result = resumed ? resume_run(run_.folder, {run_.resume_changes, {}}, train)
+                              : start_run(run_.recipe, run_.folder, train);
+      entry_.outcome = entry_.result.stopped_by != 0 ? Outcome::stopped : resumed ? Outcome::resumed : Outcome::trained;
+    });
+    if (!done && !taken_ && entry_.outcome == Outcome::failed) note_failure();
+    entry_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    return entry_;
+  }
+
+ private:
+  const Log& log() const { return hooks_.train.log; }
+
+  TrainHooks train_hooks() {
+    TrainHooks train = hooks_.train;
+    train.group = team_;
+    train.neighbours = hooks_.ranks;
+    if (!team_.root()) {
+      train.log = {};
+      train.step = {};
+      train.evaluated = {};
+      train.stage_ended = {};
+      train.prepare = {};
+      return train;
+    }
+    // The folder exists from the first step on.
+    train.step = [this](const TrainProgress& progress) {
+      if (!identified_) remember(run_, log());
+      identified_ = true;
+      if (hooks_.train.step) hooks_.train.step(progress);
+    };
+    train.prepare = [this](const std::string& what, std::int64_t done, std::int64_t total) {
+      // The others of a team could not be told: it stops, saved, after the first step.
+      const int signal = team_.alone() && hooks_.train.stop_signal ? hooks_.train.stop_signal() : 0;
+      if (signal != 0) throw StoppedWhilePreparing{signal};
+      if (hooks_.train.prepare) hooks_.train.prepare(what, done, total);
+    };
+    return train;
+  }
+
+  // Whether it came to its end; otherwise the entry says why not. What is thrown on one rank of several leaves the
+  // others waiting: it goes on up, to whoever can end them all.
+  bool attempt(const std::function<void()>& work) {
+    try {
+      work();
+      return true;
+    } catch (const StoppedWhilePreparing& stopped) {
+      entry_.outcome = Outcome::stopped;
+      entry_.result.stopped_by = stopped.signal;
+    } catch (const CommonFailure& failure) {
+      fail(failure.what());
+    } catch (const RunTaken& error) {
+      fail(error.what());
+      taken_ = true;  // its failure is not the run's
+      if (!team_.alone()) throw;
+    } catch (const std::bad_alloc&) {
+      fail("out of memory; 'some info RECIPE' says how much a run needs");
+      give_up_alone(Fault::failure);
+    } catch (const Error& error) {
+      fail(error.what());
+      give_up_alone(error.fault());
+    } catch (const std::exception& error) {
+      fail(error.what());
+      give_up_alone(Fault::failure);
+    }
+    return false;
+  }
+
+  void fail(const std::string& message) {
+    entry_.outcome = Outcome::failed;
+    entry_.message = message;
+  }
+
+  void give_up_alone(Fault fault) {
+    if (team_.alone()) return;
+    note_failure();
+    throw Error(fault, fmt::format("{}: {}", run_.name, entry_.message));
+  }
+
+  void note_failure() {
+    if (team_.root() && there_is(RunPaths{run_.folder}.config())) remember(run_, log(), entry_.message);
+  }
+
+  const PlannedRun& run_;
+  std::size_t place_;
+  const QueueHooks& hooks_;
+  Group team_;
+  QueueEntry entry_;
+  bool identified_ = false, taken_ = false;
+};
 
 }  // namespace
 
@@ -246,45 +320,103 @@ void take(const nlohmann::json& told, QueueEntry& entry) {
   if (told.contains("padded_loss")) e.padded_loss = told.at("padded_loss").get<double>();
 }
 
+// Neighbours share runs, and teams of them take the runs in turn: neighbours in the plan, mostly seeds of one recipe,
+// take about as long.
+struct Teams {
+  Group ranks;
+  int each = 1;
+
+  int own() const { return ranks.rank() / each; }
+  int of(std::size_t place) const { return static_cast<int>(place) % (ranks.size() / each); }
+  int first_rank_of(std::size_t place) const { return of(place) * each; }
+  Group open() const {
+    std::vector<int> members(static_cast<std::size_t>(each));
+    std::iota(members.begin(), members.end(), own() * each);
+    return ranks.part(members);
+  }
+};
+
 // What the other ranks did.
-void share_entries(const Group& ranks, std::vector<QueueEntry>& entries) {
+void share_entries(const Teams& teams, std::vector<QueueEntry>& entries) {
+  const Group& ranks = teams.ranks;
   if (ranks.alone()) return;
   nlohmann::json mine = nlohmann::json::array();
   for (std::size_t place = 0; place < entries.size(); ++place)
-    mine.push_back(static_cast<int>(place) % ranks.size() == ranks.rank() ? to_json(entries[place]) : nlohmann::json());
+    mine.push_back(teams.first_rank_of(place) == ranks.rank() ? to_json(entries[place]) : nlohmann::json());
   // A message may quote text that is not UTF-8.
   const std::vector<std::string> all =
       ranks.gather(mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   for (std::size_t place = 0; place < entries.size(); ++place) {
-    const auto doer = place % static_cast<std::size_t>(ranks.size());
-    if (static_cast<int>(doer) != ranks.rank()) take(nlohmann::json::parse(all[doer]).at(place), entries[place]);
+    const int doer = teams.first_rank_of(place);
+    if (doer != ranks.rank())
+      take(nlohmann::json::parse(all[static_cast<std::size_t>(doer)]).at(place), entries[place]);
   }
 }
 
 }  // namespace
 
+int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks, std::optional<int> asked) {
+  std::vector<int> possible;
+  for (int each = 1; each <= ranks.size(); ++each) {
+    if (ranks.size() % each == 0) possible.push_back(each);
+  }
+  if (asked) {
+    if (std::find(possible.begin(), possible.end(), *asked) == possible.end())
+      bad_input("--ranks-per-run {}: {} rank{} started, which {} cannot share evenly; it may be {}", *asked,
+                ranks.size(), ranks.alone() ? " was" : "s were", *asked, fmt::join(possible, ", "));
+    for (const PlannedRun& run : plan) {
+      if (const std::string problem = problem_with_shares(*asked, run.recipe); !problem.empty())
+        bad_input("{}: {}", run.name, problem);
+    }
+    return *asked;
+  }
+  if (ranks.alone()) return 1;
+  std::int64_t choice = 1;
+  if (ranks.root()) {  // the one that is sure to see the folders
+    std::vector<const PlannedRun*> open;
+    for (const PlannedRun& run : plan) {
+      try {
+        if (run_state(run.folder) == RunState::finished) continue;
+      } catch (const Error&) {  // told when its turn comes
+      }
+      open.push_back(&run);
+    }
+    std::optional<int> best;
+    for (const int each : possible) {
+      const bool suits = std::all_of(open.begin(), open.end(), [&](const PlannedRun* run) {
+        return problem_with_shares(each, run->recipe).empty();
+      });
+      const bool none_waits = static_cast<std::size_t>(ranks.size() / each) >= open.size();
+      if (suits && (none_waits || !best)) best = each;
+    }
+    choice = best.value_or(1);
+  }
+  return static_cast<int>(ranks.highest(choice));
+}
+
 std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const QueueHooks& hooks) {
+  const Teams teams{hooks.ranks, hooks.ranks_per_run};
+  const Group team = teams.open();
   std::vector<QueueEntry> entries;
   bool stopped = false;
   for (std::size_t place = 0; place < plan.size(); ++place) {
-    // Neighbours in the plan, mostly seeds of one recipe, take about as long: they go to different ranks.
-    if (static_cast<int>(place) % hooks.ranks.size() != hooks.ranks.rank()) {
+    if (teams.of(place) != teams.own()) {
       entries.push_back({plan[place].name, plan[place].folder, Outcome::not_begun, "", {}, 0});
       continue;
     }
-    stopped = stopped || (hooks.train.stop_signal && hooks.train.stop_signal() != 0);
+    stopped = stopped || team.highest(hooks.train.stop_signal ? hooks.train.stop_signal() : 0) != 0;
     QueueEntry entry;
     if (stopped) {
       entry.name = plan[place].name;
       entry.folder = plan[place].folder;
     } else {
-      entry = run_one(plan[place], place, hooks);
+      entry = Doing(plan[place], place, hooks, team).run();
       stopped = entry.outcome == Outcome::stopped;
     }
-    if (hooks.end) hooks.end(entry);
+    if (hooks.end && team.root()) hooks.end(entry);
     entries.push_back(std::move(entry));
   }
-  share_entries(hooks.ranks, entries);
+  share_entries(teams, entries);
   return entries;
 }
 

@@ -1,9 +1,11 @@
 // The queue of `some lab run`: a list of runs, done one after another. What is finished is skipped, what was
-// interrupted goes on, one that fails does not keep the others from being done, and a signal loses nothing.
+// interrupted goes on, one that fails does not keep the others from being done, and a signal loses nothing. (Where
+// several ranks share a run and one of them alone cannot go on, all ranks end: the same command goes on from there.)
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,10 +53,16 @@ struct QueueHooks {
   std::function<void(const PlannedRun&, std::size_t place, bool resumed)> begin;  // place counts from 0
   std::function<void(const QueueEntry&)> end;
   TrainHooks train;
-  // Ranks that do the queue's runs side by side, each its own ones; what is told above is told on the rank that does
-  // it.
+  // Ranks that do the queue's runs: so many neighbours share each run, and the others do other runs at the same time.
+  // What is told above is told on the first of those that share the run.
   Group ranks;
+  int ranks_per_run = 1;
 };
+
+// How many ranks should share each run: as many as were asked for, which must divide the number of ranks and suit every
+// run; or, where nothing was asked for, the most that leave no run to wait for another one, as far as their
+// micro-batches go. Collective.
+int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks, std::optional<int> asked);
 
 // The entries of all runs, on every rank.
 std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const QueueHooks& hooks);

@@ -42,7 +42,7 @@ void Answers::mix(const Tensor& states, std::span<const std::int32_t> texts, std
     std::fill(said.begin(), said.end(), 0.0);
     double heard = 0;
     for (std::size_t m = 0; m < reach; ++m) {
-      if (values_[m] < 0) continue;
+      if (values_[m] < 0 || weight[r * reach + m] == 0) continue;
       heard += weight[r * reach + m];
       for (std::size_t at = m; at < values_.size(); at += slots_) {
         if (values_[at] >= 0) said[static_cast<std::size_t>(values_[at])] += parts_[at] * weight[r * reach + m];

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "memory/entries.h"
+#include "memory/parts.h"
 
 namespace some::memory {
 namespace {
@@ -86,7 +89,115 @@ struct Slots {
     for (std::size_t m = 0; m < counts.size(); ++m) {
       if (!empty(m)) store.reach = static_cast<std::int64_t>(m) + 1;
     }
+    if (store.parts() > 1) {  // whole parts, and at least the first
+      const std::int64_t size = store.part_size();
+      store.reach = std::max<std::int64_t>(1, (store.reach + size - 1) / size) * size;
+    }
   }
+};
+
+// The parts of a store on the host, in double: who looks where, and slots in the order in which they give way. A store
+// in one piece is one part that everybody looks into.
+class Parts {
+ public:
+  Parts(const Store& store, const MemorySettings& settings, Slots& slots)
+      : slots_(slots),
+        parts_(static_cast<std::size_t>(store.parts())),
+        size_(slots.counts.size() / parts_),
+        look_(static_cast<std::size_t>(settings.look)),
+        begun_(parts_ > 1 ? static_cast<std::size_t>(store.parts_begun()) : 1),
+        order_(parts_),
+        next_(parts_, 0) {
+    if (parts_ > 1) centres_ = read_vector(store.centres);
+  }
+
+  // The first slots of the parts that a key looks into, nearest first.
+  std::vector<std::size_t> seen_from(const double* key) const {
+    if (parts_ == 1) return {0};
+    std::vector<std::pair<double, std::size_t>> near;
+    for (std::size_t p = 0; p < begun_; ++p) {
+      const double* centre = centres_.data() + p * slots_.d;
+      const double length = std::sqrt(std::inner_product(centre, centre + slots_.d, centre, 0.0));
+      near.emplace_back(-std::inner_product(key, key + slots_.d, centre, 0.0) / std::max(length, 1e-12), p * size_);
+    }
+    const std::size_t look = std::min(look_, begun_);
+    std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(look), near.end());
+    std::vector<std::size_t> out;
+    for (std::size_t i = 0; i < look; ++i) out.push_back(near[i].second);
+    return out;
+  }
+  std::size_t size() const { return size_; }
+  // A slot's centre follows what came to it.
+  void attract(std::size_t slot, const double* key, double count) {
+    for (std::size_t c = 0; parts_ > 1 && c < slots_.d; ++c) centres_[slot / size_ * slots_.d + c] += count * key[c];
+  }
+
+  // The slot used least of the parts that a key looks into that was not given away before; none: all were.
+  std::optional<std::size_t> used_least(const double* key) {
+    std::optional<std::size_t> best;
+    for (const std::size_t first : seen_from(key)) {
+      std::vector<std::size_t>& order = order_of(first / size_);
+      const std::size_t at = next_[first / size_];
+      if (at < order.size() && (!best || slots_.usage[order[at]] < slots_.usage[*best])) best = order[at];
+    }
+    return best;
+  }
+  // It was taken. A part that is full with it is divided.
+  void gave_away(Threads& threads, std::size_t slot) {
+    const std::size_t part = slot / size_;
+    ++next_[part];
+    if (begun_ == parts_) return;
+    const auto first = static_cast<std::ptrdiff_t>(part * size_), width = static_cast<std::ptrdiff_t>(size_);
+    const std::span<const double> counts(slots_.counts.data() + first, size_);
+    if (!is_full(std::count_if(counts.begin(), counts.end(), [](double n) { return n > 0; }), width)) return;
+    const auto d = static_cast<std::ptrdiff_t>(slots_.d);
+    const Division division =
+        plan_division(threads, std::span(slots_.keys).subspan(part * size_ * slots_.d, size_ * slots_.d), counts,
+                      std::span(centres_).subspan(part * slots_.d, slots_.d));
+    std::size_t to = begun_ * size_, left = part * size_;
+    for (const std::int64_t m : division.go) slots_.take(to++, slots_, part * size_ + static_cast<std::size_t>(m));
+    for (const std::int64_t m : division.stay) {
+      if (const std::size_t from = part * size_ + static_cast<std::size_t>(m); from != left)
+        slots_.take(left, slots_, from);
+      ++left;
+    }
+    for (; left < (part + 1) * size_; ++left) slots_.clear(left);
+    std::copy(division.centre_of_stay.begin(), division.centre_of_stay.end(),
+              centres_.begin() + static_cast<std::ptrdiff_t>(part) * d);
+    std::copy(division.centre_of_go.begin(), division.centre_of_go.end(),
+              centres_.begin() + static_cast<std::ptrdiff_t>(begun_) * d);
+    for (const std::size_t p : {part, begun_}) {
+      order_[p].clear();
+      next_[p] = 0;
+    }
+    ++begun_;
+  }
+
+  void put(Context& ctx, Store& store) const {
+    if (parts_ == 1) return;
+    Tensor host = Tensor::empty(store.centres.shape(), DType::f64);
+    std::copy(centres_.begin(), centres_.end(), host.data<double>());
+    store.centres.copy_from(host.to(ctx.master));
+  }
+
+ private:
+  // Made when it is first wanted.
+  std::vector<std::size_t>& order_of(std::size_t part) {
+    std::vector<std::size_t>& order = order_[part];
+    if (order.empty()) {
+      order.resize(size_);
+      std::iota(order.begin(), order.end(), part * size_);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](std::size_t a, std::size_t b) { return slots_.usage[a] < slots_.usage[b]; });
+    }
+    return order;
+  }
+
+  Slots& slots_;
+  std::size_t parts_, size_, look_, begun_;
+  std::vector<double> centres_;
+  std::vector<std::vector<std::size_t>> order_;
+  std::vector<std::size_t> next_;
 };
 
 void move_texts(std::vector<Deed>& deeds, const std::vector<std::int64_t>& to) {
@@ -206,6 +317,7 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
   Slots mine(memory.store), theirs(other.store);
   for (std::int64_t& place : theirs.born) place = moved(place);
   for (std::int64_t& place : theirs.hit) place = moved(place);
+  Parts parts(memory.store, memory.settings, mine);
   std::vector<std::size_t> unmatched;
   const std::size_t own = mine.counts.size(), d = mine.d;
   for (std::size_t m = 0; m < theirs.counts.size(); ++m) {
@@ -214,12 +326,15 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
     const std::int32_t token = theirs.main_token(m);
     double best = memory.settings.match;
     std::size_t found = own;
-    for (std::size_t i = 0; i < own; ++i) {
-      if (mine.empty(i) || !mine.entries(i).holds(token)) continue;
-      const double product = std::inner_product(key, key + d, mine.keys.data() + i * d, 0.0);
-      if (product <= best) continue;
-      best = product;
-      found = i;
+    for (const std::size_t first : parts.seen_from(key)) {
+      for (std::size_t i = first; i < first + parts.size(); ++i) {
+        if (mine.empty(i) || !mine.entries(i).holds(token)) continue;
+        const double product = std::inner_product(key, key + d, mine.keys.data() + i * d, 0.0);
+        if (product < best || (product == best && i > found)) continue;
+        if (!(product > memory.settings.match)) continue;
+        best = product;
+        found = i;
+      }
     }
     if (found == own) {
       unmatched.push_back(m);
@@ -242,18 +357,20 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
     held.take_all(given);
     mine.counts[found] = held.total();
     mine.usage[found] += theirs.usage[m];
+    parts.attract(found, key, theirs.counts[m]);
   }
   std::stable_sort(unmatched.begin(), unmatched.end(),
                    [&](std::size_t a, std::size_t b) { return theirs.usage[a] > theirs.usage[b]; });
-  std::vector<std::size_t> order(own);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return mine.usage[a] < mine.usage[b]; });
-  for (std::size_t j = 0; j < std::min(own, unmatched.size()); ++j) {
-    if (!mine.empty(order[j]) && mine.usage[order[j]] >= theirs.usage[unmatched[j]]) break;
-    mine.take(order[j], theirs, unmatched[j]);
+  for (const std::size_t m : unmatched) {
+    const double* key = theirs.keys.data() + m * d;
+    const std::optional<std::size_t> slot = parts.used_least(key);
+    if (!slot || (!mine.empty(*slot) && mine.usage[*slot] >= theirs.usage[m])) continue;
+    mine.take(*slot, theirs, m);
+    parts.attract(*slot, key, theirs.counts[m]);
+    parts.gave_away(*ctx.threads, *slot);
   }
   mine.put(ctx, memory.store);
+  parts.put(ctx, memory.store);
   Deed deed;
   deed.kind = Deed::Kind::merge;
   deed.settings = other.settings;

@@ -111,6 +111,12 @@ class Loader {
     store.counts = numbers("counts", {slots}, 0, 1e15);
     store.usage = numbers("usage", {slots}, 0, 1e15);
     store.shares = numbers("shares", {memory.settings.mixed()}, 0, 1.001);
+    if (const std::int64_t parts = memory.settings.parts; parts > 1) {
+      store.centres = numbers("centres", {parts, keys[1]}, -1e15, 1e15);
+      if (store.reach < slots / parts || store.reach % (slots / parts) != 0)
+        bad_input("{}: its header: reach is {}, where parts of {} slots end at a multiple of it", path(), store.reach,
+                  slots / parts);
+    }
     const Tensor values = load("values", entries_shape(entries, slots), DType::i32);
     const Tensor counts = file_.load("counts").to(DType::f64);
     if (entries > 1) store.tallies = numbers("tallies", {entries, slots}, 0, 1e15);
@@ -150,10 +156,17 @@ class Loader {
   Tensor numbers(const std::string& name, const Shape& shape, double low, double high) const {
     const DType type = file_.dtype(name);
     const Tensor stored = load(name, shape, type == DType::f64 ? DType::f64 : DType::f32);
-    for (const double one : read_vector(stored)) {
-      if (!(one >= low && one <= high))
-        bad_input("{}: {} holds {}; wants numbers from {} to {}", path(), name, one, low, high);
-    }
+    const auto check = [&](const auto* from) {  // in its own type: the keys of a million slots are gigabytes
+      for (std::int64_t i = 0; i < stored.elements(); ++i) {
+        const double one = from[i];
+        if (!(one >= low && one <= high))
+          bad_input("{}: {} holds {}; wants numbers from {} to {}", path(), name, one, low, high);
+      }
+    };
+    if (type == DType::f64)
+      check(stored.data<double>());
+    else
+      check(stored.data<float>());
     return on_device(stored.dtype() == ctx_.master ? stored : stored.to(ctx_.master));
   }
   std::vector<std::int32_t> tokens(const std::string& name) const {
@@ -202,6 +215,7 @@ void save_memory(const Memory& memory, const std::string& path) {
   tensors.emplace_back("counts", store.counts);
   tensors.emplace_back("usage", store.usage);
   tensors.emplace_back("shares", store.shares);
+  if (store.parts() > 1) tensors.emplace_back("centres", store.centres);
   tensors.emplace_back("born", places_of(store.born));
   tensors.emplace_back("hit", places_of(store.hit));
   for (std::size_t i = 0; i < memory.texts.size(); ++i) {

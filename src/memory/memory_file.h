@@ -1,6 +1,7 @@
 // A memory on disk: a safetensors file (base/safetensors.h) with the tensors of the store, `born` and `hit` as [K, M,
 // 2] (text, offset), and the tokens of every text as text.N. Where slots hold one token each, K is left out of all
-// shapes. Its metadata says which model it belongs to, the settings and what was read.
+// shapes; where the store is one part there are no `centres`. Its metadata says which model it belongs to, the settings
+// and what was read.
 #pragma once
 
 #include <string>

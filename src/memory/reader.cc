@@ -76,12 +76,7 @@ MemoryReader::MemoryReader(Model& model, Memory* memory, bool learn, std::option
       memory_(memory),
       learn_(learn && memory != nullptr),
       border_(memory != nullptr ? memory->settings.border : border) {
-  if (memory_ == nullptr) return;
-  if (learn_) {
-    for (const double count : read_vector(memory_->store.counts)) in_use_.push_back(count > 0);
-  } else {
-    shares_ = memory_->store.shares.clone();
-  }
+  if (memory_ != nullptr && !learn_) shares_ = memory_->store.shares.clone();
 }
 
 std::vector<double> MemoryReader::shares() const {
@@ -177,7 +172,7 @@ std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(co
     Store& store = memory_->store;
     frozen = ctx.scratch(nll.shape(), ctx.master);
     convert(ctx, nll, frozen);
-    if (learn_) fates = ctx.scratch(nll.shape(), DType::i32);
+    fates = ctx.scratch(nll.shape(), DType::i32);
     const Tensor places = learn_ ? upload_places(ctx, stretch.text, pass.windows.front().first,
                                                  pass.windows.back().last - pass.windows.front().first)
                                  : Tensor();
@@ -192,15 +187,18 @@ std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(co
       search(ctx, store, settings, queries, targets, found);
       Tensor losses = nll.rows(window.begin, window.end);
       mix(ctx, settings, found, targets, learn_ ? store.shares : shares_, losses);
-      if (!learn_) continue;
       Tensor became = fates.rows(window.begin, window.end);
+      if (!learn_) {
+        became.copy_from(found.nearest);
+        continue;
+      }
       const std::int64_t from = window.first - pass.windows.front().first;
       learn(ctx, settings, queries, targets, places.rows(from, from + count), found, store, became);
     }
   }
   const std::vector<double> alone = read_vector(frozen);
   const std::vector<double> mixed = memory_ != nullptr ? read_vector(nll) : alone;
-  const std::vector<std::int32_t> became = learn_ ? read_ids(fates) : std::vector<std::int32_t>();
+  const std::vector<std::int32_t> became = memory_ != nullptr ? read_ids(fates) : std::vector<std::int32_t>();
   std::vector<WindowResult> results;
   std::vector<Fate> told;
   for (const Pass::Window& window : pass.windows) {
@@ -210,16 +208,14 @@ std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(co
       const auto r = static_cast<std::size_t>(row);
       result.frozen += alone[r];
       result.mixed += mixed[r];
-      if (!learn_) continue;
+      if (memory_ == nullptr) continue;
       Fate fate;
-      if (became[r] != no_fate) fate = {became[r] & ~born_flag, (became[r] & born_flag) != 0};
+      if (became[r] != no_fate) fate = {slot_of_fate(became[r]), (became[r] & born_flag) != 0};
       told.push_back(fate);
-      if (fate.slot == no_fate) continue;
-      const auto slot = static_cast<std::size_t>(fate.slot);
+      if (!learn_ || fate.slot == no_fate) continue;
       result.hits += !fate.born;
       result.births += fate.born;
-      result.lost += fate.born && in_use_[slot];
-      in_use_[slot] = true;
+      result.lost += (became[r] & lost_flag) != 0;
     }
     if (!std::isfinite(result.frozen) || !std::isfinite(result.mixed))
       failed("the loss is {}: this model computes no finite numbers any more, its checkpoint is of no use",

@@ -22,7 +22,7 @@ struct WindowResult {
   std::int64_t births = 0, hits = 0, lost = 0;  // lost: births that took a slot in use
 };
 
-// What became of each position, for drawing a store while it reads.
+// What became of each position. A reader that does not learn tells the nearest slot that holds the target.
 struct Fate {
   std::int32_t slot = no_fate;
   bool born = false;
@@ -64,8 +64,7 @@ class MemoryReader {
   Memory* memory_;
   bool learn_;
   std::optional<std::int32_t> border_;
-  Tensor shares_;             // of a reader that does not learn
-  std::vector<bool> in_use_;  // slots, as far as the fates said
+  Tensor shares_;  // of a reader that does not learn
 };
 
 // A text becomes known to the memory and is read, or read on from where it was left; `tokens` begins with what was read

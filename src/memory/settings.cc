@@ -27,6 +27,10 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
                  "Tokens that a slot can hold, each with its tally; a slot is born with one and inherits others.");
     list.boolean("inherit", &MemorySettings::inherit,
                  "A slot that gives way to a new one leaves what it holds to the nearest; false: it is lost.");
+    list.integer("parts", &MemorySettings::parts, 1, static_cast<double>(most_parts),
+                 "Parts of the store, of which a query looks into the nearest alone; 1: it meets every slot.");
+    list.integer("look", &MemorySettings::look, 1, static_cast<double>(most_parts),
+                 "Parts that a query looks into, where there are several.");
     list.integer("window", &MemorySettings::window, 0, static_cast<double>(most_window),
                  "Tokens from one lesson to the next; 0: half of model.seq_len, at most 256.");
     return list.list;
@@ -48,14 +52,32 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
   within("share", settings.share, 0, 1, "a share from 0 to 1");
   if (settings.values < 1 || settings.values > most_values)
     bad_input("{}values: {} is none; say a number of tokens from 1 to {}", where, settings.values, most_values);
+  if (settings.parts < 1 || settings.parts > most_parts)
+    bad_input("{}parts: {} is none; say a number of parts from 1 to {}", where, settings.parts, most_parts);
+  if (settings.slots % settings.parts != 0)
+    bad_input("{}parts: {} slots do not make {} parts of equal size; say a number that divides them", where,
+              settings.slots, settings.parts);
+  if (settings.look < 1 || settings.look > most_parts)
+    bad_input("{}look: {} is none; say a number of parts from 1 to {}", where, settings.look, most_parts);
   if (settings.window < 0 || settings.window > most_window)
     bad_input("{}window: {} is none; say a number of tokens up to {}, or 0", where, settings.window, most_window);
+}
+
+double store_bytes(const MemorySettings& settings, std::int64_t d, std::size_t bytes_of_number) {
+  const auto number = static_cast<double>(bytes_of_number), width = static_cast<double>(d);
+  const double of_entry = sizeof(std::int32_t) + number + 2 * sizeof(std::int64_t), of_slot = (width + 2) * number;
+  const double of_parts = settings.parts > 1 ? static_cast<double>(settings.parts) * width * number : 0;
+  return static_cast<double>(settings.slots) * (of_slot + of_entry * static_cast<double>(settings.values)) + of_parts;
 }
 
 nlohmann::json to_json(const MemorySettings& settings) {
   nlohmann::json out{{"slots", settings.slots},   {"match", settings.match},     {"sharpness", settings.sharpness},
                      {"decay", settings.decay},   {"share", settings.share},     {"counts", settings.counts},
                      {"values", settings.values}, {"inherit", settings.inherit}, {"window", settings.window}};
+  if (settings.parts > 1 || settings.look != MemorySettings{}.look) {
+    out["parts"] = settings.parts;
+    out["look"] = settings.look;
+  }
   if (settings.border) out["document_end"] = *settings.border;
   return out;
 }
@@ -71,6 +93,8 @@ MemorySettings settings_from(const JsonObject& object) {
   // Memories that were written before slots could do either.
   settings.values = object.get<std::int64_t>("values", 1);
   settings.inherit = object.get<bool>("inherit", false);
+  settings.parts = object.get<std::int64_t>("parts", settings.parts);
+  settings.look = object.get<std::int64_t>("look", settings.look);
   settings.window = object.need<std::int64_t>("window");
   if (object.has("document_end"))
     settings.border = object.need<int>("document_end", 0, std::numeric_limits<int>::max());

@@ -24,6 +24,7 @@ inline constexpr std::int64_t most_slots = std::int64_t{1} << 26;
 inline constexpr std::size_t most_sharpnesses = 8;
 inline constexpr std::int64_t most_values = 64;
 inline constexpr std::int64_t most_window = 8192;  // positions of one lesson
+inline constexpr std::int64_t most_parts = 4096;
 inline constexpr double never_match = 2.0;  // no product of unit vectors reaches it: nothing is merged, the oldest slot
                                             // goes first, which makes a plain cache of the store
 
@@ -37,6 +38,9 @@ struct MemorySettings {
   bool counts = true;       // a slot's say grows with its count; false is a control
   std::int64_t values = 8;  // tokens that a slot can hold, each with its tally
   bool inherit = true;      // a slot that gives way leaves what it holds to the nearest; false: it is lost
+  // A large store in parts of equal size: a query looks only into those whose centres are nearest to it.
+  std::int64_t parts = 1;   // 1: every query meets every slot
+  std::int64_t look = 8;    // parts that a query looks into; as many as there are, or more: all
   std::int64_t window = 0;  // tokens from one lesson to the next; 0: half of seq_len, at most 256
   // The token that ends a document: each is then read by itself, as in training. Without it a text is one stream.
   std::optional<std::int32_t> border = std::nullopt;
@@ -55,6 +59,9 @@ struct MemorySettings {
 const std::vector<Setting<MemorySettings>>& memory_settings();
 // bad_input that names the setting and what would be right; `where` stands before it ("memory.", "--").
 void check_settings(const MemorySettings& settings, const std::string& where);
+
+// What a store takes, of keys of d numbers of so many bytes each.
+double store_bytes(const MemorySettings& settings, std::int64_t d, std::size_t bytes_of_number);
 
 nlohmann::json to_json(const MemorySettings& settings);
 MemorySettings settings_from(const JsonObject& object);

@@ -35,6 +35,10 @@ Store make_store(Context& ctx, const MemorySettings& settings, const Tensor& mea
   store.shares = equal_shares(ctx, settings);
   store.born = at_no_place();
   store.hit = at_no_place();
+  if (settings.parts > 1) {
+    store.centres = Tensor::zeros({settings.parts, d}, ctx.master, ctx.device);
+    store.reach = store.part_size();  // everything begins in the first part
+  }
   return store;
 }
 

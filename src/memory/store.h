@@ -29,11 +29,15 @@ struct Store {
   Tensor shares;   // [sharpnesses * 7]: the weights of the mixture (omega), the shares of a sharpness beside each other
   Tensor born;     // i64 [K, M]: the packed place where each token was first met
   Tensor hit;      // i64 [K, M]: where it was last found (at first its birth)
+  Tensor centres;  // [P, d]: of each part the sum of the queries it has taken in; only where there are several parts
   std::int64_t reach = 0;  // slots from here on are empty: they need not be searched. Part of the state, since a matrix
-                           // product of another width may round differently
+                           // product of another width may round differently. Of several parts it is the end of one
 
   std::int64_t slots() const { return counts.dim(0); }
   std::int64_t entries() const { return values.dim(0); }  // K
+  std::int64_t parts() const { return centres ? centres.dim(0) : 1; }
+  std::int64_t part_size() const { return slots() / parts(); }      // part p has the slots from p * part_size() on
+  std::int64_t parts_begun() const { return reach / part_size(); }  // where there are several: those that are looked at
   const Tensor& tallied() const { return entries() == 1 ? counts : tallies; }
 };
 
@@ -53,7 +57,8 @@ struct Found {
 };
 Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions);  // on the arena
 
-// What the store says of each target. Positions with a negative target find nothing.
+// What the store says of each target. Positions with a negative target find nothing. Where the store has several parts
+// each position looks into the settings.look of them whose centres are nearest to its query (memory/parts.h).
 SOME_OP(void, search,
         (Context & ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
          const Tensor& targets, Found& found),
@@ -66,13 +71,15 @@ SOME_OP(void, mix,
          Tensor& nll),
         (ctx, settings, found, targets, shares, nll))
 
-// What becomes of a position in a lesson: the slot it hit, the slot it was born in with born_flag, or nothing.
-inline constexpr std::int32_t born_flag = std::int32_t{1} << 30, no_fate = -1;
-static_assert(most_slots <= born_flag);
+// What becomes of a position in a lesson: the slot it hit, the slot it was born in with born_flag (and lost_flag where
+// the slot held something before), or nothing.
+inline constexpr std::int32_t born_flag = std::int32_t{1} << 30, lost_flag = std::int32_t{1} << 29, no_fate = -1;
+inline std::int32_t slot_of_fate(std::int32_t fate) { return fate & ~(born_flag | lost_flag); }
+static_assert(most_slots <= lost_flag);
 
 // One lesson, of at most most_window positions: those near a key of their value move it, the others are born in the
 // slots used least, which leave what they held to their heirs. places: i64 [T], packed; fates: i32 [T], overwritten.
-// store.reach is moved on.
+// store.reach is moved on. Parts that have become full are divided at the end, which gives slots other numbers.
 SOME_OP(void, learn,
         (Context & ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
          const Tensor& places, const Found& found, Store& store, Tensor& fates),

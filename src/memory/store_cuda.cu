@@ -1,8 +1,8 @@
-// The memory on the GPU, all in fp32. A window of T positions and M slots: the product of queries and keys (cuBLASLt,
-// 2 T M d operations), one block a position to reduce its row of scores (4 T M bytes, read twice, mostly from the L2
-// cache), one warp for the mixture, whose steps follow one another, and one block a position for the lesson. Where
-// slots leave what they hold to heirs the product is taken a second time, of their keys with all keys. Nothing comes
-// back to the host in between.
+// The memory on the GPU, all in fp32. For a window of T positions and M slots: the product of queries and keys
+// (cuBLASLt, 2 T M d operations); one block per position to reduce its row of scores (4 T M bytes, read twice, mostly
+// from L2); one warp for the mixture, whose steps depend on one another; and one block per position for the lesson. If
+// slots leave what they hold to heirs, a second product compares their keys with all keys. Nothing is read back in
+// between.
 #include "memory/store_cuda.cuh"
 
 namespace some::memory::cuda {
@@ -26,7 +26,7 @@ __device__ __forceinline__ float mass_of(float count, bool by_count) {
   return by_count ? count : (count > 0.0f ? 1.0f : 0.0f);
 }
 
-// A row a block.
+// One block per row.
 template <typename T>
 __global__ void __launch_bounds__(threads) queries_kernel(const T* states, const float* mean, float* queries, int d) {
   after_previous();
@@ -61,7 +61,7 @@ struct Held {
   std::int64_t slots;
   int entries;
 
-  // What part of a slot is a token, where slots can hold several.
+  // What share of a slot belongs to a token, if slots can hold several tokens.
   __device__ float part_of(std::int64_t slot, std::int32_t token) const {
     float tally = 0.0f;
     for (int j = 0; j < entries; ++j) tally += values[j * slots + slot] == token ? tallies[j * slots + slot] : 0.0f;
@@ -69,91 +69,95 @@ struct Held {
   }
 };
 
-// What is gathered over the parts of the store: [kinds, T] each.
+// What is accumulated over the parts of the store, each [kinds, T].
 struct Gathered {
   float *shift, *all, *matching;
 };
 
-// One position a block: scores [T, width] of the slots from `first` on are added to what was gathered before them.
+// One block per position adds its scores with some slots to what was gathered from earlier ones, if there are any.
 // SEVERAL: slots can hold several tokens.
 template <bool SEVERAL>
 __global__ void __launch_bounds__(threads)
-    search_kernel(const float* scores, Held held, const std::int32_t* targets, std::int32_t first, std::int32_t width,
-                  Sharpnesses sharpness, bool by_count, bool last, Gathered gathered, float* said,
-                  std::int32_t* nearest, float* product) {
+    search_kernel(Scores scores, Held held, const std::int32_t* targets, Sharpnesses sharpness, bool by_count,
+                  bool begins, bool last, Gathered gathered, float* said, std::int32_t* nearest, float* product) {
   after_previous();
   __shared__ float partial[warp_size];
   __shared__ Near nearest_of[warps];
-  __shared__ float part[SEVERAL ? slots_at_once : 1];  // every thread reads only what it has written
+  __shared__ float part[SEVERAL ? slots_at_once : 1];  // every thread reads only what it wrote itself
   const int t = blockIdx.x, positions = gridDim.x;
   const std::int32_t target = targets[t];
-  const float* row = scores + static_cast<std::int64_t>(t) * width;
-  const float* counts = held.counts + first;
-  const std::int32_t* values = held.values + first;
-  float highest = -INFINITY;
-  Near mine = nothing_near();
-  if (target >= 0) {
-    for (int m = threadIdx.x; m < width; m += threads) {
-      const float score = row[m];
-      if (counts[m] > 0.0f) highest = fmaxf(highest, score);
-      bool holds = false;
-      if constexpr (SEVERAL) {
-        part[m] = held.part_of(first + m, target);
-        holds = part[m] > 0.0f;
-      } else {
-        holds = values[m] == target;
-      }
-      if (holds) mine.consider({score, first + m});
-    }
-  }
-  highest = block_highest(highest, partial);
-  mine = block_nearest(mine, nearest_of);
-  if (threadIdx.x == 0) {
-    // What an earlier part found lies in lower slots.
-    Near found{first == 0 ? 0.0f : product[t], first == 0 ? -1 : nearest[t]};
-    if (mine.slot >= 0 && (found.slot < 0 || mine.product > found.product)) found = mine;
-    nearest[t] = found.slot;
-    product[t] = found.product;
-  }
-  for (int s = 0; s < sharpness.count; ++s) {
-    const float sharp = sharpness.of[s], shift = sharp * highest;
-    float all = 0.0f, matching = 0.0f;
-    if (highest > -INFINITY) {
+  const int looks = scores.looks();
+  for (int which = 0; which < looks; ++which) {
+    const bool fresh = begins && which == 0;
+    const float* row = nullptr;
+    std::int32_t first = 0;
+    const std::int32_t width = scores.of_row(t, which, row, first) ? scores.width : 0;
+    const float* counts = held.counts + first;
+    const std::int32_t* values = held.values + first;
+    float highest = -INFINITY;
+    Near mine = nothing_near();
+    if (target >= 0) {
       for (int m = threadIdx.x; m < width; m += threads) {
-        const float weight = mass_of(counts[m], by_count) * expf(sharp * row[m] - shift);
-        all += weight;
-        if constexpr (SEVERAL)
-          matching = fmaf(weight, part[m], matching);
-        else
-          matching += values[m] == target ? weight : 0.0f;
+        const float score = row[m];
+        if (counts[m] > 0.0f) highest = fmaxf(highest, score);
+        bool holds = false;
+        if constexpr (SEVERAL) {
+          part[m] = held.part_of(first + m, target);
+          holds = part[m] > 0.0f;
+        } else {
+          holds = values[m] == target;
+        }
+        if (holds) mine.consider({score, first + m});
       }
     }
-    all = block_sum(all, partial);
-    matching = block_sum(matching, partial);
+    highest = block_highest(highest, partial);
+    mine = block_nearest(mine, nearest_of);
     if (threadIdx.x == 0) {
-      const int at = s * positions + t;
-      float whole = all, right = matching, level = shift;
-      if (first > 0 && gathered.all[at] > 0.0f) {
-        if (all > 0.0f) {
-          level = fmaxf(gathered.shift[at], shift);
-          const float before = expf(gathered.shift[at] - level), now = expf(shift - level);
-          whole = before * gathered.all[at] + now * all;
-          right = before * gathered.matching[at] + now * matching;
-        } else {
-          whole = gathered.all[at];
-          right = gathered.matching[at];
-          level = gathered.shift[at];
+      Near found{fresh ? 0.0f : product[t], fresh ? -1 : nearest[t]};
+      found.consider(mine);
+      nearest[t] = found.slot;
+      product[t] = found.product;
+    }
+    for (int s = 0; s < sharpness.count; ++s) {
+      const float sharp = sharpness.of[s], shift = sharp * highest;
+      float all = 0.0f, matching = 0.0f;
+      if (highest > -INFINITY) {
+        for (int m = threadIdx.x; m < width; m += threads) {
+          const float weight = mass_of(counts[m], by_count) * expf(sharp * row[m] - shift);
+          all += weight;
+          if constexpr (SEVERAL)
+            matching = fmaf(weight, part[m], matching);
+          else
+            matching += values[m] == target ? weight : 0.0f;
         }
       }
-      gathered.all[at] = whole;
-      gathered.matching[at] = right;
-      gathered.shift[at] = level;
-      if (last) said[at] = whole > 0.0f ? right / whole : 0.0f;
+      all = block_sum(all, partial);
+      matching = block_sum(matching, partial);
+      if (threadIdx.x == 0) {
+        const int at = s * positions + t;
+        float whole = all, right = matching, level = shift;
+        if (!fresh && gathered.all[at] > 0.0f) {
+          if (all > 0.0f) {
+            level = fmaxf(gathered.shift[at], shift);
+            const float before = expf(gathered.shift[at] - level), now = expf(shift - level);
+            whole = before * gathered.all[at] + now * all;
+            right = before * gathered.matching[at] + now * matching;
+          } else {
+            whole = gathered.all[at];
+            right = gathered.matching[at];
+            level = gathered.shift[at];
+          }
+        }
+        gathered.all[at] = whole;
+        gathered.matching[at] = right;
+        gathered.shift[at] = level;
+        if (last && which + 1 == looks) said[at] = whole > 0.0f ? right / whole : 0.0f;
+      }
     }
   }
 }
 
-// Of an empty store.
+// The result for an empty store.
 __global__ void nothing_found_kernel(float* said, std::int32_t* nearest, float* product, int positions, int kinds) {
   after_previous();
   const int t = blockIdx.x * blockDim.x + threadIdx.x;
@@ -165,8 +169,8 @@ __global__ void nothing_found_kernel(float* said, std::int32_t* nearest, float* 
 
 __constant__ float share_of[shares_of_one] = {0.0f, 0.05f, 0.1f, 0.2f, 0.4f, 0.6f, 0.8f};
 
-// One block. Its first lanes, one a sharpness, go through the positions one after another, while exponentials and
-// logarithms, which do not depend on what comes before, are computed by all threads.
+// One block. Its first lanes, one per sharpness, go through the positions one after another; exponentials and
+// logarithms, which do not depend on earlier positions, are computed by all threads.
 constexpr int mixed_at_once = 512;
 template <int LANES>
 __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const std::int32_t* targets, int positions,
@@ -219,7 +223,7 @@ __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const s
   }
 }
 
-// A row a block; weights hold the scores at first.
+// One block per row; `weights` holds the scores at first.
 __global__ void __launch_bounds__(threads)
     weights_kernel(float* weights, const float* scores, const float* counts, std::int64_t reach, Sharpnesses sharpness,
                    bool by_count, const float* say) {
@@ -245,6 +249,43 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
+// The same if a row looks into some parts only: scores [visits, part size].
+__global__ void __launch_bounds__(threads)
+    part_weights_kernel(float* weights, const float* scores, const float* counts, std::int64_t reach, Visits visits,
+                        Sharpnesses sharpness, bool by_count, const float* say) {
+  after_previous();
+  __shared__ float partial[warp_size];
+  const int size = visits.part_size, row = blockIdx.x;
+  float* result = weights + row * reach;
+  for (std::int64_t m = threadIdx.x; m < reach; m += threads) result[m] = 0.0f;
+  // Calls work(slot, score) for this thread's slots in every part the row looks into.
+  const auto each = [&](auto work) {
+    for (int i = 0; i < visits.look; ++i) {
+      const Scores part{scores, 0, size, visits};
+      const float* from = nullptr;
+      std::int32_t first = 0;
+      if (!part.of_row(row, i, from, first)) continue;
+      for (int m = threadIdx.x; m < size; m += threads) work(first + m, from[m]);
+    }
+  };
+  float highest = -INFINITY;
+  each([&](std::int32_t slot, float score) {
+    if (counts[slot] > 0.0f) highest = fmaxf(highest, score);
+  });
+  highest = block_highest(highest, partial);
+  if (!(highest > -INFINITY)) return;
+  __syncthreads();  // another thread may have set the zero that this one adds to
+  for (int s = 0; s < sharpness.count; ++s) {
+    const float sharp = sharpness.of[s], shift = sharp * highest;
+    float all = 0.0f;
+    each([&](std::int32_t slot, float score) { all += mass_of(counts[slot], by_count) * expf(sharp * score - shift); });
+    const float factor = say[row * sharpness.count + s] / block_sum(all, partial);
+    each([&](std::int32_t slot, float score) {
+      result[slot] += factor * mass_of(counts[slot], by_count) * expf(sharp * score - shift);
+    });
+  }
+}
+
 }  // namespace
 
 void make_queries(Context& ctx, const Tensor& states, const Tensor& mean, Tensor& queries) {
@@ -267,25 +308,42 @@ void search(Context& ctx, const Store& store, const MemorySettings& settings, co
     return;
   }
   ArenaScope scope(*ctx.arena);
-  const std::int64_t widest = std::min(store.reach, slots_at_once);
-  float* scores = floats(ctx.scratch({positions, widest}, DType::f32));
   float* kept = floats(ctx.scratch({3, static_cast<std::int64_t>(sharpness.count), positions}, DType::f32));
   const std::int64_t each = sharpness.count * positions;
   const Held held{floats(store.counts), floats(store.tallied()), ints(store.values), store.slots(),
                   static_cast<int>(store.entries())};
-  for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
-    const std::int64_t last = std::min(store.reach, first + slots_at_once);
-    score(ctx, store, floats(queries), positions, first, last, scores);
+  const auto gather = [&](const Scores& scores, bool begins, bool last) {
     const auto launch = [&](auto kernel) {
       launch_behind(ctx, kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held, ints(targets),
-                    static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), sharpness,
-                    settings.counts, last == store.reach, Gathered{kept, kept + each, kept + 2 * each},
+                    sharpness, settings.counts, begins, last, Gathered{kept, kept + each, kept + 2 * each},
                     floats(found.said), ints(found.nearest), floats(found.product));
     };
     if (held.entries > 1)
       launch(search_kernel<true>);
     else
       launch(search_kernel<false>);
+  };
+  if (looks_into_some(store, settings)) {
+    const auto look = static_cast<int>(parts_to_look_into(store, settings));
+    const std::int64_t size = store.part_size();
+    const Visits visits =
+        visits_of(ctx, store, choose_parts(ctx, store, floats(queries), positions, look), positions, look);
+    const std::int64_t widest = slots_of_part_at_once(size, visits.count);
+    float* scores = floats(ctx.scratch({visits.count, widest}, DType::f32));
+    for (std::int64_t first = 0; first < size; first += widest) {
+      const std::int64_t width = std::min(size - first, widest);
+      score_parts(ctx, store, floats(queries), visits, first, width, scores);
+      gather({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits}, first == 0,
+             first + width == size);
+    }
+    return;
+  }
+  float* scores = floats(ctx.scratch({positions, std::min(store.reach, slots_at_once)}, DType::f32));
+  for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
+    const std::int64_t last = std::min(store.reach, first + slots_at_once);
+    score(ctx, store, floats(queries), positions, first, last, scores);
+    gather({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), {}}, first == 0,
+           last == store.reach);
   }
 }
 
@@ -313,6 +371,16 @@ void slot_weights(Context& ctx, const Store& store, const MemorySettings& settin
                   const Tensor& say, Tensor& weights) {
   if (store.reach == 0 || queries.dim(0) == 0) return;
   ArenaScope scope(*ctx.arena);
+  if (looks_into_some(store, settings)) {
+    const auto look = static_cast<int>(parts_to_look_into(store, settings));
+    const std::int64_t rows = queries.dim(0), size = store.part_size();
+    const Visits visits = visits_of(ctx, store, choose_parts(ctx, store, floats(queries), rows, look), rows, look);
+    float* found = floats(ctx.scratch({visits.count, size}, DType::f32));
+    score_parts(ctx, store, floats(queries), visits, 0, size, found);
+    launch_behind(ctx, part_weights_kernel, dim3(static_cast<unsigned>(rows)), dim3(threads), 0, floats(weights), found,
+                  floats(store.counts), store.reach, visits, sharpnesses(settings), settings.counts, floats(say));
+    return;
+  }
   float* scores = floats(ctx.scratch({queries.dim(0), store.reach}, DType::f32));
   score(ctx, store, floats(queries), queries.dim(0), 0, store.reach, scores);
   launch_behind(ctx, weights_kernel, dim3(static_cast<unsigned>(queries.dim(0))), dim3(threads), 0, floats(weights),

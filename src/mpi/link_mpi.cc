@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <climits>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -21,17 +20,24 @@ namespace some {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t largest_message = std::size_t{1} << 30;  // MPI counts with int
+constexpr std::size_t largest_part = std::size_t{1} << 20;
 constexpr double longest_between_beats = 2;
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
+enum class Came { nothing, something, all };
+
 // Waiting as MPI does it takes a whole core, which other ranks may need. For a moment the core is only offered to
-// others, since most messages come soon; then this thread sleeps in between.
-template <typename Done>
-void wait_until(const LinkOptions& options, const Done& done) {
-  const auto begin = Clock::now();
-  while (!done()) {
+// others, since most messages come soon; then this thread sleeps in between. Not while something is coming: MPI moves
+// what it has only when it is asked, and would be as slow as this thread is sleepy.
+template <typename Look>
+void wait_until_all_came(const LinkOptions& options, const Look& look) {
+  auto begin = Clock::now();
+  for (Came came = look(); came != Came::all; came = look()) {
+    if (came == Came::something) {
+      begin = Clock::now();
+      continue;
+    }
     if (options.waits != nullptr) options.waits(options.whose);
     const double waited = seconds_since(begin);
     if (waited < 0.002)
@@ -55,10 +61,10 @@ class MpiLink : public Link {
     // A rank that has nothing more to do waits for the others, and its pulse goes on.
     MPI_Request all = MPI_REQUEST_NULL;
     MPI_Ibarrier(world_, &all);
-    wait_until(options_, [&] {
+    wait_until_all_came(options_, [&] {
       int done = 0;
       MPI_Test(&all, &done, MPI_STATUS_IGNORE);
-      return done != 0;
+      return done != 0 ? Came::all : Came::nothing;
     });
     if (watcher_.joinable()) {
       {
@@ -79,8 +85,8 @@ class MpiLink : public Link {
   void exchange(std::span<const Message> sends, std::span<const Message> receives) override {
     requests_.clear();
     const auto each_part = [](const Message& one, const auto& act) {
-      for (std::size_t from = 0; from < one.bytes; from += largest_message)
-        act(static_cast<char*>(one.data) + from, static_cast<int>(std::min(largest_message, one.bytes - from)));
+      for (std::size_t from = 0; from < one.bytes; from += largest_part)
+        act(static_cast<char*>(one.data) + from, static_cast<int>(std::min(largest_part, one.bytes - from)));
     };
     for (const Message& one : receives) {
       each_part(one, [&](char* data, int bytes) {
@@ -92,10 +98,11 @@ class MpiLink : public Link {
         MPI_Isend(data, bytes, MPI_BYTE, one.peer, 0, world_, &requests_.emplace_back());
       });
     }
-    wait_until(options_, [&] {
-      int done = 0;
-      MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
-      return done != 0;
+    came_.resize(requests_.size());
+    wait_until_all_came(options_, [&] {
+      int count = 0;
+      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, came_.data(), MPI_STATUSES_IGNORE);
+      return count == MPI_UNDEFINED ? Came::all : count > 0 ? Came::something : Came::nothing;
     });
   }
 
@@ -144,6 +151,7 @@ class MpiLink : public Link {
   MPI_Comm world_ = MPI_COMM_NULL, pulse_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   std::vector<MPI_Request> requests_;
+  std::vector<int> came_;  // their places
   std::thread watcher_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,4 +1,4 @@
-// Attention on the GPU (spec 2): which kernel, rotary positions, and the cache of generation.
+// Attention on the GPU (spec 2): the choice of a kernel, rotary positions, and the cache for generation.
 #include <cmath>
 
 #include "ops/attention.h"
@@ -9,7 +9,8 @@
 namespace some::ops::cuda {
 namespace {
 
-// delta[head, t] = dout . out over the head's columns; eight lanes each, so that neighbours read neighbouring bytes.
+// delta[head, t] = dout . out over the head's columns, eight lanes for each, so that adjacent lanes read adjacent
+// bytes.
 constexpr int delta_lanes = 8;
 template <typename T>
 __global__ void __launch_bounds__(256) delta_kernel(const T* __restrict__ dout, const T* __restrict__ out, int tokens,
@@ -41,8 +42,8 @@ __global__ void __launch_bounds__(256) delta_kernel(const T* __restrict__ dout, 
   if (valid && lane == 0) delta[item % heads * tokens + item / heads] = sum;
 }
 
-// One thread a token and pair of columns, through all heads of queries and keys. The angle is reduced in double
-// precision: at a thousand radians a float has lost the digits that matter.
+// One thread per token and pair of columns, which goes through all heads of queries and keys. The angle is reduced in
+// double precision: at a thousand radians, a float has lost the digits that matter.
 template <typename T>
 __global__ void __launch_bounds__(256) rope_kernel(T* qkv, const std::int32_t* __restrict__ positions,
                                                    std::int64_t tokens, int heads, int head_size, float direction) {
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(256) rope_kernel(T* qkv, const std::int32_t* _
   }
 }
 
-// Keys and values of the new tokens into the cache.
+// Copies keys and values of the new tokens into the cache.
 template <typename T>
 __global__ void __launch_bounds__(256)
     cache_store_kernel(const T* __restrict__ qkv, const std::int32_t* __restrict__ slots,
@@ -110,7 +111,7 @@ bool fits_tensor_cores(const Context& ctx, const AttentionArguments& arguments) 
   return ctx.compute == DType::bf16 && arguments.head_size % 8 == 0 && arguments.head_size <= 128;
 }
 
-// Calls run with the padded head size and, where sequences are long and there is work enough, two row blocks a warp.
+// Calls run with the padded head size and the row blocks per warp: two if sequences are long and there is enough work.
 template <typename Run>
 void by_head_size(const Context& ctx, const AttentionArguments& arguments, const Sequences& sequences, Run&& run) {
   const std::int64_t large_tiles = (sequences.longest + 127) / 128 * sequences.count * arguments.heads;

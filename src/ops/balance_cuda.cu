@@ -1,5 +1,5 @@
-// The two optional losses on routing (spec 5): load balancing, and the band of the gate entropy. Off by default, so
-// plain rather than fused; sums in a fixed order.
+// The two optional losses on routing (spec 5): load balancing, and the band of the gate entropy. They are off by
+// default, so the kernels are plain rather than fused; sums are taken in a fixed order.
 #include "ops/cuda_toolkit.cuh"
 #include "ops/route.h"
 
@@ -9,7 +9,8 @@ namespace {
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
-// counts[e]: choices of e; counts[experts]: positions. Whole numbers, so the order of the additions does not matter.
+// counts[e]: how often e was chosen; counts[experts]: positions. Integers, so the order of the additions does not
+// matter.
 __global__ void __launch_bounds__(threads)
     count_choices_kernel(const std::int32_t* indices, const std::int32_t* targets, std::int64_t rows, int k,
                          int experts, std::int32_t* counts) {
@@ -19,8 +20,8 @@ __global__ void __launch_bounds__(threads)
   atomicAdd(counts + experts, 1);
 }
 
-// scores[row, :] becomes p * (slope - mean) / (positions * temperature), the gradient of the loss; share[row] the row's
-// part of the loss.
+// Replaces scores[row, :] by the gradient of the loss, p * (slope - mean) / (positions * temperature), and sets
+// share[row] to the row's part of the loss.
 __global__ void __launch_bounds__(threads)
     balance_rows_kernel(float* scores, const std::int32_t* targets, const std::int32_t* counts,
                         const float* temperature, std::int64_t rows, int experts, int k, float coefficient,
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(1024)
   if (threadIdx.x == 0 && positions[0] > 0) loss[0] += static_cast<float>(sum / positions[0]);
 }
 
-// A gate may round to 0; g log g is 0 there, and the cut keeps its slope finite.
+// A gate may round to 0, where g log g is 0; the lower bound keeps its slope finite.
 __device__ __forceinline__ float gate_log(float gate) { return logf(fmaxf(gate, 1e-30f)); }
 
 constexpr int entropy_blocks = 128;

@@ -6,15 +6,15 @@
 
 namespace some::ops::cuda {
 
-// Room for `count` partial sums that add_partials will be given before anyone asks for room again: from the context's
-// arena or, while sums are held (ops/held_sums.h), where they can stay until they are added up.
+// Room for `count` partial sums, to be passed to add_partials before anyone asks for room again. It comes from the
+// context's arena or, while sums are held (ops/held_sums.h), from where they can stay until they are added up.
 float* partial_room(Context& ctx, std::int64_t count);
 
 // target[c] += sum over the chunks of partials[chunk, c], in the order of the chunks' numbers modulo 8; columns from
 // `split` on go to second[c - split]. While sums are held and partials came from partial_room, this may happen later.
-// The last block of the kernel before could do this instead and spare a launch, but that was measured to be slower
-// (a norm's backward pass of 6,144 rows of 512: 14.9 us against 10.9). Whether the wait for the other blocks or the
-// registers it takes are to blame is not known.
+// The last block of the preceding kernel could do this instead and save a launch, but that was measured to be slower
+// (backward pass of a norm over 6,144 rows of 512: 14.9 us instead of 10.9). Whether waiting for the other blocks or
+// the registers it takes is to blame is not known.
 void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t columns, float* target,
                   std::int64_t split = -1, float* second = nullptr);
 

@@ -1,4 +1,5 @@
-// Bytes moved: the matrix once (and what is written of it once); the partial sums are a few per cent of it.
+// Memory traffic: the matrix is read once, and written once where a result replaces it; the partial sums add a few per
+// cent.
 #include <algorithm>
 #include <type_traits>
 
@@ -12,7 +13,7 @@ namespace {
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
-// WIDTH elements as they lie in memory: 16 bytes, or one element.
+// WIDTH elements as they are stored: 16 bytes, or one element.
 template <typename T, int WIDTH>
 using Word = std::conditional_t<WIDTH == 1, T, uint4>;
 template <typename T, int WIDTH>
@@ -28,8 +29,9 @@ __device__ __forceinline__ void unpack(const Word<T, WIDTH>& word, float (&value
   }
 }
 
-// What is summed: `load` fetches what element `at` needs, `finish` gives the numbers to add and writes what else is to
-// be written. They are apart so that the loads of several rows are under way before anything is written.
+// What is summed. `load` fetches what is needed at element `at`; `finish` computes the numbers to add, and writes
+// whatever else is to be written. They are separate so that the loads of several rows are in flight before anything is
+// written.
 template <typename T, int WIDTH_>
 struct Plain {
   static constexpr int WIDTH = WIDTH_, ahead = 8;
@@ -75,8 +77,8 @@ struct GeluBackward {
   }
 };
 
-// Block (x, y) sums rows [y*rows_per_chunk, ...) of the 32*WIDTH columns from x*32*WIDTH: warp w takes every eighth
-// row. partials: [chunks, columns]; null: nobody wants the sums.
+// Block (x, y) sums the rows of chunk y in the 32*WIDTH columns from x*32*WIDTH on; each warp takes every eighth row.
+// partials: [chunks, columns], or null if only what `finish` writes is wanted.
 template <typename Source>
 __global__ void __launch_bounds__(threads) column_sums_kernel(Source source, std::int64_t rows, std::int64_t columns,
                                                               std::int64_t rows_per_chunk, float* partials) {
@@ -119,7 +121,7 @@ __global__ void __launch_bounds__(threads) column_sums_kernel(Source source, std
   }
 }
 
-// The second stage of one sum: `blocks` blocks of 32 columns.
+// The second stage of one sum, done by `blocks` blocks of 32 columns each.
 struct Sum {
   const float* partials;
   float *target, *second;
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(threads) add_partials_kernel(const __grid_cons
     for (int chunk = threadIdx.x; chunk < chunks; chunk += threads) sum += partials[chunk];
     sum = warp_sum(sum);
   } else if (column < columns) {
-    constexpr int ahead = 16;  // loads under way together
+    constexpr int ahead = 16;  // loads in flight at a time
     for (int first = warp; first < chunks; first += ahead * warps) {
       float values[ahead];
 #pragma unroll
@@ -184,8 +186,8 @@ __global__ void __launch_bounds__(threads) convert_to_bf16_kernel(const float* x
   store_elements<WIDTH>(y + i * WIDTH, values);
 }
 
-// Sums whose second stage waits. The room is small enough to stay in L2; when it is full, what waits is launched. Every
-// stream has its own.
+// Sums whose second stage has been put off, so that many share one launch. The room for their partial sums is small
+// enough to stay in L2; when it is full, the second stages are launched. Every stream has its own.
 struct HeldSums {
   static constexpr int most = 96;
   static constexpr std::int64_t room_floats = std::int64_t{4} << 20;
@@ -254,7 +256,7 @@ void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t 
     SOME_CUDA_LAUNCHED();
     return;
   }
-  // Two sums into one place cannot be made side by side.
+  // Two sums with the same target must not run side by side.
   const bool twice = sums.adds_to(target) || sums.adds_to(second);
   if (twice) sums.launch(ctx);
   sums.waiting.sums[sums.count++] = sum;
@@ -267,7 +269,7 @@ void hold_sums(Context& ctx) {
   if (sums.room == nullptr) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     SOME_CUDA_CHECK(cudaStreamIsCapturing(ctx.cuda->stream, &status));
-    if (status != cudaStreamCaptureStatusNone) return;  // memory cannot be had now: nothing is held
+    if (status != cudaStreamCaptureStatusNone) return;  // no memory can be allocated now, so nothing is put off
     sums.room = static_cast<float*>(some::cuda::allocate(*ctx.cuda, HeldSums::room_floats * sizeof(float)));
   }
   sums.holding = true;
@@ -287,11 +289,11 @@ void drop_sums(Context& ctx) {
 
 namespace {
 
-// With target null only what the source writes is wanted.
+// If target is null, only what the source writes is wanted.
 template <typename Source>
 void launch_sums(Context& ctx, const Source& source, std::int64_t rows, std::int64_t columns, float* target) {
   const int column_blocks = grid_for(columns, warp_size * Source::WIDTH);
-  // About four blocks a multiprocessor of the largest GPUs, but no fewer than 64 rows a block.
+  // About four blocks per multiprocessor on the largest GPUs, but at least 64 rows per block.
   const std::int64_t chunks = std::clamp<std::int64_t>(528 / column_blocks, 1, (rows + 63) / 64);
   const std::int64_t rows_per_chunk = (rows + chunks - 1) / chunks;
   const int used = grid_for(rows, rows_per_chunk);

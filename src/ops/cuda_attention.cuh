@@ -1,10 +1,10 @@
-// Attention over packed sequences in tiles (bf16, sums in fp32), with the warp's matrix instruction. Of the S x S
+// Attention over packed sequences in tiles (bf16, with sums in fp32), by the matrix instruction of a warp. Of the S x S
 // weights only one tile exists at a time, in registers.
 //
-// Work: forward 4*S^2*h for each head and sequence (half of it when causal), backward 14*S^2*h, since dq and dk, dv are
-// made by two kernels that each compute the weights again: that way every result is summed by one warp in a fixed
-// order, without atomics. Each warp owns 16*kBlocks rows (queries, or keys for dk and dv); two blocks of 16 rows share
-// each operand loaded from shared memory.
+// Work per head and sequence: forward 4*S^2*h operations, backward 14*S^2*h (half of that when causal). Backward costs
+// so much because dq, and dk with dv, are computed by two kernels that each recompute the weights; this way one warp
+// sums each result in a fixed order, without atomics. Each warp owns 16*kBlocks rows (queries, or keys for dk and dv);
+// two blocks of 16 rows share each operand loaded from shared memory.
 #pragma once
 
 #include "base/rooms.h"
@@ -28,8 +28,8 @@ struct AttentionArguments {
 inline constexpr int attention_threads = 128;
 inline constexpr float log2_e = 1.4426950408889634f;
 
-// Rows in shared memory are padded by 16 bytes: the eight rows of a matrix load then lie in different banks for every
-// head size.
+// Rows in shared memory are padded by 16 bytes, so that for every head size the eight rows of a matrix load lie in
+// different banks.
 template <int kHead>
 __device__ __forceinline__ std::uint32_t attention_place(int row, int column) {
   return row * (kHead * 2 + 16) + column * 2;
@@ -38,15 +38,15 @@ __device__ __forceinline__ std::uint32_t attention_place(int row, int column) {
 template <int kHead, int kRows>
 inline constexpr int attention_tile_bytes = kRows*(kHead * 2 + 16);
 
-// Copies kRows rows of one head at a time. A thread always copies the same 16-byte column of every kEach-th row, so
-// that addresses advance by constants (for head sizes between powers of two, some threads copy nothing).
+// Copies kRows rows of one head at a time. A thread always copies the same 16 bytes of every `each`-th row, so that
+// addresses advance by constants. (For head sizes between powers of two, some threads copy nothing.)
 template <int kHead, int kRows>
 struct HeadRows {
   static constexpr int columns = kHead <= 16 ? 2 : kHead <= 32 ? 4 : kHead <= 64 ? 8 : 16;
   static constexpr int each = attention_threads / columns;
   const bf16* source;
   std::int64_t stride;
-  int row, offset;  // the thread's first row (one that never exists when its column lies beyond the head) and element
+  int row, offset;  // the thread's first row (an impossible one if its column is beyond the head) and first element
   std::uint32_t place;
   bool active;
 
@@ -58,7 +58,7 @@ struct HeadRows {
     place = attention_place<kHead>(first, column);
     active = column < kHead;
   }
-  // Rows from `first` on; those from `end` on, and columns beyond the head's size, become zeros.
+  // Loads the rows from `first` on; rows from `end` on, and columns beyond the head's size, are filled with zeros.
   __device__ __forceinline__ void load(std::uint32_t target, int first, int end) const {
     if (!active) return;
     const bf16* from = source + first * stride + offset;
@@ -72,8 +72,8 @@ struct HeadRows {
   }
 };
 
-// Addresses of the matrices that make an operand: `a` of 16 rows, `b` of 16 columns with rows as columns (b_rows) or as
-// they lie with the summed axis outermost (b_depth), each 16 deep.
+// Where a lane loads its row of the matrices that form an operand, 16 deep: `a` has 16 rows; `b` has 16 columns, which
+// are rows in memory (b_rows), or are stored as columns with the summed axis outermost (b_depth).
 template <int kHead>
 __device__ __forceinline__ std::uint32_t a_address(std::uint32_t base, int row, int column, int lane) {
   return base + attention_place<kHead>(row + (lane & 15), column + (lane >> 4) * 8);
@@ -87,7 +87,7 @@ __device__ __forceinline__ std::uint32_t b_depth_address(std::uint32_t base, int
   return base + attention_place<kHead>(row + (lane & 15), column + (lane >> 4) * 8);
 }
 
-// products[i] += left rows * right rows^T: kBlocks*16 rows of `left` against kTiles*8 rows of `right`.
+// products += left * right^T, for kBlocks*16 rows of `left` and kTiles*8 rows of `right`.
 template <int kHead, int kBlocks, int kTiles>
 __device__ __forceinline__ void multiply_rows(float (&products)[kBlocks][kTiles][4], std::uint32_t left, int left_row,
                                               std::uint32_t right, int right_row, int lane) {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void multiply_rows(float (&products)[kBlocks][kTiles]
   }
 }
 
-// sums[i] += weights[i] * rows: weights in the product's layout (rounded to bf16), rows from `row` on.
+// sums += weights * rows, with the weights in the product's layout (rounded to bf16 here) and the rows from `row` on.
 template <int kHead, int kBlocks, int kTiles>
 __device__ __forceinline__ void multiply_weights(float (&sums)[kBlocks][kHead / 8][4],
                                                  const float (&weights)[kBlocks][kTiles][4], std::uint32_t rows,
@@ -137,7 +137,7 @@ __device__ __forceinline__ void multiply_weights(float (&sums)[kBlocks][kHead / 
   }
 }
 
-// Rows of one head, times `factor`, to global memory.
+// Stores rows of one head, each times its factor, to global memory.
 template <int kHead, int kBlocks>
 __device__ __forceinline__ void store_head_rows(const float (&sums)[kBlocks][kHead / 8][4],
                                                 const float (&factors)[kBlocks][2], bf16* target, std::int64_t stride,
@@ -160,18 +160,18 @@ __device__ __forceinline__ void store_head_rows(const float (&sums)[kBlocks][kHe
   }
 }
 
-inline constexpr int key_rows = 64;       // keys, or queries, that pass by in one step
-inline constexpr int backward_part = 32;  // of these, how many weights are in registers at once in the backward kernels
+inline constexpr int key_rows = 64;       // keys, or queries, that are loaded in one step
+inline constexpr int backward_part = 32;  // how many of them the backward kernels keep weights for in registers
 
 template <int kHead, int kBlocks>
 struct AttentionShared {
-  static constexpr int own = 64 * kBlocks;  // rows a block of threads works for
+  static constexpr int own = 64 * kBlocks;  // rows for which a block of threads computes results
   static constexpr int forward = attention_tile_bytes<kHead, own> + 4 * attention_tile_bytes<kHead, key_rows>;
   static constexpr int backward =
       2 * attention_tile_bytes<kHead, own> + 4 * attention_tile_bytes<kHead, key_rows> + 4 * key_rows * 4;
 };
 
-// out = softmax(scale * q k^T) v and lse, for 64*kBlocks queries of one head of one sequence.
+// Computes out = softmax(scale * q k^T) v and lse for 64*kBlocks queries of one head of one sequence.
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(const AttentionArguments arguments) {
   after_previous();
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
             }
           }
           total[i][half] = fmaf(total[i][half], shrink, sum);
-          if (__any_sync(0xffffffffu, shrink != 1.f)) {  // after the first keys the largest score seldom changes
+          if (__any_sync(0xffffffffu, shrink != 1.f)) {  // seldom needed: the largest score is usually found early
 #pragma unroll
             for (int n = 0; n < kHead / 8; ++n) {
               sums[i][n][2 * half] *= shrink;
@@ -294,7 +294,8 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
   store_head_rows<kHead, kBlocks>(sums, factors, out, width, first + warp_row, length, arguments.head_size, lane);
 }
 
-// left . right of `columns` numbers from `at` on, a multiple of 8, by the four lanes of a row: the same in all four.
+// The dot product of `columns` numbers (a multiple of 8) from `at` on, computed by the four lanes of a row, which all
+// get the same result.
 template <int kHead>
 __device__ __forceinline__ float quad_dot(const bf16* left, const bf16* right, std::int64_t at, int columns, int lane) {
   float sum = 0.f;
@@ -313,8 +314,8 @@ __device__ __forceinline__ float quad_dot(const bf16* left, const bf16* right, s
   return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
 }
 
-// dk and dv of 64*kBlocks keys: the queries pass by. Weights are held transposed, keys as rows, so that they are the
-// left operand of both sums as they are.
+// Computes dk and dv of 64*kBlocks keys while the queries stream past. The weights are kept transposed, with keys as
+// rows, so that they can serve directly as the left operand of both sums.
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads)
     attention_keys_backward_kernel(const AttentionArguments arguments) {
@@ -354,7 +355,7 @@ __global__ void __launch_bounds__(attention_threads)
     copy_async_commit();
     const int index = threadIdx.x % key_rows, row = step * key_rows + index;
     float* const target = row_data + ((step & 1) * 2 + threadIdx.x / key_rows) * key_rows + index;
-    // A row that does not exist gets an infinite sum of exponentials: its weights are zeros.
+    // A row that does not exist gets an infinite sum of exponentials, so that its weights are zero.
     if (threadIdx.x < key_rows) {
       *target = row < length ? lse[row] * log2_e : INFINITY;
     } else {
@@ -422,7 +423,7 @@ __global__ void __launch_bounds__(attention_threads)
                                   lane);
 }
 
-// dq of 64*kBlocks queries, and these rows' delta: the keys pass by.
+// Computes dq of 64*kBlocks queries, and the delta of these rows, while the keys stream past.
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads)
     attention_queries_backward_kernel(const AttentionArguments arguments) {

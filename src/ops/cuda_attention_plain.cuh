@@ -1,6 +1,6 @@
-// Attention for every head size up to 256 and for fp32, with one warp for each row and head: its lanes share the keys
-// for the scores and the columns for the sums. For verification, generation, and head sizes the tensor cores cannot
-// take.
+// Attention for every head size up to 256, in bf16 or fp32, with one warp per row and head: its lanes divide the keys
+// among themselves for the scores, and the columns for the sums. Used for verification, for generation, and for head
+// sizes the tensor cores cannot handle.
 #pragma once
 
 #include "base/rooms.h"
@@ -11,8 +11,8 @@ namespace some::ops::cuda {
 inline constexpr int plain_head_limit = 256;
 inline constexpr int plain_columns = plain_head_limit / 32;
 
-// What passes by: `count` rows of two matrices that belong to a head. Adds to sums, columns spread over the lanes, the
-// rows of `first` times weight one and those of `second` times weight two; `weigh` gives lane l the weights of row base
+// Adds the rows from `from` to `to` of `first`, weighted, to `one`, and with kTwo those of `second` to `two`; the
+// columns of the sums are spread over the lanes. `weigh` computes the two weights of a row; lane l does so for row base
 // + l.
 template <typename T, bool kTwo, typename Weigh>
 __device__ __forceinline__ void pass_rows(const T* first, std::int64_t first_stride, const T* second,
@@ -43,7 +43,7 @@ __device__ __forceinline__ float dot(const T* left, const T* right, int size) {
   return sum;
 }
 
-// The sequence that holds a token: the last that does not start after it.
+// The sequence a token belongs to: the last one that does not start after it.
 __device__ __forceinline__ int sequence_of(const std::int32_t* offsets, int count, int token) {
   int low = 0, high = count - 1;
   while (low < high) {
@@ -57,7 +57,7 @@ __device__ __forceinline__ int sequence_of(const std::int32_t* offsets, int coun
   return low;
 }
 
-// softmax over `count` keys, one query: out, and the log of the sum of exponentials.
+// One query against `count` keys: writes the result to `out` and returns the log of the sum of exponentials.
 template <typename T>
 __device__ __forceinline__ float attend(const T* query, const T* keys, const T* values, std::int64_t stride, int count,
                                         int head_size, float scale, T* out, int lane) {
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(128)
   if (lane == 0) arguments.lse[static_cast<std::int64_t>(head) * arguments.tokens + token] = lse;
 }
 
-// One warp a token and head makes dq of the token as a query, and dk and dv of it as a key.
+// One warp per token and head computes dq of the token as a query, and dk and dv of it as a key.
 template <typename T>
 __global__ void __launch_bounds__(128)
     plain_attention_backward_kernel(const AttentionArguments arguments, int sequences) {

@@ -19,11 +19,11 @@ __device__ __forceinline__ void barrier_start(std::uint32_t barrier, int arrival
 __device__ __forceinline__ void barrier_arrive(std::uint32_t barrier) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}\n" ::"r"(barrier) : "memory");
 }
-// Arrives for this thread when all its asynchronous copies so far have landed.
+// Counts as this thread's arrival once all asynchronous copies it has issued so far have landed.
 __device__ __forceinline__ void barrier_arrive_after_copies(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
-// Arrives, and says how many bytes the copy engine will bring before the phase can end.
+// Arrives, and announces how many bytes the copy engine has to deliver before the phase can end.
 __device__ __forceinline__ void barrier_expect(std::uint32_t barrier, int bytes) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}\n" ::"r"(barrier),
                "r"(bytes)
@@ -41,7 +41,7 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) 
 __device__ __forceinline__ void barriers_visible() {
   asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
 }
-// Between writes to shared memory by ordinary threads and what the matrix product or the copy engine reads.
+// Makes what ordinary threads wrote to shared memory visible to the matrix product and the copy engine.
 __device__ __forceinline__ void publish_shared() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 __device__ __forceinline__ void copy_box(std::uint32_t target, const CUtensorMap* map, std::uint32_t barrier, int x,
@@ -76,7 +76,7 @@ __device__ __forceinline__ void more_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 
-// Barriers among some of the block's warps; `id` from 1.
+// Barriers among some of the block's warps; `id` starts at 1, since __syncthreads is 0.
 __device__ __forceinline__ void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
@@ -91,14 +91,15 @@ __device__ __forceinline__ void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
-// Where a matrix lies in shared memory: rows of 128 bytes in the 128-byte permutation. `group_stride` bytes lie between
-// groups of eight rows; `block_stride` between blocks of 64 columns when the rows run along the depth (a transposed b).
+// The descriptor of a matrix in shared memory whose rows of 128 bytes are stored with the 128-byte swizzle. Groups of
+// eight rows are `group_stride` bytes apart. Where rows run along the depth (a transposed b), blocks of 64 columns are
+// `block_stride` bytes apart.
 __device__ __forceinline__ std::uint64_t matrix_place(std::uint32_t address, int group_stride, int block_stride) {
   return static_cast<std::uint64_t>((address & 0x3ffff) >> 4) | (static_cast<std::uint64_t>(block_stride >> 4) << 16) |
          (static_cast<std::uint64_t>(group_stride >> 4) << 32) | (std::uint64_t{1} << 62);
 }
 
-// d[64x128] (+)= a[64x16] * b[16x128], both in shared memory; d is overwritten when `add` is 0.
+// d[64x128] (+)= a[64x16] * b[16x128], with a and b in shared memory; d is overwritten if `add` is 0.
 template <int kTransposed>
 __device__ __forceinline__ void multiply_128(float (&d)[64], std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
@@ -160,7 +161,7 @@ __device__ __forceinline__ void multiply_256(float (&d)[2][64], std::uint64_t a,
       : "l"(a), "l"(b), "r"(add), "n"(kTransposed));
 }
 
-// The inverse of load_matrices: four 8x8 matrices from registers to shared memory.
+// The inverse of load_matrices: stores four 8x8 matrices from registers to shared memory.
 __device__ __forceinline__ void store_matrices(std::uint32_t address, const std::uint32_t (&registers)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(registers[0]),
                "r"(registers[1]), "r"(registers[2]), "r"(registers[3])

@@ -1,5 +1,5 @@
-// Launches that overlap: a kernel is put on the multiprocessors while the one before it still runs its last blocks, and
-// waits there for that one's results. Without code for Hopper it is an ordinary launch.
+// Launches that overlap: a kernel's blocks are placed on the multiprocessors while the last blocks of the kernel before
+// it are still running, and wait there for its results. Where there is no code for Hopper, these are ordinary launches.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,9 +12,9 @@
 
 namespace some::ops::cuda {
 
-// The first thing such a kernel does, before it touches any memory another kernel writes or reads: waits until the
-// kernel before has ended and its results can be read; then lets the next one be put in place. As every kernel of a
-// chain waits, whatever came before the last one has ended too.
+// Such a kernel must call this before it touches any memory that another kernel writes or reads. It waits until the
+// previous kernel has ended and its results are visible, then allows the next one to be placed. Since every kernel of a
+// chain waits like this, everything before the previous kernel has ended as well.
 __device__ __forceinline__ void after_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
@@ -22,7 +22,7 @@ __device__ __forceinline__ void after_previous() {
 #endif
 }
 
-// kernel<<<blocks, threads, shared>>>(arguments...) on the context's stream; the kernel begins with after_previous().
+// kernel<<<blocks, threads, shared>>>(arguments...) on the context's stream, for a kernel that calls after_previous().
 template <typename... Parameters, typename... Arguments>
 void launch_behind(const Context& ctx, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, std::size_t shared,
                    Arguments&&... arguments) {
@@ -35,7 +35,7 @@ void launch_behind(const Context& ctx, void (*kernel)(Parameters...), dim3 block
   config.dynamicSmemBytes = shared;
   config.stream = ctx.cuda->stream;
   config.attrs = &attribute;
-  config.numAttrs = ctx.cuda->major == 9 ? 1 : 0;  // 9 only where the code is Hopper's own, which has the wait
+  config.numAttrs = ctx.cuda->major == 9 ? 1 : 0;  // only code compiled for Hopper contains the wait
   SOME_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...));
 }
 

@@ -1,5 +1,5 @@
-// The instructions the matrix and attention kernels are made of: asynchronous copies into shared memory, 8x8 matrix
-// loads, the warp's matrix product.
+// The instructions that the matrix and attention kernels are built from: asynchronous copies into shared memory, loads
+// of 8x8 matrices, and the matrix product of a warp.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,7 +14,7 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// 16 bytes from global to shared memory; zeros when not `valid` (the source is not read then).
+// Copies 16 bytes from global to shared memory; if not `valid`, writes zeros and does not read the source.
 __device__ __forceinline__ void copy_async(std::uint32_t target, const void* source, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(target), "l"(source), "r"(bytes) : "memory");
@@ -36,7 +36,7 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&registe
                : "r"(address));
 }
 
-// d[16x8] += a[16x16] * b[16x8]. Lane l holds d at rows l/4 and l/4+8, columns 2*(l%4) and the next.
+// d[16x8] += a[16x16] * b[16x8] in bf16. Lane l holds rows l/4 and l/4+8 of d, columns 2*(l%4) and 2*(l%4)+1.
 __device__ __forceinline__ void multiply_add(float* d, const std::uint32_t (&a)[4], std::uint32_t b0,
                                              std::uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
@@ -45,7 +45,7 @@ __device__ __forceinline__ void multiply_add(float* d, const std::uint32_t (&a)[
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The same of fp16 numbers.
+// The same in fp16.
 __device__ __forceinline__ void multiply_add_half(float* d, const std::uint32_t (&a)[4], std::uint32_t b0,
                                                   std::uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
@@ -54,9 +54,9 @@ __device__ __forceinline__ void multiply_add_half(float* d, const std::uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Within each group of four lanes: lane q's register p becomes what was lane p's register q (its own inverse). Turns
-// the product's layout, two columns a lane, into eight neighbouring columns a lane, so that memory is touched 16 bytes
-// at a time.
+// Transposes 4x4 registers within each group of four lanes: register p of lane q and register q of lane p change
+// places. This turns the product's layout, with two adjacent columns per lane, into eight adjacent columns per lane and
+// back, so that global memory can be accessed 16 bytes at a time.
 __device__ __forceinline__ void transpose_quad(std::uint32_t (&r)[4], int lane) {
   const bool odd = (lane & 1) != 0, upper = (lane & 2) != 0;
 #pragma unroll

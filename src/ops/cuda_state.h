@@ -1,4 +1,4 @@
-// The CUDA state for operations (it lives in base, whose copies use the same stream) and the dense matrix product.
+// The CUDA state for operations (it is defined in base, whose copies use the same stream) and the dense matrix product.
 #pragma once
 
 #include "base/context.h"
@@ -8,7 +8,7 @@
 
 namespace some::ops::cuda {
 
-// A matrix in memory, row by row; `transposed` uses it as its transpose.
+// A row-major matrix in memory; with `transposed`, its transpose is used.
 struct MatrixView {
   const void* data = nullptr;
   DType type = DType::f32;

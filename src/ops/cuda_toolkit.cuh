@@ -1,6 +1,5 @@
-// What every CUDA kernel here is made with: numbers and their conversions, typed pointers, the dispatch by type, grids,
-// 16-byte accesses, sums over a warp or block in a fixed order, and the GELU, one for each precision. Included by .cu
-// files only.
+// What all CUDA kernels share: number types and their conversions, typed pointers, dispatch by type, grids, 16-byte
+// accesses, sums over a warp or block in a fixed order, and one GELU for each precision. Included only by .cu files.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,7 +19,7 @@ using bf16 = __nv_bfloat16;
 inline constexpr int warp_size = 32;
 inline constexpr unsigned full_warp = 0xFFFFFFFFu;
 
-// Typed pointers into tensors; the tensor's own check of the element type applies.
+// Typed pointers into tensors; Tensor::data checks the element type.
 inline float* floats(const Tensor& tensor) { return tensor.data<float>(); }
 inline std::int32_t* ints(const Tensor& tensor) { return tensor.data<std::int32_t>(); }
 inline long long* longs(const Tensor& tensor) { return reinterpret_cast<long long*>(tensor.data<std::int64_t>()); }
@@ -33,7 +32,7 @@ T* elements_of(const Tensor& tensor) {
   }
 }
 
-// Calls function(float{}) or function(bf16{}).
+// Calls function(float{}) or function(bf16{}), as `type` says.
 template <typename Function>
 void with_real_type(DType type, const char* what, Function&& function) {
   switch (type) {
@@ -43,7 +42,7 @@ void with_real_type(DType type, const char* what, Function&& function) {
   }
 }
 
-// Blocks that cover `items`.
+// The number of blocks needed for `items`.
 inline unsigned grid_for(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
@@ -65,7 +64,7 @@ __device__ __forceinline__ T from_f32(float value) {
   }
 }
 
-// Two bf16 numbers in a word, the first in the low half.
+// Two bf16 numbers in one word, the first in the low half.
 __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return reinterpret_cast<const std::uint32_t&>(pair);
@@ -73,12 +72,12 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
 __device__ __forceinline__ float low_half(std::uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high_half(std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-// Elements of T in 16 bytes.
+// How many elements of type T fit in 16 bytes.
 template <typename T>
 inline constexpr int vector_width = static_cast<int>(16 / sizeof(T));
 
-// `WIDTH` consecutive elements as floats; WIDTH 4 (16 bytes of f32, 8 of bf16), 8 (32 or 16 bytes) or 1. The address is
-// aligned to the size of the access.
+// Loads WIDTH consecutive elements as floats. WIDTH is 1, 4 (16 bytes of f32, 8 of bf16) or 8 (32 or 16 bytes); the
+// address must be aligned to the size of one access.
 template <int WIDTH>
 __device__ __forceinline__ void load_elements(const float* source, float (&values)[WIDTH]) {
   if constexpr (WIDTH % 4 == 0) {
@@ -118,7 +117,7 @@ __device__ __forceinline__ void load_elements(const bf16* source, float (&values
   }
 }
 
-// The elements of a 16-byte word that was loaded before.
+// The elements of a 16-byte word that has already been loaded.
 template <typename T>
 __device__ __forceinline__ void unpack16(const uint4& word, float (&values)[vector_width<T>]) {
   const std::uint32_t words[4] = {word.x, word.y, word.z, word.w};
@@ -171,8 +170,8 @@ __device__ __forceinline__ double warp_sum(double value) {
   return value;
 }
 
-// Sum over a block of whole warps (at most 1024 threads), the same in every thread. `shared` holds 32 values and may be
-// reused after the next barrier.
+// The sum over a block of whole warps (at most 1024 threads), with the same bits in every thread. `shared` has room for
+// 32 values and may be reused after the next barrier.
 template <typename T>
 __device__ __forceinline__ T block_sum(T value, T* shared) {
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size, warps = blockDim.x / warp_size;
@@ -201,16 +200,17 @@ struct Gelu {
   float derivative;
 };
 
-// For results kept in fp32.
+// For results that are kept in fp32.
 __device__ __forceinline__ Gelu gelu_exact(float x) {
   const float cdf = 0.5f * erfcf(-0.70710678118654752f * x);
   return {x * cdf, cdf + x * 0.39894228040143268f * expf(-0.5f * x * x)};
 }
 
-// For results rounded to bf16: Phi(x) = 1 / (1 + exp(-x * P(x^2))), P of degree 2 fitted so that the GELU is within
-// 3e-5 of the exact one everywhere and its derivative within 2e-4. Beside a product on the tensor cores, what a finish
-// costs is its instructions. kCount numbers go through it side by side: each is one chain of dependent steps, and a
-// warp that waits for every step would spend most of its time waiting.
+// For results that are rounded to bf16: Phi(x) = 1 / (1 + exp(-x * P(x^2))), where P has degree 2 and is fitted so that
+// the GELU is within 3e-5 of the exact one everywhere and its derivative within 2e-4. The cost of an epilogue that runs
+// beside a product on the tensor cores is its instruction count, hence the low degree. kCount numbers are processed
+// side by side, because each is a chain of dependent steps and a warp with only one chain would spend most of its time
+// waiting.
 template <int kCount>
 __device__ __forceinline__ void gelu_short(const float (&x)[kCount], float (&value)[kCount],
                                            float (&derivative)[kCount]) {
@@ -218,7 +218,7 @@ __device__ __forceinline__ void gelu_short(const float (&x)[kCount], float (&val
   constexpr float c0 = 1.5950157526745559f, c1 = 0.07401130570110098f, c2 = -0.0007030356868359643f;
   float square[kCount], cdf[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) square[i] = fminf(x[i] * x[i], 25.f);  // the fit turns round far outside
+  for (int i = 0; i < kCount; ++i) square[i] = fminf(x[i] * x[i], 25.f);  // the polynomial turns down further out
 #pragma unroll
   for (int i = 0; i < kCount; ++i) cdf[i] = fmaf(-log2e * c2, square[i], -log2e * c1);
 #pragma unroll

@@ -1,4 +1,4 @@
-// Helpers on whole tensors: each reads and writes its elements once.
+// Helpers for whole tensors; each reads and writes its elements once.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int threads = 256;
 
-// target[i] = function(i): one element or, where everything is aligned, one group of WIDTH a thread.
+// target[i] = function(i); each thread does one element or, if everything is aligned, a group of WIDTH elements.
 template <typename Function>
 __global__ void __launch_bounds__(threads) for_each_kernel(std::int64_t count, Function function) {
   after_previous();

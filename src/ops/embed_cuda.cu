@@ -1,5 +1,4 @@
-// Embedding: forward reads one row a token and writes one; backward sorts the tokens by id and sums the rows of each
-// id.
+// Embedding. Forward reads and writes one row per token; backward sorts the tokens by id and sums the rows of each id.
 #include <cmath>
 
 #include "ops/cuda_toolkit.cuh"
@@ -12,8 +11,8 @@ namespace {
 constexpr int threads = 128;
 constexpr int tokens_per_block = 16;
 
-// A thread keeps its columns over the tokens of a block, so that each rate 10000^(-2i/d) is computed once. The angle is
-// reduced in double precision: in float it would be off by p * 6e-8.
+// A thread keeps its columns for all tokens of a block, so that it computes each rate 10000^(-2i/d) only once. The
+// angle is reduced in double precision: in float, that of position p would be off by p * 6e-8.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     embed_forward_kernel(const std::int32_t* __restrict__ tokens, const std::int32_t* __restrict__ positions,
@@ -22,7 +21,7 @@ __global__ void __launch_bounds__(threads)
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * tokens_per_block,
                      end = min(count, begin + tokens_per_block);
   for (int column = threadIdx.x * WIDTH; column < d; column += threads * WIDTH) {
-    double turns[WIDTH];  // of a whole turn, a position
+    double turns[WIDTH];  // how much of a full turn the angle advances per position
     if (sinusoidal) {
 #pragma unroll
       for (int i = 0; i < WIDTH; ++i) {

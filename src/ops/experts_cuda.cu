@@ -1,11 +1,10 @@
-// The mixture of experts on the GPU (spec 3.5): two grouped products forward, two backward, and what ties them
-// together.
+// The mixture of experts on the GPU (spec 3.5): two grouped products forward, two backward, and what connects them.
 //
-// Forward, for T tokens with k choices: pre = w1 x is written once (kept for the backward pass) together with its
-// GELU, from which the second product reads; outputs are summed token by token with their gates, in the order of the
-// choices, so that no result depends on timing. Storing the GELU costs 2*T*k*f bytes written and read; making it again
-// in the second product's loader would cost its arithmetic once for each column tile. Backward, the gate's gradient and
-// the GELU's derivative are taken while the first product is still in registers.
+// Forward, for T tokens with k choices each, pre = w1 x is written once (the backward pass needs it) together with its
+// GELU, which the second product reads. Outputs are then summed token by token, weighted by their gates, in the order
+// of the choices, so that no result depends on timing. Storing the GELU costs 2*T*k*f bytes, written and read;
+// recomputing it while the second product loads would cost its arithmetic once per column tile. Backward, the gradients
+// of the gate and of the GELU are taken while the first product is still in registers.
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_primitives.cuh"
 #include "ops/experts.h"
@@ -15,13 +14,13 @@
 namespace some::ops::cuda {
 namespace {
 
-// Neighbouring numbers that are read and written together.
+// Adjacent numbers that are read and written in one access.
 template <typename T, int kWidth>
 struct alignas(kWidth * sizeof(T)) Piece {
   T values[kWidth];
 };
 
-// target[t] (+)= sum_i gate[t, i] * rows[place[t, i]], each thread kWidth neighbouring columns. kGelu: of GELU(rows).
+// target[t] (+)= sum_i gate[t, i] * rows[place[t, i]], with kWidth adjacent columns per thread. kGelu: sums GELU(rows).
 template <typename T, int kWidth, bool kGelu, bool kAdd>
 __global__ void __launch_bounds__(256)
     combine_kernel(const T* __restrict__ rows, const std::int32_t* __restrict__ place, const float* __restrict__ gates,
@@ -33,7 +32,7 @@ __global__ void __launch_bounds__(256)
   const int column = static_cast<int>(index % pieces) * kWidth;
   using Columns = Piece<T, kWidth>;
   float sums[kWidth] = {};
-  constexpr int together = 4;  // rows whose loads are under way at once
+  constexpr int together = 4;  // rows whose loads are in flight at a time
   for (int first = 0; first < choices; first += together) {
     Columns pieces_of[together];
     float weights[together];
@@ -89,7 +88,7 @@ void combine(Context& ctx, const Tensor& rows, const Tensor& place, const float*
   return launch.template operator()<float, 1>();
 }
 
-// dgates[i] = the parts of its row's sum, added in order.
+// Sets dgates[i] to the sum of its row's parts, added in order.
 __global__ void __launch_bounds__(256)
     gate_gradient_kernel(const float* __restrict__ parts, const std::int32_t* __restrict__ place, int slots,
                          std::int64_t count, float* __restrict__ dgates) {
@@ -102,8 +101,8 @@ __global__ void __launch_bounds__(256)
   dgates[index] = sum;
 }
 
-// The same from outputs that were kept: dgates[t, i] = dy[t] . outputs of choice (t, i). A warp a token, four choices
-// at a time, so that five loads are under way together.
+// The same from outputs that were kept: dgates[t, i] = dy[t] . outputs of choice (t, i). One warp per token, four
+// choices at a time, so that five loads are in flight together.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(256) gate_products_kernel(const T* __restrict__ dy, const T* __restrict__ outputs,
                                                             const std::int32_t* __restrict__ place, std::int64_t tokens,
@@ -141,9 +140,9 @@ __global__ void __launch_bounds__(256) gate_products_kernel(const T* __restrict_
   }
 }
 
-// Without w2: dgate = dy . GELU(pre) and pre <- gate * dy * GELU'(pre), one warp a row, kWidth columns a lane. With a
-// low-rank correction of kRanks ranks also pulled = b^T times the new pre, which spares reading it again; blocks are
-// then of one expert, sixteen a tile of rows.
+// Without w2: dgate = dy . GELU(pre), and pre becomes gate * dy * GELU'(pre); one warp per row, kWidth columns per
+// lane. With a low-rank correction of kRanks ranks, also pulled = b^T times the new pre, which saves reading it again;
+// a block then belongs to one expert, with sixteen blocks per tile of rows.
 template <typename T, int kWidth, int kRanks>
 __global__ void __launch_bounds__(256)
     features_backward_kernel(const T* __restrict__ dy, const std::int32_t* __restrict__ order,
@@ -167,7 +166,7 @@ __global__ void __launch_bounds__(256)
   const T* const gradient = dy + static_cast<std::int64_t>(choice / choices) * columns;
   T* const values = pre + row * columns;
   float sum = 0.f, pulls[kRanks > 0 ? kRanks : 1] = {};
-  constexpr int ahead = 4;  // pieces whose loads are under way together
+  constexpr int ahead = 4;  // pieces whose loads are in flight at a time
   for (int first = lane * kWidth; first < columns; first += ahead * 32 * kWidth) {
     Piece<T, kWidth> upstream[ahead], before[ahead];
 #pragma unroll
@@ -191,7 +190,7 @@ __global__ void __launch_bounds__(256)
       }
       *reinterpret_cast<Piece<T, kWidth>*>(values + column) = before[i];
 #pragma unroll
-      for (int part = 0; part < kRanks; ++part) {  // b's rows of these columns, kWidth numbers at a time
+      for (int part = 0; part < kRanks; ++part) {  // the rows of b for these columns, kWidth numbers at a time
         const auto factors =
             *reinterpret_cast<const Piece<T, kWidth>*>(b + static_cast<std::int64_t>(column) * kRanks + part * kWidth);
 #pragma unroll
@@ -212,8 +211,8 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// The same without a correction, for rows of at most four pieces a lane: one warp a token, whose gradient stays in
-// registers while its choices pass by, the next one's row on its way.
+// The same without a correction, for rows of at most four pieces per lane: one warp per token, whose gradient stays in
+// registers while it goes through the choices, loading the row of the next one ahead.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(256)
     token_features_backward_kernel(const T* __restrict__ dy, const std::int32_t* __restrict__ place,
@@ -267,7 +266,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// Launches it. Returns whether `pulled` was made too.
+// Launches the kernel. Returns whether it computes `pulled` as well.
 template <typename T>
 bool features_backward(Context& ctx, const Tensor& dy, const LowRank& low, const DispatchPlan& plan,
                        const Tensor& gates, const Tensor& pre, const Tensor& dgates, const Tensor& pulled) {
@@ -327,7 +326,7 @@ GroupedProduct product_of(const Context& ctx, const DispatchPlan& plan, const Te
   return product;
 }
 
-// To a product: + low times one factor of every expert.
+// Makes a product add a low-rank correction: low times each expert's factor.
 void correct(GroupedProduct& product, const Tensor& low, const Factor& factor) {
   product.low = low.raw();
   product.factor = factor.values.raw();
@@ -351,7 +350,8 @@ void gate_gradients(Context& ctx, const Tensor& dy, const Tensor& outputs, const
 
 }  // namespace
 
-// In bf16: beside the product a GELU's arithmetic sets the pace, and its slope has the size of what went into it.
+// Only in bf16, where the arithmetic of the GELU would limit the product backward: the forward pass stores its slope in
+// place of its input, which takes no more memory, and keeps the outputs, from which the gates' gradients follow.
 bool experts_keep_outputs(Context& ctx, const ExpertWeights& weights) {
   return ctx.compute == DType::bf16 && static_cast<bool>(weights.w2);
 }
@@ -416,7 +416,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   bool pulled_made = false;
 
   if (weights.w2) {
-    if (grads != nullptr && grads->w2) {  // while pre still holds what went into the GELU
+    if (grads != nullptr && grads->w2) {  // while pre still holds the GELU's input
       const ArenaScope inner(*ctx.arena);
       Tensor gated = ctx.scratch({rows, width});
       by_type(ctx.compute, [&](auto zero) {
@@ -445,7 +445,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     first.gates = gates.data<float>();
     first.a = dy.raw();
     first.gather = choices;
-    if (weights.low2) {  // while pre still holds what went into the GELU
+    if (weights.low2) {  // while pre still holds the GELU's input
       const Tensor pulled2 = ctx.scratch({rows, weights.low2.rank()});
       thin_product(ctx, plan, {dy, choices}, {weights.low2.b.compute, false}, pulled2);
       correct(first, pulled2, {weights.low2.a.compute, true});

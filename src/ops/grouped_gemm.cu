@@ -1,4 +1,4 @@
-// Which kernel makes a grouped product, and the products with a group's rows as the summed axis (weight gradients).
+// Chooses the kernel for a grouped product, and computes the products that sum over a group's rows (weight gradients).
 #include "ops/grouped_gemm.h"
 #include "ops/grouped_gemm_kernel.cuh"
 
@@ -7,7 +7,7 @@ namespace {
 
 bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 
-// The tensor cores' kernels move 16 bytes at a time.
+// The kernels for tensor cores move 16 bytes at a time.
 bool fits_tensor_cores(const GroupedProduct& product) {
   return product.type == DType::bf16 && product.depth % 8 == 0 && product.columns % 8 == 0 && aligned(product.a) &&
          aligned(product.b) && aligned(product.result) && aligned(product.activated);
@@ -16,7 +16,7 @@ bool fits_tensor_cores(const GroupedProduct& product) {
 constexpr int outer_tile = 64;
 constexpr int outer_rows = 16;
 
-// One 64x64 tile of one group's matrix a block, plain multiply-adds in the order of the rows.
+// Each block computes one 64x64 tile of one group's matrix with plain multiply-adds, in the order of the rows.
 template <typename T>
 __global__ void __launch_bounds__(256) plain_outer_kernel(const GroupedOuter outer) {
   const int group = blockIdx.z, first_m = blockIdx.y * outer_tile, first_n = blockIdx.x * outer_tile;
@@ -77,8 +77,8 @@ __device__ __forceinline__ std::uint32_t tile_place(int row, int piece) {
   return row * 256 + ((piece ^ (row & 7)) << 4);
 }
 
-// The same on the tensor cores: a 128x128 tile a block, 32 rows a step. Both operands lie with the summed axis
-// outermost, so both are read with transposing matrix loads.
+// The same on the tensor cores, with a 128x128 tile per block and 32 rows per step. The summed axis is the outermost of
+// both operands, so both are read with transposing matrix loads.
 __global__ void __launch_bounds__(256, 2) warp_outer_kernel(const GroupedOuter outer) {
   const int group = blockIdx.z, first_m = blockIdx.y * warp_tile, first_n = blockIdx.x * warp_tile;
   const int begin = outer.offsets[group], end = outer.offsets[group + 1];

@@ -1,5 +1,5 @@
-// Products of many row groups with one matrix each: the experts' work, and dense layers as a single group. Operands
-// bf16 (tensor cores) or f32 (plain arithmetic, for verification), sums in fp32.
+// Products of many groups of rows with one matrix each: the experts' work, and dense layers as a single group. Operands
+// are bf16 (tensor cores) or f32 (plain arithmetic, for verification); sums are fp32.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,16 @@
 
 namespace some::ops::cuda {
 
-// Rows are worked on in tiles of this height, never across two groups.
+// Rows are processed in tiles of this height, which never span two groups.
 inline constexpr int tile_rows = 128;
 
-// Entry 0 of a tile table holds the number of tiles in x; then one entry a tile: group, first row, end row.
+// Entry 0 of a tile table holds the number of tiles in its first member; then follows one entry per tile: group, first
+// row, end row.
 struct alignas(16) Tile {
   std::int32_t group, begin, end, unused;
 };
 
-// Enough entries for any split of `rows` into `groups`.
+// Enough entries for any division of `rows` into `groups`.
 inline std::int64_t tile_table_entries(std::int64_t rows, std::int64_t groups) { return 1 + rows / tile_rows + groups; }
 
 // The plan's own table, or one made from its offsets in the context's arena.
@@ -37,7 +38,7 @@ constexpr bool reads_result(Finish finish) {
 }
 // Whether `activated` is written.
 constexpr bool activates(Finish finish) { return finish == Finish::gelu || finish == Finish::gelu_slope; }
-// Whether it can have a low-rank correction before it: experts with one keep what went into their GELU, not its slope.
+// Whether a low-rank correction can precede it: experts that have one keep the input of their GELU, not its slope.
 constexpr bool takes_correction(Finish finish) {
   return finish == Finish::store || finish == Finish::gelu || finish == Finish::gelu_backward;
 }
@@ -66,11 +67,11 @@ struct GroupedProduct {
       nullptr;  // [rows, row_sum_slots(product)] parts of each row's sum, or null. For Finish::gelu_backward
 };
 
-// How many parts of a row's sum the kernel that will be chosen writes.
+// How many parts of each row's sum the kernel that will be chosen writes.
 int row_sum_slots(const Context& ctx, const GroupedProduct& product);
 void grouped_product(Context& ctx, const GroupedProduct& product);
 
-// Which kernel: chosen by device, type and sizes. Tests and measurements may ask for one.
+// Kernels are chosen by device, type and sizes; tests and benchmarks may ask for a particular one.
 enum class Kernel { plain, warp, warpgroup };
 Kernel choose_kernel(const Context& ctx, const GroupedProduct& product);
 void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel kernel);

@@ -1,5 +1,6 @@
-// Choices sorted by expert on the device (spec 3.5), with no host in between: counts of chunks, their sums, and a
-// stable placement. Integers only, each place determined by the choices alone: the same plan every time.
+// Sorts choices by expert on the device (spec 3.5) without involving the host: counts per chunk, their sums, and a
+// stable placement. It works on integers only, and the choices alone determine each place, so the plan is always the
+// same.
 #include <algorithm>
 #include <cub/block/block_scan.cuh>
 
@@ -10,7 +11,7 @@
 namespace some::ops::cuda {
 namespace {
 
-// counts[chunk, e]: how many choices of this chunk fell on e.
+// Sets counts[chunk, e] to how many choices of this chunk fell on expert e.
 __global__ void __launch_bounds__(256) count_kernel(const std::int32_t* __restrict__ indices, std::int64_t total,
                                                     int experts, int chunk, std::int32_t* __restrict__ counts) {
   after_previous();
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(256) count_kernel(const std::int32_t* __restri
 constexpr int scan_threads = 1024;
 using Scan = cub::BlockScan<int, scan_threads>;
 
-// One block. The table of row tiles from the experts' offsets.
+// Run by one block: makes the table of row tiles from the experts' offsets.
 __device__ void write_tiles(const std::int32_t* offsets, int experts, Tile* tiles, Scan::TempStorage& storage) {
   __shared__ int starts[scan_threads];
   int done = 0;
@@ -57,9 +58,9 @@ __global__ void __launch_bounds__(scan_threads) tiles_kernel(const std::int32_t*
   write_tiles(offsets, experts, tiles, storage);
 }
 
-// A block a chunk. All of them add up the counts, each for itself, which is quicker than to wait for one that does it
-// for all; the first also writes offsets and tiles. Then one warp places the choices, 32 at a time in their order, so
-// that those of one expert keep it. shared: [2][experts].
+// One block per chunk. Each block adds up the counts for itself, which is faster than waiting for one that does it for
+// all; the first also writes offsets and tiles. Then one warp places the choices, 32 at a time in their order, so that
+// those of one expert keep it. shared: [2][experts].
 __global__ void __launch_bounds__(scan_threads)
     place_kernel(const std::int32_t* __restrict__ indices, std::int64_t total, int experts, int chunk, int chunks,
                  const std::int32_t* __restrict__ counts, std::int32_t* __restrict__ offsets, Tile* __restrict__ tiles,
@@ -67,10 +68,10 @@ __global__ void __launch_bounds__(scan_threads)
   after_previous();
   extern __shared__ std::int32_t shared[];
   __shared__ Scan::TempStorage storage;
-  std::int32_t *const next = shared, *const all = shared + experts;  // of an expert: choices before this chunk, and all
+  std::int32_t *const next = shared, *const all = shared + experts;  // per expert: choices before this chunk, and all
   for (int e = threadIdx.x; e < 2 * experts; e += scan_threads) shared[e] = 0;
   __syncthreads();
-  // Threads of the same expert share its chunks; sums of whole numbers are the same in any order.
+  // Several threads divide the chunks of an expert among themselves; integers can be added in any order.
   const int sharing = max(1, scan_threads / experts);
   for (int i = threadIdx.x; i < sharing * experts; i += scan_threads) {
     const int e = i % experts;
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(scan_threads)
   if (threadIdx.x >= 32) return;
   const int lane = threadIdx.x;
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * chunk, end = min(begin + chunk, total);
-  constexpr int ahead = 8;  // groups of 32 whose loads are under way together
+  constexpr int ahead = 8;  // groups of 32 whose loads are in flight at a time
   for (std::int64_t first = begin; first < end; first += 32 * ahead) {
     int chosen[ahead];
 #pragma unroll

@@ -1,19 +1,19 @@
-// The grouped product on Hopper: a persistent kernel in which one warpgroup loads and two multiply (wgmma), each its
-// own 128x128 tile: one finishes a tile (GELU, stores) while the other multiplies.
+// The grouped product on Hopper: a persistent kernel in which one warpgroup loads and two multiply (wgmma). The two
+// take turns with 128x128 tiles, so that one finishes its tile (GELU, stores) while the other multiplies.
 //
-// b comes by the tensor copy engine, and so does a. Gathered rows have a kernel of their own
-// (grouped_gemm_resident.cu) unless they are too deep for it; then a comes by 16-byte asynchronous copies from where
-// the choices point. Tried and dropped: one box of the copy engine for each gathered row (63 TFLOP/s), and announcing
-// gathered stages from the loading threads after a proxy fence (320 TFLOP/s: the fence waits for every copy still under
-// way); the fence is now in the multiplying warps. Tiles run through the columns first, then the rows of a group, so
-// that a group's matrix stays in L2.
+// The tensor copy engine loads both a and b. Gathered rows have a kernel of their own (grouped_gemm_resident.cu) unless
+// they are too deep for it; then the rows of a are fetched by 16-byte asynchronous copies from where the choices point.
+// Tried and dropped: one box of the copy engine per gathered row (63 TFLOP/s), and signalling gathered stages from the
+// loading threads after a proxy fence (320 TFLOP/s, because the fence waits for every copy still in flight); the fence
+// is now in the multiplying warps. Tiles run through the columns first and then through the rows of a group, so that a
+// group's matrix stays in L2.
 //
-// Measured on one H200, bf16, 98304 rows in 64 groups (bench_cuda_ops): 625 TFLOP/s for 512 -> 1024 and
-// 667 for 1024 -> 512, where cuBLAS reaches 551 and 613 on dense products of the same size, and 796 on 8192^3; tensor
-// cores 78% busy. Beside a product, a finish costs what it has in instructions and in passes through shared memory;
-// 512 -> 1024, in thousands of cycles: plain store 255 through shared memory, 240 woven (see Columns); GELU 398 through
-// shared memory with a polynomial of degree 7, 326 woven with one of degree 2; GELU' 535, then 504 (its matrix cannot
-// be woven). Finishing in a loop of four equal parts, to spare the instruction cache, brought nothing.
+// Measured on one H200 in bf16, 98304 rows in 64 groups (bench_cuda_ops): 625 TFLOP/s for 512 -> 1024 and 667 for 1024
+// -> 512, with the tensor cores 78% busy; cuBLAS reaches 551 and 613 on dense products of the same size, and 796 on
+// 8192^3. What an epilogue costs beside a product is its instructions and its passes through shared memory. For 512 ->
+// 1024, in thousands of cycles: a plain store 255 through shared memory and 240 woven (see Columns); GELU 398 through
+// shared memory with a polynomial of degree 7, and 326 woven with one of degree 2; GELU' 535 and 504 (its matrix cannot
+// be woven). Finishing in a loop of four equal parts, to relieve the instruction cache, gained nothing.
 #include "ops/cuda_launch.cuh"
 #include "ops/grouped_gemm_hopper_finish.cuh"
 #include "ops/grouped_gemm_hopper_load.cuh"
@@ -30,7 +30,7 @@ enum class Load { rows, copies };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// A stage is `full` when its data has arrived and `empty` when it has been used.
+// A stage is `full` once its data has arrived and `empty` once it has been used.
 struct Pipeline {
   std::uint32_t data, staging, barriers;
   __device__ std::uint32_t full(int stage) const { return barriers + 8 * stage; }
@@ -44,7 +44,7 @@ __device__ __forceinline__ void advance(int& stage, int& parity) {
   }
 }
 
-// One warp loads everything by the copy engine.
+// A single warp has the copy engine load everything.
 template <Columns kColumns, Finish kFinish>
 __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUtensorMap* map_b,
                                            const ProductArguments& arguments, const Pipeline& pipeline, int tiles,
@@ -71,7 +71,8 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUten
   }
 }
 
-// Gathered rows by 16-byte copies of all four loading warps; a stage is full when every thread's copies have arrived.
+// All four loading warps fetch gathered rows by 16-byte copies; a stage is full when every thread's copies have
+// arrived.
 template <Columns kColumns, Finish kFinish>
 __device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const ProductArguments& arguments,
                                             const Pipeline& pipeline, int tiles, int steps) {
@@ -111,7 +112,7 @@ __device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const Prod
   copy_async_wait<0>();
 }
 
-// kBlocks blocks of 64 rows: a tile with no more rows than one block needs only that.
+// Multiplies kBlocks blocks of 64 rows: one is enough for a tile that has no more rows than that.
 template <Load kLoad, Columns kColumns, int kBlocks>
 __device__ __forceinline__ void multiply_tile(float (&sums)[2][64], const Pipeline& pipeline, int& stage, int& parity,
                                               int steps, int lane) {
@@ -134,7 +135,7 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[2][64], const Pipeli
       }
     }
     products_commit();
-    products_wait<1>();  // the step before has been read: its stage can be filled again
+    products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
     if (previous >= 0 && lane == 0) barrier_arrive(pipeline.empty(previous));
     previous = stage;
     advance(stage, parity);
@@ -149,7 +150,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
   int stage = 0, parity = 0, turn = 0;
   if (group == 1 && static_cast<int>(blockIdx.x) < tiles) named_arrive(1, 256);
   for (int index = blockIdx.x; index < tiles; index += gridDim.x, turn ^= 1) {
-    if (turn != group) {  // the other's tile: its stages pass by
+    if (turn != group) {  // the other warpgroup's tile: skip its stages
       for (stage += steps; stage >= stages; stage -= stages) parity ^= 1;
       continue;
     }
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(threads, 1)
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < stages; ++stage) {
       barrier_start(pipeline.full(stage), kLoad == Load::copies ? 129 : 1);
-      barrier_start(pipeline.empty(stage), 4);  // one arrival a multiplying warp
+      barrier_start(pipeline.empty(stage), 4);  // one arrival per warp of the warpgroup that multiplies
     }
     barriers_visible();
     prefetch_map(&map_a);

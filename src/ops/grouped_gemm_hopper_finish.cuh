@@ -1,5 +1,5 @@
-// What a Hopper warpgroup does with a finished tile. Unless its columns are woven, each warp passes its rows through a
-// few KiB of shared memory of its own, so that global memory is read and written in whole 128-byte lines.
+// The epilogue of a tile on Hopper. Unless the columns are woven, each warp passes its rows through a few KiB of shared
+// memory of its own, so that global memory is read and written in whole 128-byte lines.
 #pragma once
 
 #include "base/rooms.h"
@@ -9,18 +9,18 @@
 
 namespace some::ops::cuda {
 
-// 16 rows of 64 columns; 16-byte pieces permuted by row against bank conflicts.
+// 16 rows of 64 columns; the 16-byte pieces of a row are permuted by its number to avoid bank conflicts.
 inline constexpr int staging_bytes = 16 * 128;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 struct WarpRows {
   int first, end;       // rows of the result; those from `end` on belong to another group
-  int column, columns;  // this part's first column, and how many there are in all
+  int column, columns;  // this part's first column, and how many columns the result has
   int lane;
 
-  // One pass covers four rows, eight lanes each. Where this lane's piece of the first pass is, and how many rows from
-  // there on are the group's (none where the columns have ended).
+  // One pass covers four rows, with eight lanes per row. place(): where this lane's piece of the first pass is; left():
+  // how many rows from there on belong to the group (none if the lane is beyond the last column).
   __device__ __forceinline__ std::int64_t place() const {
     return static_cast<std::int64_t>(first + (lane >> 3)) * columns + column + (lane & 7) * 8;
   }
@@ -52,10 +52,10 @@ __device__ __forceinline__ void store_rows(const WarpRows& rows, std::uint32_t s
   }
 }
 
-// What a backward finish works on at a time: 16 rows of 32 columns, in shared memory rows of 64 bytes, 16-byte pieces
-// permuted by row. One pass covers eight rows, four lanes each.
+// What a backward epilogue handles at a time: 16 rows of 32 columns. In shared memory these are rows of 64 bytes whose
+// 16-byte pieces are permuted by row. One pass covers eight rows, with four lanes per row.
 struct BackwardPart {
-  int left;  // rows from this lane's first on that are the group's
+  int left;  // how many rows, from this lane's first one on, belong to the group
   int columns, lane;
   bf16* place;
   std::uint32_t staging;
@@ -76,7 +76,7 @@ struct BackwardPart {
     const int matrix = lane >> 3;
     return at((matrix & 1) * 8 + (lane & 7), 2 * pair + (matrix >> 1));
   }
-  // Not waited for; rows that are not the group's become zeros.
+  // Only starts the copies; rows that do not belong to the group are filled with zeros.
   __device__ __forceinline__ void fetch() const {
 #pragma unroll
     for (int pass = 0; pass < 2; ++pass) {
@@ -95,27 +95,27 @@ struct BackwardPart {
   }
 };
 
-// A warp's share of a tile: 16 rows of each of kBlocks blocks of 64, 128 columns. kWoven: the matrix's columns were
-// loaded in an order that leaves each lane with eight neighbours of a row, so that it can store them as they are;
-// otherwise the tile goes through shared memory in parts of 16 rows and 64 columns. kCorrected: with a low-rank
-// correction; kernels without one are not to pay for it with registers.
+// A warp's share of a tile: 16 rows out of each of kBlocks blocks of 64, and 128 columns. kWoven: the matrix's columns
+// were loaded in an order that leaves each lane with eight adjacent ones of a row, which it can store directly;
+// otherwise the tile goes through shared memory in parts of 16 rows and 64 columns. kCorrected: there is a low-rank
+// correction; it is a template parameter so that kernels without one do not spend registers on it.
 template <Finish kFinish, bool kWoven, int kBlocks, bool kCorrected>
 struct WarpTile {
   const ProductArguments& arguments;
   int first, end, column, slot;
-  std::uint32_t staging;  // this warp's staging_bytes; where it activates, unless woven: twice as many
+  std::uint32_t staging;  // this warp's staging_bytes; twice as many if it activates and is not woven
   int lane;
   int group;                 // of the rows
-  float gates[2 * kBlocks];  // for a backward finish: those of this lane's rows
+  float gates[2 * kBlocks];  // of this lane's rows, for a backward epilogue
 
   __device__ __forceinline__ WarpRows rows_of(int part) const {
     return {first + (part >> 1) * 64, end, column + (part & 1) * 64, arguments.columns, lane};
   }
 
-  // What needs memory, asked for before the product is made.
+  // Requests from memory what finish() will need, before the product is computed.
   __device__ __forceinline__ void start() {
     if constexpr (reads_result(kFinish)) {
-      if (first < end) {  // two parts on their way while the product is made
+      if (first < end) {  // two parts are in flight during the product
         fetch_part(0);
         fetch_part(1);
       }
@@ -154,7 +154,7 @@ struct WarpTile {
     }
   }
 
-  // 32 columns at a time: this lane has eight neighbours of each of two rows.
+  // 32 columns at a time, of which this lane holds eight adjacent ones in each of two rows.
   __device__ __forceinline__ void finish_woven(const float (&sums)[64], int row) {
     const int columns = arguments.columns;
     const std::int64_t place = static_cast<std::int64_t>(row) * columns + column + (lane & 3) * 8;
@@ -241,7 +241,7 @@ struct WarpTile {
         const float* const products = sums + index * 16 + pair * 8;
         if constexpr (kFinish == Finish::gelu_backward) {
           float value[8], derivative[8];
-          gelu_short(slopes, value, derivative);  // what went into the GELU was there
+          gelu_short(slopes, value, derivative);  // here `slopes` still holds the GELU's input
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             totals[i >> 1 & 1] = fmaf(products[i], value[i], totals[i >> 1 & 1]);
@@ -253,7 +253,7 @@ struct WarpTile {
           const float gate = gates[2 * block + (i & 1)];
           packed[i] = pack(gate * products[2 * i] * slopes[2 * i], gate * products[2 * i + 1] * slopes[2 * i + 1]);
         }
-        store_matrices(part.matrix_row(pair), packed);  // where they were read
+        store_matrices(part.matrix_row(pair), packed);  // in place of what was read
       }
       __syncwarp();
       part.store();
@@ -265,7 +265,7 @@ struct WarpTile {
     }
   }
 
-  // One part of a row's sum a tile; the parts are added up in a fixed order later.
+  // Each tile contributes one part of a row's sum; the parts are added up later, in a fixed order.
   __device__ __forceinline__ void add_up(const float (&totals)[2], int row) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -277,7 +277,7 @@ struct WarpTile {
     }
   }
 
-  // Four column tiles of 16 rows.
+  // Stores four tiles of 16 rows and 8 columns.
   static __device__ __forceinline__ void store_tiles(const WarpRows& rows, std::uint32_t staging, int half,
                                                      const float (&x)[16]) {
 #pragma unroll

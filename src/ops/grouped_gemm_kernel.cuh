@@ -1,4 +1,4 @@
-// What the grouped product's kernels share: their arguments, and what happens to a finished tile.
+// What the kernels of the grouped product share: their arguments and their epilogue.
 #pragma once
 
 #include "base/rooms.h"
@@ -19,7 +19,7 @@ struct ProductArguments {
   int gather;
   int rows, columns, depth;
   int column_tiles, slots;
-  const void* low;  // a low-rank correction, where rank > 0
+  const void* low;  // from here on: a low-rank correction, if rank > 0
   const void* factor;
   bool factor_transposed;
   int rank;
@@ -60,13 +60,13 @@ __device__ __forceinline__ Tile row_tile(const ProductArguments& arguments, int 
   return {0, index * tile_rows, min((index + 1) * tile_rows, arguments.rows), 0};
 }
 
-// Row of `a` that row j of the result is made from.
+// The row of `a` from which row j of the result is computed.
 __device__ __forceinline__ int source_row(const ProductArguments& arguments, int j) {
   return arguments.gather == 0 ? j : arguments.order[j] / arguments.gather;
 }
 
-// Finishes 16 rows and 8*kTiles columns that one warp holds in the matrix product's layout. All lanes take part. Rows
-// from row_end on belong to another group and are left alone.
+// Finishes 16 rows and 8*kTiles columns that one warp holds in the layout of the matrix product. All lanes must take
+// part. Rows from row_end on belong to another group and are left alone.
 template <Finish kFinish, int kTiles>
 __device__ __forceinline__ void finish_rows(const float* sums, const ProductArguments& arguments, int row, int row_end,
                                             int column, int slot, int lane) {
@@ -140,7 +140,7 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
         }
       }
       if (kFinish == Finish::gelu_backward &&
-          arguments.row_sums != nullptr) {  // one part a warp; added up in a fixed order later
+          arguments.row_sums != nullptr) {  // one part per warp; they are added up later, in a fixed order
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (quad == 0 && in_group && slot < arguments.slots) {
@@ -154,7 +154,7 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
 void launch_plain(Context& ctx, const GroupedProduct& product);
 void launch_warp(Context& ctx, const GroupedProduct& product);
 void launch_warpgroup(Context& ctx, const GroupedProduct& product);
-// Returns false where its kernels cannot make the product.
+// Returns false if its kernels cannot compute this product.
 bool launch_resident(Context& ctx, const GroupedProduct& product);
 
 }  // namespace some::ops::cuda

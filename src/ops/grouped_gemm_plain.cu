@@ -1,5 +1,6 @@
-// The grouped product in plain fused multiply-adds: any size, f32 or bf16. Verification, and sizes the tensor cores
-// cannot take. A tile of 128x64 in 256 threads reads (128 + 64) * 16 numbers for 128 * 64 * 16 multiply-adds.
+// The grouped product in plain fused multiply-adds, for any size, in f32 or bf16: used for verification and for sizes
+// the tensor cores cannot handle. A tile of 128x64, computed by 256 threads, reads (128 + 64) * 16 numbers for every
+// 128 * 64 * 16 multiply-adds.
 #include "ops/grouped_gemm_kernel.cuh"
 
 namespace some::ops::cuda {
@@ -8,7 +9,7 @@ namespace {
 constexpr int block_columns = 64;
 constexpr int block_depth = 16;
 
-// What a low-rank correction adds to four columns of row j.
+// Adds a low-rank correction to four columns of row j.
 template <typename T>
 __device__ void add_low_rank(float (&sums)[4], const ProductArguments& arguments, int group, int j, int column) {
   const int rank = arguments.rank, columns = arguments.columns;

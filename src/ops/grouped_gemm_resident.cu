@@ -1,22 +1,23 @@
-// The grouped product on Hopper where a row is at most 512 deep: the experts' first product forward and backward, whose
-// rows are gathered while they are loaded.
+// The grouped product on Hopper for rows that are at most 512 deep: the experts' first product, forward and backward,
+// whose rows are gathered while they are loaded.
 //
-// A tile of 128 rows stays in shared memory, whole rows of it, while its columns pass by: rows are fetched once and not
-// once for every 128 columns, by 16-byte copies from where the choices point, and only the matrices stream (by the
-// copy engine). That matters beyond the gathering: a product of 128x128x64 keeps the tensor cores busy for 512 cycles,
-// in which they read 48 KiB of shared memory and loading both operands would write 32 KiB more, at 128 bytes a cycle:
-// 640 cycles. With the rows resident it is 16 KiB.
+// A tile of 128 whole rows stays in shared memory while the columns of the matrix stream past it. Each row is thus
+// fetched once instead of once per 128 columns, by 16-byte copies from where the choices point; only the matrices are
+// streamed (by the copy engine). This helps beyond the gathering: a product of 128x128x64 occupies the tensor cores for
+// 512 cycles, during which they read 48 KiB of shared memory. Loading both operands would write another 32 KiB, and at
+// 128 bytes per cycle that makes 640 cycles; with the rows resident only 16 KiB are written.
 //
-// One warp streams matrices, two gather rows, one tells of their arrival, and two pairs of warpgroups multiply (wgmma),
-// each warpgroup 64 rows: one pair finishes its tile (GELU, stores) while the other multiplies. Blocks take whole rows
-// of tiles in turn as long as there is one for each, so that those at work at the same time share an expert's matrix in
-// L2; the rest is cut into equal runs of tiles.
+// One warp streams matrices, two gather rows, one announces their arrival, and two pairs of warpgroups multiply
+// (wgmma), with 64 rows per warpgroup: one pair finishes its tile (GELU, stores) while the other multiplies. As long as
+// there is a whole row of tiles for every block, blocks take whole rows in turn, so that those running at the same time
+// share an expert's matrix in L2; what remains is divided into equal runs of tiles.
 //
-// Measured on one H200, 98304 rows in 64 groups, 512 -> 1024: 230 us with GELU and 286 to 307 with its derivative,
-// where gathering first and loading by the copy engine took 214 and 321 and the gathering besides. Of a pair's 420
-// thousand cycles forward, a pair finishes for 180, waits for rows 4 to 28, for matrices 32 and for its turn 20 to 48.
-// The finish is arithmetic first: without the GELU it takes half as long, without its stores two thirds; backward, 40
-// and 95 parts of a hundred. A branch between the copies of gathered rows made a pair wait 68 thousand cycles for rows.
+// Measured on one H200 with 98304 rows in 64 groups, 512 -> 1024: 230 us with GELU and 286 to 307 with its derivative.
+// Gathering first and then loading by the copy engine took 214 and 321, plus the time for the gathering. Of its 420
+// thousand cycles forward, a pair spends 180 finishing, 4 to 28 waiting for rows, 32 waiting for matrices and 20 to 48
+// waiting for its turn. The epilogue is bound by arithmetic: without the GELU it takes half as long, without its stores
+// two thirds; backward, 40% and 95%. A branch between the copies of gathered rows made a pair wait 68 thousand cycles
+// for rows.
 #include "ops/cuda_launch.cuh"
 #include "ops/grouped_gemm_hopper_finish.cuh"
 #include "ops/grouped_gemm_hopper_load.cuh"
@@ -28,7 +29,7 @@ constexpr int most_steps = 8;
 constexpr int threads = 640;
 constexpr int pair_threads = 256, pair_warps = pair_threads / 32;
 
-// Stages of a matrix's stream, and each multiplying warp's staging, where the finish needs one.
+// Stages for streaming a matrix, and the staging memory of each multiplying warp if the epilogue needs any.
 template <Finish kFinish>
 inline constexpr int stages_of = reads_result(kFinish) ? 4 : 6;
 template <Finish kFinish>
@@ -41,9 +42,9 @@ inline constexpr int shared_of = 1024 + most_steps* a_bytes + stages_of<kFinish>
 
 constexpr int gathering_warps = 2;
 
-// Where things lie in shared memory. Rows are `copied` when they have arrived; rows and stages are `full` when the
-// tensor cores can read them and `empty` when they have been used. No more stages than steps are used: then a tile's
-// last product cannot be made before the one of the tile before it, on the same rows, is done.
+// The layout of shared memory. Rows are `copied` once they have arrived; rows and stages are `full` once the tensor
+// cores may read them and `empty` once they have been used. No more stages than steps are used, so that a tile's last
+// product cannot be computed before that of the previous tile, which uses the same rows, is done.
 template <Finish kFinish>
 struct Places {
   static constexpr int stages = stages_of<kFinish>;
@@ -65,9 +66,9 @@ struct Places {
   }
 };
 
-// A walk through this block's tiles; those of a row of tiles come one after another.
+// The order in which a block visits its tiles; those of one row of tiles come one after another.
 struct Walk {
-  int column_tiles, whole, first, left;  // `whole` tiles in whole rows, the others from number `first` on
+  int column_tiles, whole, first, left;  // `whole` tiles form whole rows, the others start at number `first`
   int done = 0, row, column;
   __device__ Walk(int row_tiles, int columns) : column_tiles(columns) {
     const int grid = gridDim.x, block = blockIdx.x, rounds = row_tiles / grid;
@@ -122,17 +123,17 @@ __device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const 
   }
 }
 
-// Each warp every other group of four rows, eight lanes a row.
+// Each warp takes every other group of four rows, with eight lanes per row.
 template <Finish kFinish>
 __device__ __forceinline__ void gather_rows(const ProductArguments& arguments, const Places<kFinish>& places,
                                             Walk walk) {
   const int warp = threadIdx.x / 32 - 2 * pair_warps - 2, lane = threadIdx.x & 31, piece = lane & 7;
-  const int first = 4 * warp + (lane >> 3);  // this lane's rows: every eighth from here on
+  const int first = 4 * warp + (lane >> 3);  // this lane takes every eighth row from here on
   int parity = 1;
   for (; walk.left > 0; walk.next_row()) {
     const Tile tile = row_tile(arguments, walk.row);
     const int rows = tile.end - tile.begin;
-    int sources[2];  // lane l: those of its warp's rows l and l + 32
+    int sources[2];  // lane l keeps those of its warp's rows l and l + 32
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = 64 * i + 8 * (lane >> 2) + 4 * warp + (lane & 3);
@@ -145,7 +146,7 @@ __device__ __forceinline__ void gather_rows(const ProductArguments& arguments, c
       const bf16* const base = static_cast<const bf16*>(arguments.a) + (valid ? start : 0);
       const std::uint32_t target = places.rows(step) + first * 128 + ((piece ^ (first & 7)) << 4);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {  // a tile's missing rows are its last one again: no branch between copies
+      for (int half = 0; half < 2; ++half) {  // missing rows repeat the tile's last one: no branch between the copies
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const int source = __shfl_sync(0xffffffffu, sources[half], 4 * i + (lane >> 3));
@@ -161,8 +162,8 @@ __device__ __forceinline__ void gather_rows(const ProductArguments& arguments, c
   copy_async_wait<0>();
 }
 
-// What threads have written becomes the tensor cores' to read by a fence, which waits for all that its thread has under
-// way: this thread has nothing, those that copy and those that multiply have.
+// A fence makes what threads have written readable for the tensor cores, but it waits for everything its own thread has
+// in flight. This warp has nothing in flight, unlike those that copy or multiply, so it issues the fence for them.
 template <Finish kFinish>
 __device__ __forceinline__ void announce_rows(const Places<kFinish>& places, Walk walk) {
   int parity = 0;
@@ -176,8 +177,8 @@ __device__ __forceinline__ void announce_rows(const Places<kFinish>& places, Wal
   }
 }
 
-// This warpgroup's 64 rows of a tile. fresh: the rows came since this warpgroup's last tile; last: no other tile of
-// this block needs them.
+// Multiplies this warpgroup's 64 rows of a tile. fresh: the rows have arrived since this warpgroup's last tile; last:
+// no other tile of this block needs them.
 template <Columns kColumns, Finish kFinish>
 __device__ __forceinline__ void multiply(float (&sums)[64], const Places<kFinish>& places, int half, int& stage,
                                          int& parity, int rows_parity, bool fresh, bool last, int lane) {
@@ -196,7 +197,7 @@ __device__ __forceinline__ void multiply(float (&sums)[64], const Places<kFinish
                                 step > 0 || part > 0);
     }
     products_commit();
-    products_wait<1>();  // the step before has been read: its stage can be filled again
+    products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
     if (step > 0 && lane == 0) {
       barrier_arrive(places.empty(previous));
       if (last) barrier_arrive(places.rows_empty(step - 1));
@@ -206,7 +207,7 @@ __device__ __forceinline__ void multiply(float (&sums)[64], const Places<kFinish
   }
 }
 
-// A tile in which this warpgroup has no rows: its stages are let go as they come.
+// For a tile in which this warpgroup has no rows: releases its stages as they come.
 template <Finish kFinish>
 __device__ __forceinline__ void pass_by(const Places<kFinish>& places, int& stage, int& parity, bool last, int lane) {
   for (int step = 0; step < places.steps; ++step) {
@@ -228,7 +229,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
   if (pair == 1 && walk.left > 0) named_arrive(1, 2 * pair_threads);
   for (; walk.left > 0; walk.advance()) {
     const bool last = walk.last_of_row();
-    if ((walk.done & 1) != pair) {  // the other pair's tile: its stages pass by
+    if ((walk.done & 1) != pair) {  // the other pair's tile: skip its stages
       for (stage += places.steps; stage >= places.used; stage -= places.used) parity ^= 1;
     } else {
       const Tile tile = row_tile(arguments, walk.row);

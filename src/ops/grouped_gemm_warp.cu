@@ -1,6 +1,6 @@
-// The grouped product with the warp's matrix instruction (mma.sync), for GPUs before Hopper: 128x128 tiles, 32 deep,
-// four stages of asynchronous copies, eight warps of 64x32. Rows of `a` are gathered while loading. Two blocks fit on a
-// multiprocessor.
+// The grouped product with the matrix instruction of a warp (mma.sync), for GPUs before Hopper: tiles of 128x128, 32
+// deep, four stages of asynchronous copies, and eight warps that compute 64x32 each. Rows of `a` are gathered while
+// they are loaded. Two blocks fit on a multiprocessor.
 #include "ops/grouped_gemm_kernel.cuh"
 #include "ops/low_rank_add.cuh"
 
@@ -13,11 +13,12 @@ constexpr int stages = 4;
 constexpr int stage_bytes = (tile_rows + block_columns) * block_depth * 2;
 constexpr int shared_bytes = stages * stage_bytes;
 
-// Rows of 64 bytes; 16-byte pieces are permuted so that the eight rows of a matrix load fall into different banks.
+// Rows of 64 bytes, whose 16-byte pieces are permuted so that the eight rows of a matrix load fall into different
+// banks.
 __device__ __forceinline__ std::uint32_t narrow_row(int row, int piece) {
   return row * 64 + ((piece ^ ((row >> 1) & 3)) << 4);
 }
-// Rows of 256 bytes (a transposed b: one row a depth step), permuted likewise.
+// Rows of 256 bytes, permuted likewise (a transposed b, with one row per step in depth).
 __device__ __forceinline__ std::uint32_t wide_row(int row, int piece) { return row * 256 + ((piece ^ (row & 7)) << 4); }
 
 template <Finish kFinish, bool kTransposed>
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(256, 2) warp_kernel(const ProductArguments arg
   const std::uint32_t base = shared_address(memory);
   const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
 
-  // What this thread copies: two pieces of a and two of b in each stage.
+  // In each stage a thread copies two pieces of a and two of b.
   const bf16* a_rows[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

@@ -1,6 +1,7 @@
-// Head and cross entropy by chunks of rows: logits of a chunk in compute precision, then one kernel that reads each
-// logit once, writes the gradient over it, and sums the bias gradient on the way; then two products. Bytes a logit
-// (bf16): 2 written by the product, 2 read and 2 written here, 2 + 2 read by the gradient products.
+// Head and cross entropy, in chunks of rows: first the logits of a chunk in compute precision; then one kernel that
+// reads each logit once, overwrites it with its gradient and sums the bias gradient along the way; then two products.
+// Bytes per logit (bf16): 2 written by the product, 2 read and 2 written here, 2 + 2 read by the products of the
+// gradients.
 #include <algorithm>
 
 #include "ops/column_sums.h"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int threads = 512;
 constexpr int warps = threads / warp_size;
-constexpr std::int64_t largest_chunk = std::int64_t{64} << 20;  // logits at once
+constexpr std::int64_t largest_chunk = std::int64_t{64} << 20;  // logits at a time
 
 struct Softmax {
   float highest, sum;
@@ -25,7 +26,7 @@ __device__ __forceinline__ float exp_for(float x) {
 
 __device__ __forceinline__ Softmax merge(Softmax a, Softmax b) {
   const float highest = fmaxf(a.highest, b.highest);
-  // Two empty parts: exp(-inf + inf) would not be a number.
+  // If both parts are empty, exp(-inf + inf) would be NaN.
   if (highest == -INFINITY) return {highest, 0.0f};
   return {highest, a.sum * expf(a.highest - highest) + b.sum * expf(b.highest - highest)};
 }
@@ -44,7 +45,7 @@ __device__ __forceinline__ Softmax warp_merge(Softmax mine) {
   return {highest, sum};
 }
 
-// The same in every thread. `shared` may be written again after the next barrier.
+// The result is the same in every thread. `shared` may be reused after the next barrier.
 __device__ __forceinline__ Softmax block_merge(Softmax mine, Softmax* shared) {
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   mine = warp_merge<warp_size>(mine);
@@ -53,9 +54,9 @@ __device__ __forceinline__ Softmax block_merge(Softmax mine, Softmax* shared) {
   return warp_merge<warps>(shared[lane % warps]);
 }
 
-// A block takes rows b, b + blocks, ...; a thread keeps its columns: part p from (p*threads + thread)*WIDTH on. The row
-// stays in registers between the sum and the gradient, and so do the column sums over the block's rows. partials:
-// [blocks, vocabulary].
+// Rows are dealt out to the blocks in turn, and a thread always has the same columns: its part p starts at column
+// (p*threads + thread)*WIDTH. The row stays in registers between the sum and the gradient, and so do the column sums
+// over the block's rows. partials: [blocks, vocabulary].
 template <typename T, int PARTS, int WIDTH, bool GRADIENT>
 __global__ void __launch_bounds__(threads, 2)
     cross_entropy_kernel(T* logits, const std::int32_t* targets, std::int64_t rows, int vocabulary, float scale,
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(threads, 2)
   __shared__ Softmax shared[2][warps];
   float column_sum[PARTS][WIDTH] = {};
   int turn = 0;
-  // The next row is on its way while this one is summed.
+  // The next row is already being loaded while this one is summed.
   uint4 next[PARTS];
   std::int32_t next_target = -1;
   const auto fetch = [&](std::int64_t row) {
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(threads, 2)
         if (i == before) wanted = values[p][i];
       }
     }
-    const float shift = highest == -INFINITY ? 0.0f : highest;  // a thread without columns
+    const float shift = highest == -INFINITY ? 0.0f : highest;  // -INFINITY for a thread without columns
     float sum = 0.0f;
 #pragma unroll
     for (int p = 0; p < PARTS; ++p) {
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(threads, 2)
       }
     }
     const Softmax all = block_merge({highest, sum}, shared[turn]);
-    turn ^= 1;  // the other half: a warp may be here again before the last one has read
+    turn ^= 1;  // the two halves alternate: a warp may get here again before the last one has read
     if (target / WIDTH % threads == static_cast<int>(threadIdx.x)) nll[row] = logf(all.sum) + all.highest - wanted;
     if constexpr (GRADIENT) {
       const float factor = scale / all.sum * expf(shift - all.highest);
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(threads, 2)
   }
 }
 
-// Any vocabulary: the row is read twice.
+// For any size of vocabulary: the row is read twice.
 template <typename T>
 __global__ void __launch_bounds__(threads)
     cross_entropy_any_kernel(T* logits, const std::int32_t* targets, int vocabulary, float scale, bool gradient,
@@ -186,7 +187,7 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
   if (tokens == 0) return;
   const bool gradient = dh != nullptr;
   float* bias_grad = gradient && bias && bias.grad ? floats(bias.grad) : nullptr;
-  // Chunks of equal size, so that no product is left with a few rows.
+  // Chunks are of equal size, so that no product is left with only a few rows.
   const std::int64_t most_rows = std::max<std::int64_t>(128, largest_chunk / vocabulary);
   const std::int64_t chunks = (tokens + most_rows - 1) / most_rows;
   const std::int64_t chunk_rows = (tokens + chunks - 1) / chunks;

@@ -1,8 +1,8 @@
-// The gradients of dense layers' matrices are products that sum over all tokens: few numbers each, so that one alone
-// does not fill a GPU. While a GradientsHeld lives they may wait, so that those of one block of the model, with the
-// gradients of their biases, are one launch: such gradients are complete only after its finish() (the biases' after
-// that of ops/held_sums.h too), and until then what linear_backward was given, dy and x, must stay where it is and as
-// it is.
+// The gradients of dense layers' matrices are products that sum over all tokens and have so few elements that one alone
+// does not fill a GPU. While a GradientsHeld exists, they may be put off, so that those of one block of the model share
+// a launch, together with the gradients of their biases. Such gradients are complete only after its finish() (those of
+// biases also need that of ops/held_sums.h). Until then, what linear_backward was given, dy and x, must neither move
+// nor change.
 #pragma once
 
 #include "base/rooms.h"
@@ -14,7 +14,7 @@ SOME_OP(void, hold_gradients, (Context & ctx), (ctx))
 SOME_OP(void, finish_gradients, (Context & ctx), (ctx))
 SOME_OP(void, drop_gradients, (Context & ctx), (ctx))  // does not fail: nothing waits and nothing is held any more
 
-// Where something fails before finish(), what waits is dropped.
+// If something fails before finish(), what was put off is dropped.
 class GradientsHeld {
  public:
   explicit GradientsHeld(Context& ctx) : ctx_(ctx) { hold_gradients(ctx_); }

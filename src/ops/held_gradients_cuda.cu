@@ -1,15 +1,16 @@
 // The gradients of several dense layers' matrices in one launch on Hopper: target[m, n] += sum over tokens of dy[., m]
-// * x[., n], a tile of 128 x 128 of one of the matrices a block, all its tokens by one block: no second pass adds parts
-// up, and the order of every sum is fixed.
+// * x[., n]. Each block computes a 128 x 128 tile of one of the matrices over all tokens, so that no second pass has to
+// add up parts and the order of every sum is fixed.
 //
-// A block of the model has about as many tiles as a GPU has multiprocessors (A4: 128, the form with read-in and
-// features 122, of 132), where its matrices one by one have 2 to 48, so that the library cuts their sums into parts and
-// adds these up in a second kernel. Both operands lie with the summed axis outermost, which the tensor cores take as it
-// is for bf16. Per 64 tokens a tile needs 512 cycles of the tensor cores, and 640 of shared memory: both warpgroups
-// read 24 KiB of it and the copy engine writes 32, at 128 bytes a cycle.
+// A block of the model has about as many tiles as a GPU has multiprocessors (A4 has 128, the form with read-in and
+// features 122, for 132). Each of its matrices alone has only 2 to 48, so that the library would divide their sums into
+// parts and add these up in a second kernel. The summed axis is the outermost of both operands, which the tensor cores
+// accept directly in bf16. For 64 tokens, a tile takes 512 cycles of the tensor cores and 640 of shared memory: each of
+// two warpgroups reads 24 KiB, and the copy engine writes 32, at 128 bytes per cycle.
 //
-// The bias's gradient, the sums of dy's columns, is one more column of the product: dy^T times a vector of ones. The
-// tiles of a row of tiles have dy's columns in common and share this work: each does it for its part of the tokens.
+// The gradient of the bias, the sums of dy's columns, is one more column of the product: dy^T times a vector of ones.
+// The tiles of one row of tiles read the same columns of dy and share this work: each does it for its part of the
+// tokens.
 #include <algorithm>
 #include <vector>
 
@@ -23,21 +24,21 @@ namespace some::ops::cuda {
 namespace {
 
 constexpr int tile = 128;
-constexpr int step_rows = 64;                  // tokens in a stage
-constexpr int box_bytes = step_rows * 64 * 2;  // one box of the copy engine: 64 columns
+constexpr int step_rows = 64;                  // tokens per stage
+constexpr int box_bytes = step_rows * 64 * 2;  // one box of the copy engine has 64 columns
 constexpr int stage_bytes = 4 * box_bytes;     // two boxes of dy, two of x
 constexpr int stages = 6;
 constexpr int ones_bytes = 1024;
-constexpr int threads = 384;  // a warpgroup of which one thread loads, two that multiply
+constexpr int threads = 384;  // one warpgroup, of which a single thread loads, and two that multiply
 constexpr int multiplying_warps = 8;
 constexpr int shared_bytes = 1024 + stages * stage_bytes + ones_bytes + 2 * 8 * stages;
-constexpr int most_products = 8;  // in one launch
+constexpr int most_products = 8;  // per launch
 
-// One matrix: tiles from number `first` on, row of tiles by row of tiles.
+// One matrix. Its tiles are numbered from `first` on, one row of tiles after another.
 struct GradientProduct {
   CUtensorMap dy, x;
   float* target;    // [m, n]
-  float* partials;  // [column tiles, m]: parts of the sums of dy's columns; or null
+  float* partials;  // [column tiles, m]: parts of the sums of dy's columns; null if there is no bias
   int m, n, first, column_tiles;
 };
 struct GradientProducts {
@@ -47,7 +48,7 @@ struct GradientProducts {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// d[64x128] (+)= a[16x64]^T * b[16x128], both in shared memory with their 16 rows outermost; d is overwritten when
+// d[64x128] (+)= a[16x64]^T * b[16x128], with a and b in shared memory, their 16 rows outermost; d is overwritten if
 // `add` is 0.
 __device__ __forceinline__ void multiply_transposed_128(float (&d)[64], std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
@@ -70,7 +71,7 @@ __device__ __forceinline__ void multiply_transposed_128(float (&d)[64], std::uin
       : "l"(a), "l"(b), "r"(add));
 }
 
-// d[64x8] (+)= a[16x64]^T * b[16x8], b with its eight columns outermost.
+// d[64x8] (+)= a[16x64]^T * b[16x8], where b has its eight columns outermost.
 __device__ __forceinline__ void multiply_transposed_8(float (&d)[4], std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
       "{\n.reg .pred p;\n"
@@ -80,7 +81,7 @@ __device__ __forceinline__ void multiply_transposed_8(float (&d)[4], std::uint64
       : "l"(a), "l"(b), "r"(add));
 }
 
-// A stage is `full` when its data has arrived and `empty` when it has been used.
+// A stage is `full` once its data has arrived and `empty` once it has been used.
 struct Stages {
   std::uint32_t data, ones, barriers;
   int stage = 0, parity;
@@ -99,7 +100,7 @@ struct Stages {
   }
 };
 
-// Which matrix a tile is of, and which tile of it.
+// Which matrix a tile belongs to, and which of its tiles it is.
 struct Place {
   const GradientProduct* product;
   int row_tile, column_tile;
@@ -129,7 +130,8 @@ __device__ __forceinline__ void load_tiles(const GradientProducts& all, Stages a
   }
 }
 
-// `count` stages of this warpgroup's 64 rows; `previous` is the stage before, which is let go when its product is done.
+// Multiplies `count` stages of this warpgroup's 64 rows. `previous` is the stage before, which is released as soon as
+// its product is done.
 template <bool kTotals>
 __device__ __forceinline__ void multiply_steps(float (&sums)[64], float (&totals)[4], Stages& at, int& previous,
                                                int count, int half, int lane) {
@@ -147,7 +149,7 @@ __device__ __forceinline__ void multiply_steps(float (&sums)[64], float (&totals
         multiply_transposed_8(totals, left_part, matrix_place(at.ones, 1024, 16), step > 0 || part > 0);
     }
     products_commit();
-    products_wait<1>();  // the step before has been read: its stage can be filled again
+    products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
     if (previous >= 0 && lane == 0) barrier_arrive(at.empty(previous));
     previous = at.stage;
     at.advance();
@@ -163,7 +165,7 @@ __device__ __forceinline__ void multiply_tiles(const GradientProducts& all, Stag
     const int column = place.column_tile * tile + (lane & 3) * 2;
     float2 before[32];
     float sums[64], totals[4];
-    const auto each = [&](auto&& take) {  // the pairs of numbers that this thread holds
+    const auto each = [&](auto&& take) {  // visits the pairs of numbers that this thread holds
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
         const int m = row + (i & 1) * 8, n = column + (i >> 1) * 8;
@@ -244,7 +246,7 @@ HeldGradients& held(Context& ctx) {
   return *static_cast<HeldGradients*>(ctx.cuda->held_gradients.get());
 }
 
-// All in one launch.
+// Computes all of them in one launch.
 void launch(Context& ctx, const std::vector<HeldGradient>& all) {
   GradientProducts products{};
   products.count = static_cast<int>(all.size());
@@ -281,7 +283,7 @@ void launch(Context& ctx, const std::vector<HeldGradient>& all) {
   }
 }
 
-// Where the tiles would leave more than half of the multiprocessors without work, the library's products are quicker.
+// If the tiles would leave more than half of the multiprocessors idle, the library's products are faster.
 bool fills(const Context& ctx, const std::vector<HeldGradient>& all) {
   int tiles = 0;
   for (const HeldGradient& one : all) tiles += one.tiles();
@@ -305,7 +307,7 @@ bool hold_gradient(Context& ctx, const Tensor& dy, const Tensor& x, const Param&
   if (dy.dtype() != DType::bf16 || x.dtype() != DType::bf16 || weight.grad.dtype() != DType::f32) return false;
   if (weight.value.dim(0) % 8 != 0 || weight.value.dim(1) % 8 != 0) return false;
   if (!all_aligned16(dy.raw(), x.raw(), weight.grad.raw())) return false;
-  // All of a launch sum over the same tokens, and none adds to what another does.
+  // Within a launch all sum over the same tokens, and no two add to the same gradient.
   const bool other_tokens = !gradients.waiting.empty() && gradients.waiting.front().rows() != x.dim(0);
   const bool twice = std::any_of(gradients.waiting.begin(), gradients.waiting.end(),
                                  [&](const HeldGradient& one) { return one.weight.grad.raw() == weight.grad.raw(); });

@@ -10,11 +10,11 @@ struct Context;
 
 namespace some::ops::cuda {
 
-// weight.grad += dy^T x and bias.grad += column sums of dy (where the Params have gradients), later. False: nothing is
-// held, or not what these are, and nothing will be done.
+// Puts off weight.grad += dy^T x and bias.grad += column sums of dy (where the Params have gradients). Returns false,
+// without doing anything, if gradients are not held or these cannot be.
 bool hold_gradient(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias);
 
-// The same now, product and sums each in a launch of its own.
+// Does the same now, with a launch each for the product and the sums.
 void add_gradient(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias);
 
 }  // namespace some::ops::cuda

@@ -1,5 +1,5 @@
-// Gradients that are sums over rows (of biases and norms) are made in two stages. While a SumsHeld lives the second may
-// wait, so that those of many layers are one launch: such gradients are complete only after its finish().
+// Gradients that are sums over rows (of biases and norms) are computed in two stages. While a SumsHeld exists, the
+// second may be put off, so that many layers share one launch; such gradients are complete only after its finish().
 #pragma once
 
 #include "base/rooms.h"
@@ -11,8 +11,8 @@ SOME_OP(void, hold_sums, (Context & ctx), (ctx))
 SOME_OP(void, finish_sums, (Context & ctx), (ctx))
 SOME_OP(void, drop_sums, (Context & ctx), (ctx))  // does not fail: nothing waits and nothing is held any more
 
-// Where something fails before finish(), what waits is dropped: nobody would ask for it, and sums made later must not
-// wait with it.
+// If something fails before finish(), what was put off is dropped: nobody will ask for it, and it must not be mixed
+// with later sums.
 class SumsHeld {
  public:
   explicit SumsHeld(Context& ctx) : ctx_(ctx) { hold_sums(ctx_); }

@@ -1,5 +1,5 @@
-// Dense layers through cuBLASLt, the bias in its epilogue. cuBLASLt's GELU is the tanh one, so the exact one is a pass
-// of its own; backward, that pass sums the bias gradient too.
+// Dense layers through cuBLASLt, with the bias in its epilogue. Its GELU is the tanh approximation, so the exact one is
+// a separate pass; backward, that pass also sums the bias gradient.
 #include "ops/column_sums.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(threads) gelu_kernel(const T* pre, T* y, std::
 
 void linear_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& y) {
   const std::int64_t rows = x.dim(0), in = weight.value.dim(1), out = weight.value.dim(0);
-  // The epilogue takes the bias in the result's own precision.
+  // The epilogue requires the bias in the precision of the result.
   const void* bias_data = !bias ? nullptr : y.dtype() == bias.compute.dtype() ? bias.compute.raw() : bias.value.raw();
   matmul(ctx, rows, out, in, {x.raw(), x.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), true}, y.raw(),
          y.dtype(), false, bias_data);
@@ -60,7 +60,7 @@ void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Para
   const ArenaScope scope(*ctx.arena);
   Tensor grad = dy;
   if (dy.dtype() != x.dtype()) {
-    // The tensor cores take both factors in bf16: one pass converts dy and sums its columns.
+    // The tensor cores require both factors in bf16, so one pass converts dy and sums its columns.
     if (x.dtype() != DType::bf16)
       failed("linear_backward: a gradient of {} for an input of {}", name_of(dy.dtype()), name_of(x.dtype()));
     grad = ctx.scratch({rows, out}, DType::bf16);

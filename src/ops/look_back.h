@@ -1,4 +1,4 @@
-// Looking back: states of the tokens before, in the same sequence (spec 2).
+// Looking back: states of earlier tokens in the same sequence (spec 2).
 #pragma once
 
 #include "base/rooms.h"

@@ -1,5 +1,5 @@
-// Looking back on the GPU. Forward reads n + 1 rows of d numbers a token and writes one; neighbouring tokens read the
-// same rows, so most of it comes from the cache. The gradient of the taps is summed in two stages, in a fixed order.
+// Looking back on the GPU. For each token, forward reads n + 1 rows of d numbers and writes one; neighbouring tokens
+// read the same rows, so most reads hit the cache. The gradient of the taps is summed in two stages, in a fixed order.
 #include "ops/column_sums.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(threads)
   rows[index] = positions[t] >= j ? static_cast<std::int32_t>(t - j) : -1;
 }
 
-// A thread: WIDTH neighbouring columns of a token.
+// Each thread handles WIDTH adjacent columns of one token.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads) forward_kernel(const T* x, const std::int32_t* rows, const float* taps,
                                                           std::int64_t tokens, int width, int count, int d, T* y) {
@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(threads) backward_kernel(const T* dy, const st
   store_elements<WIDTH>(dx + t * d + column, sum);
 }
 
-// Block (x, y, z): tap z, the 32*WIDTH columns from x*32*WIDTH, rows of chunk y; warp w takes every eighth row.
-// partials: [chunks, n * d].
+// Block (x, y, z) sums the rows of chunk y for tap z, in the 32*WIDTH columns from x*32*WIDTH on; each warp takes every
+// eighth row. partials: [chunks, n * d].
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     taps_kernel(const T* dy, const T* x, const std::int32_t* rows, std::int64_t tokens, int width, int d,
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(threads)
   store_elements<WIDTH>(y + static_cast<std::int64_t>(rows[i]) * d + column, values);
 }
 
-// Calls function.operator()<T, WIDTH>() with 16 bytes at a time where sizes and addresses allow it.
+// Calls function.operator()<T, WIDTH>(), with a WIDTH of 16 bytes if sizes and addresses allow it and of 1 otherwise.
 template <typename Function>
 void by_width(DType type, std::int64_t d, bool aligned, Function&& function) {
   with_real_type(type, "looking back", [&](auto zero) {

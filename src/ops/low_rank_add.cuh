@@ -1,6 +1,6 @@
-// What a low-rank correction adds to a product of an expert's matrix, while the product is still in registers:
-// sum_r low[j, r] * factor[group][n, r]. In the warp's matrix instruction, eight ranks at a time, it costs one word of
-// the factor and one instruction for every 16 x 8 numbers, and nothing in memory.
+// Adds a low-rank correction, sum_r low[j, r] * factor[group][n, r], to a product with an expert's matrix while that is
+// still in registers. By the matrix instruction of a warp, eight ranks at a time, it costs one word of the factor and
+// one instruction for every 16 x 8 numbers, and no memory traffic for the result.
 #pragma once
 
 #include "base/rooms.h"
@@ -9,14 +9,14 @@
 
 namespace some::ops::cuda {
 
-// d[16x8] += a[16x8] * b[8x8]; lanes hold d as for the larger product.
+// d[16x8] += a[16x8] * b[8x8]; the lanes hold d as in the larger product.
 __device__ __forceinline__ void multiply_add_8(float* d, std::uint32_t a0, std::uint32_t a1, std::uint32_t b) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(b));
 }
 
-// Two neighbouring ranks of a row or column, those from `rank` on zero.
+// Two adjacent ranks of a row or column, of which only `left` exist; the others are zero.
 __device__ __forceinline__ std::uint32_t rank_pair(const bf16* place, int stride, int left) {
   const unsigned short* const at = reinterpret_cast<const unsigned short*>(place);
   std::uint32_t pair = left > 0 ? __ldg(at) : 0u;
@@ -24,8 +24,8 @@ __device__ __forceinline__ std::uint32_t rank_pair(const bf16* place, int stride
   return pair;
 }
 
-// For 16 rows from `row` on and 8 * kTiles columns from `column` on that one warp holds in the matrix product's layout
-// (kWoven: ops/grouped_gemm_hopper_load.cuh). All lanes take part.
+// Handles the 16 rows from `row` on and the 8 * kTiles columns from `column` on that one warp holds in the layout of
+// the matrix product (kWoven: see ops/grouped_gemm_hopper_load.cuh). All lanes must take part.
 template <int kTiles, bool kWoven>
 __device__ __forceinline__ void add_low_rank(float* sums, const ProductArguments& arguments, int group, int row,
                                              int row_end, int column, int lane) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void add_low_rank(float* sums, const ProductArguments
       const int j = row + own + 8 * half;
       rows[half] = rank_pair(low + static_cast<std::int64_t>(j) * rank + r, 1, j < row_end ? left : 0);
     }
-    constexpr int step = kTiles < 4 ? kTiles : 4;  // tiles whose loads are under way together
+    constexpr int step = kTiles < 4 ? kTiles : 4;  // tiles whose loads are in flight at a time
 #pragma unroll
     for (int first = 0; first < kTiles; first += step) {
       std::uint32_t pairs[step];

@@ -1,5 +1,5 @@
-// The low-rank correction of one matrix of every expert (ops/low_rank.h) on the CPU, for blocks of choices of one
-// expert. Empty ones do nothing.
+// The low-rank correction of one matrix per expert (ops/low_rank.h) on the CPU, applied to blocks of choices that share
+// an expert. An empty correction does nothing.
 #pragma once
 
 #include "base/rooms.h"
@@ -39,7 +39,7 @@ class Correction {
     gemm_serial(Product<T>{false, false, rows, in_, rank_, T(1), pulled, rank_, a_of(expert), in_, T(1), dx, in_});
   }
 
-  // low becomes gate * low, for sums over what is added up with gates.
+  // Multiplies low by the gates, for gradients of outputs that are summed with gates.
   void weigh(std::int64_t begin, std::int64_t rows, const std::int32_t* order, const T* gates) const {
     for (std::int64_t j = begin; j < begin + rows; ++j) {
       for (std::int64_t r = 0; r < rank_; ++r) low_[j * rank_ + r] *= gates[order[j]];

@@ -1,7 +1,8 @@
-// Thin products: [choices, columns] with a few columns a group. They do 2 * rank operations for each number they read,
-// far below the couple of hundred a byte at which arithmetic would begin to matter: what counts is that rows are read
-// once, 16 bytes at a time, and enough of them at once. For 27,000 choices, rows of 1,024 and rank 2 that is 56 MB and
-// 113 MFLOP: 13 us of memory, 2 us of multiply-adds. A group's factor (4 KB) stays in the first-level cache.
+// Thin products: [choices, columns] times a factor of a few columns per group. They do 2 * rank operations for each
+// number they read, far below the couple of hundred per byte at which arithmetic would begin to matter. What counts is
+// that rows are read only once, 16 bytes at a time, with enough of them in flight. For 27,000 choices, rows of 1,024
+// and rank 2 that is 56 MB and 113 MFLOP: 13 us of memory traffic, 2 us of multiply-adds. A group's factor (4 KB) stays
+// in the first-level cache.
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
 #include "ops/low_rank_cuda.h"
@@ -10,9 +11,9 @@ namespace some::ops::cuda {
 namespace {
 
 constexpr int threads = 256, warps = threads / warp_size;
-constexpr int together = 4;                    // rows of a warp whose loads are under way together
-constexpr int block_rows = warps * together;   // of a block of the product
-constexpr int parts = tile_rows / block_rows;  // blocks of a tile of rows
+constexpr int together = 4;                    // rows of a warp whose loads are in flight at a time
+constexpr int block_rows = warps * together;   // rows per block of the product
+constexpr int parts = tile_rows / block_rows;  // blocks per tile of rows
 
 struct ProductOf {
   const void* rows;
@@ -23,8 +24,8 @@ struct ProductOf {
   int gather, rank, columns;
 };
 
-// Four rows a warp, kWidth neighbouring columns a lane, kRanks of the ranks (blockIdx.y says which). kFirst: the factor
-// is [rank, columns]. With kWidth > 1 and a factor [columns, rank], rank is kRanks.
+// Four rows per warp, kWidth adjacent columns per lane, and kRanks of the ranks (blockIdx.y says which). kFirst: the
+// factor is [rank, columns]. If it is [columns, rank] and kWidth > 1, then rank must be kRanks.
 template <typename T, int kRanks, int kWidth, bool kFirst>
 __global__ void __launch_bounds__(threads) thin_product_kernel(const ProductOf product) {
   after_previous();
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(threads) thin_product_kernel(const ProductOf p
 #pragma unroll
     for (int i = 0; i < together; ++i) load_elements<kWidth>(rows[i] + column, x[i]);
 #pragma unroll
-    for (int piece = 0; piece < kRanks; ++piece) {  // kWidth numbers of the factor
+    for (int piece = 0; piece < kRanks; ++piece) {  // a piece is kWidth numbers of the factor
       float values[kWidth];
       if constexpr (kFirst) {
         if (begin + piece >= rank) break;
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(threads) thin_product_kernel(const ProductOf p
     }
   }
   static_assert(together * kRanks <= warp_size);
-  float own = 0.f;  // lane i * kRanks + r keeps the sum of row i and rank r
+  float own = 0.f;  // lane i * kRanks + r keeps the sum for row i and rank r
 #pragma unroll
   for (int i = 0; i < together; ++i) {
 #pragma unroll
@@ -92,23 +93,24 @@ struct GradientOf {
   const Tile* tiles;
   const std::int32_t* order;
   const float* gates;
-  float* partials;  // [tiles, as much as a group has in the target]
+  float* partials;  // [tiles, elements of one group in the target]
   int gather, rank, columns;
   bool first;
 };
 
-// All ranks of a row, read at once.
+// All ranks of a row, read in one access where they fit.
 template <typename T, int kRanks>
 struct alignas(kRanks * sizeof(T) < 16 ? kRanks * sizeof(T) : 16) Ranks {
   T values[kRanks];
 };
 
-constexpr int row_lanes = 8;                    // lanes of a row
-constexpr int row_slots = threads / row_lanes;  // rows of a block at a time
+constexpr int row_lanes = 8;                    // lanes per row
+constexpr int row_slots = threads / row_lanes;  // rows that a block handles at a time
 
-// A block makes 8 * kWidth columns of what one tile of rows gives, 32 rows at a time; each thread adds up every 32nd row,
-// then the rows of a warp are added in a butterfly and the warps in their order. Tiles, not groups: a router without
-// balance sends most rows to a few groups, and everything would wait for those.
+// A block computes 8 * kWidth columns of what one tile of rows contributes, 32 rows at a time: each thread adds up
+// every 32nd row, then the threads of a warp are added by a butterfly and the warps in their order. The work is divided
+// by tiles and not by groups, because an unbalanced router sends most rows to a few groups, for which all others would
+// wait.
 template <typename T, int kRanks, int kWidth, bool kGelu>
 __global__ void __launch_bounds__(threads, 2) thin_gradient_kernel(const GradientOf gradient) {
   after_previous();
@@ -119,14 +121,14 @@ __global__ void __launch_bounds__(threads, 2) thin_gradient_kernel(const Gradien
   const int begin = tile.begin, end = tile.end;
   const int rank = gradient.rank, columns = gradient.columns, first_rank = blockIdx.z * kRanks;
   const int lane = threadIdx.x % row_lanes, first_column = blockIdx.y * width, column = first_column + lane * kWidth;
-  constexpr int ahead = kRanks > 4 ? 2 : 4;  // rows of a thread whose loads are under way together
+  constexpr int ahead = kRanks > 4 ? 2 : 4;  // rows of a thread whose loads are in flight at a time
   const bool choices = gradient.gather != 0 || gradient.gates != nullptr, whole = rank == kRanks;
   const T* const columns_of = static_cast<const T*>(gradient.rows) + (column < columns ? column : 0);
   float sums[kRanks][kWidth] = {};
   for (int start = begin + threadIdx.x / row_lanes; start < end; start += row_slots * ahead) {
     float x[ahead][kWidth], low[ahead][kRanks];
 #pragma unroll
-    for (int i = 0; i < ahead; ++i) {  // rows past the end repeat the last one, with weight 0: no branch between loads
+    for (int i = 0; i < ahead; ++i) {  // rows past the end repeat the last one with weight 0: no branch between loads
       const int j = min(start + i * row_slots, end - 1);
       const int choice = choices ? gradient.order[j] : 0;
       const std::int64_t source = gradient.gather == 0 ? j : choice / gradient.gather;
@@ -176,14 +178,14 @@ __global__ void __launch_bounds__(threads, 2) thin_gradient_kernel(const Gradien
   }
 }
 
-// Adds what the tiles of a group gave, in their order.
+// Adds up what the tiles of each group contributed, in their order.
 __global__ void __launch_bounds__(threads)
     add_tiles_kernel(const float* partials, const Tile* tiles, const std::int32_t* offsets, int size, float* target) {
   after_previous();
   const int group = blockIdx.y, at = blockIdx.x * threads + threadIdx.x;
   const int count = (offsets[group + 1] - offsets[group] + tile_rows - 1) / tile_rows;
   if (count == 0 || at >= size) return;
-  int first = 0;  // of the group's tiles, which stand in the order of groups
+  int first = 0;  // becomes the group's first tile; tiles are in the order of their groups
   for (int end = tiles[0].group; first < end;) {
     const int middle = (first + end) / 2;
     if (tiles[1 + middle].group < group) {
@@ -197,7 +199,7 @@ __global__ void __launch_bounds__(threads)
   target[static_cast<std::int64_t>(group) * size + at] += sum;
 }
 
-// Calls run(width of the ranks that a block takes): 2, 4 or 8.
+// Calls run with the number of ranks that a block handles, 2, 4 or 8, as a compile-time constant.
 template <typename Run>
 void by_ranks(std::int64_t rank, Run&& run) {
   if (rank <= 2) return run(std::integral_constant<int, 2>{});

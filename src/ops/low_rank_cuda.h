@@ -1,5 +1,5 @@
-// The thin products of low-rank corrections (ops/low_rank.h) on the GPU, for choices grouped by expert. CUDA only.
-// Their other half, what a correction adds to a product, is made where the product is (GroupedProduct::low).
+// The thin products of low-rank corrections (ops/low_rank.h) on the GPU, for choices grouped by expert. CUDA only. What
+// a correction adds to a product is computed together with that product (GroupedProduct::low).
 #pragma once
 
 #include "base/rooms.h"
@@ -7,8 +7,8 @@
 
 namespace some::ops::cuda {
 
-// One factor of every group: [rank, columns] each where it is the first (LowRank::a), [columns, rank] where it is the
-// second (LowRank::b).
+// One factor per group: [rank, columns] if it is the first (LowRank::a), [columns, rank] if it is the second
+// (LowRank::b).
 struct Factor {
   Tensor values;  // compute
   bool first = true;

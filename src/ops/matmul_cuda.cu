@@ -1,5 +1,5 @@
-// Dense matrix products through cuBLASLt. It wants matrices column by column, where a row-by-row matrix is its
-// transpose, so result^T = second^T * first^T is what it is asked for.
+// Dense matrix products through cuBLASLt. It expects column-major matrices, for which a row-major matrix is its
+// transpose, so it is asked for result^T = second^T * first^T.
 #include <algorithm>
 #include <array>
 
@@ -24,8 +24,8 @@ std::uint32_t alignment_of(const void* pointer) {
   return alignment;
 }
 
-// The token count changes from batch to batch; one choice serves all counts that round up to the same number, so that
-// the question is asked a few times and not every step.
+// The token count changes from batch to batch. All counts that round up to the same number share one choice of
+// algorithm, so that cuBLASLt is asked a few times and not in every step.
 std::int64_t rounded(std::int64_t extent) {
   const std::int64_t grain = extent > 4096 ? 1024 : extent > 512 ? 256 : 64;
   return (extent + grain - 1) / grain * grain;
@@ -36,7 +36,7 @@ struct Problem {
   cublasLtMatrixLayoutOpaque_t left, right, result;
 };
 
-// `key.first...` describe cuBLASLt's left matrix here.
+// Here `key.first...` describes cuBLASLt's left matrix.
 Problem make_problem(const MatmulKey& key, const void* bias) {
   Problem problem{};
   SOME_CUBLAS_CHECK(cublasLtMatmulDescInit(&problem.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -71,16 +71,17 @@ Problem make_problem(const MatmulKey& key, const void* bias) {
 
 template <typename T>
 T setting_of(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
-  T value{};  // stays zero where an algorithm has no such setting
+  T value{};  // stays zero if the algorithm has no such setting
   cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, nullptr);
   return value;
 }
 
-// Products of a few hundred to two thousand columns with a short sum, what a block has beside its experts, are mostly
-// bytes and finish. On an H200 the quickest the library offers for the eight of A4 takes 6 to 13% less time than the
-// 256 x 128 tiles it puts first; for six of them that is 128 x 128 in clusters of two. Where it does not offer these,
-// 112 x 128 took 21.7 instead of 24.4 us (512 -> 1536 columns, 6,900 rows) and 128 x 160 14.3 instead of 15.7 (512 ->
-// 1024). A fixed rule, not a measurement at run time: the same program must give the same bits on every run.
+// The time of products with a few hundred to two thousand columns and a short sum, which are all a block has besides
+// its experts, is mostly memory traffic and epilogue. On an H200, the fastest algorithm the library offers for the
+// eight of A4 takes 6 to 13% less time than the 256 x 128 tiles it lists first; for six of them it uses 128 x 128 tiles
+// in clusters of two. Where it does not offer these, 112 x 128 took 21.7 instead of 24.4 us (512 -> 1536 columns, 6,900
+// rows) and 128 x 160 14.3 instead of 15.7 (512 -> 1024). This is a fixed rule and not a measurement at run time,
+// because the same program must give the same bits in every run.
 constexpr cublasLtMatmulTile_t small_tiles[] = {CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_112x128,
                                                 CUBLASLT_MATMUL_TILE_128x160};
 bool better_with_small_tiles(const MatmulKey& key) {
@@ -152,8 +153,8 @@ void matmul(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, Matrix
   key.second_alignment = alignment_of(first.data);
   key.result_alignment = bias != nullptr ? std::min(alignment_of(result), alignment_of(bias)) : alignment_of(result);
 
-  // The token count is the extent n, or, in a weight gradient, k. An extent is rounded only where it is no matrix's
-  // distance between columns, since the alignment an algorithm needs follows from that distance.
+  // The token count is the extent n or, in a weight gradient, k. An extent is rounded only if it is not the column
+  // stride of any matrix, because an algorithm's requirements on alignment depend on those strides.
   MatmulKey asked = key;
   if (!key.second_transposed) asked.n = rounded(key.n);
   if (!key.first_transposed && key.second_transposed) asked.k = rounded(key.k);
@@ -165,7 +166,8 @@ void matmul(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, Matrix
                           state.workspace_bytes, state.stream);
   };
   cublasStatus_t status = run(algorithm_for(state, asked, bias));
-  // An algorithm may need what the rounded shape has and the real one has not; then the real one is asked for.
+  // An algorithm may rely on properties of the rounded shape that the real one lacks; then one is chosen for the
+  // latter.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
     status = run(algorithm_for(state, key, bias));
   SOME_CUBLAS_CHECK(status);

@@ -1,9 +1,10 @@
 // Experts that modulate a trained hidden layer, on the GPU.
 //
-// Forward: the experts' grouped product writes what each choice says, 2*T*k*f bytes in bf16, and one kernel reads it
-// again with z and writes h. Backward, two kernels: one goes by tokens (V again, the gradients of z, V and the gates),
-// one by experts (the gradients of the gains and of what the experts said, in place); the sums over an expert's choices
-// are taken tile by tile and then over its tiles, in their order. A grouped product brings the rest back to the states.
+// Forward, the experts' grouped product writes what each choice says, 2*T*k*f bytes in bf16, and one kernel reads that
+// together with z and writes h. Backward takes two kernels. One goes by tokens: it computes V again, and the gradients
+// of z, V and the gates. The other goes by experts: it computes the gradients of the gains and, in place, of what the
+// experts said; sums over an expert's choices are taken within each tile and then over its tiles, in their order. A
+// grouped product carries the gradient back to the states.
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
 #include "ops/grouped_gemm.h"
@@ -13,7 +14,7 @@ namespace some::ops::cuda {
 namespace {
 
 constexpr int threads = 256, warps = threads / warp_size;
-constexpr int together = 4;  // choices whose loads are under way at once
+constexpr int together = 4;  // choices whose loads are in flight at a time
 
 // What the kernels read.
 template <typename T>
@@ -27,7 +28,7 @@ struct View {
   float scale;
 };
 
-// v[c] = V of the token at WIDTH columns from `column`.
+// v = the token's V in the WIDTH columns from `column` on.
 template <typename T, int WIDTH>
 __device__ __forceinline__ void modulation(const View<T>& view, std::int64_t token, int column, float (&v)[WIDTH]) {
 #pragma unroll
@@ -55,7 +56,7 @@ __device__ __forceinline__ void modulation(const View<T>& view, std::int64_t tok
   }
 }
 
-// A thread: WIDTH neighbouring columns of a token.
+// Each thread handles WIDTH adjacent columns of one token.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads) forward_kernel(const View<T> view, bool inside, T* h) {
   after_previous();
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(const View<T> view, bo
   store_elements<WIDTH>(h + token * view.columns + column, z);
 }
 
-// A warp a token: dz, dh <- dV, and the gradients of the gates.
+// One warp per token computes dz and the gradients of the gates, and replaces dh by dV.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     token_backward_kernel(const View<T> view, bool inside, T* dh, T* dhidden, float* dgates) {
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(threads)
     store_elements<WIDTH>(dhidden + token * view.columns + column, dz);
     store_elements<WIDTH>(upstream + column, up);
   }
-  // A lane reads what it has written itself.
+  // Every lane reads only what it wrote itself, so no barrier is needed.
   for (int first = 0; first < view.choices; first += together) {
     float sums[together] = {};
     for (int column = lane * WIDTH; column < view.columns; column += warp_size * WIDTH) {
@@ -122,8 +123,9 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Block (x, y): the 32*WIDTH columns from x*32*WIDTH of tile y; warp w takes every eighth row. said <- its gradient;
-// partials[y, column] = the tile's part of the gradient of its expert's gains (null: nobody wants it).
+// Block (x, y) handles the 32*WIDTH columns from x*32*WIDTH on of tile y; each warp takes every eighth row. It replaces
+// `said` by its gradient and sets partials[y, column] to the tile's part of the gradient of its expert's gains, unless
+// partials is null.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     expert_backward_kernel(const View<T> view, const Tile* tiles, const T* dv, T* said, float* partials) {
@@ -167,7 +169,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Block (x, y): gradient[y] += the parts of expert y's tiles, in their order.
+// Block (x, y) adds the parts from expert y's tiles to gradient[y], in their order.
 __global__ void __launch_bounds__(threads)
     gains_kernel(const Tile* tiles, const float* partials, int columns, float* gradient) {
   after_previous();
@@ -185,10 +187,10 @@ __global__ void __launch_bounds__(threads)
   if (any) gradient[static_cast<std::int64_t>(expert) * columns + column] += sum;
 }
 
-// How far back an expert listens.
+// How many tokens back an expert listens.
 __device__ __forceinline__ int back_of(int expert, int listen) { return listen > 0 ? 1 + expert % listen : 0; }
 
-// inputs[row] = the state that the row's choice sees.
+// Sets inputs[row] to the state that the row's choice sees.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     gather_kernel(const T* states, const std::int32_t* rows, const std::int32_t* order, const std::int32_t* indices,
@@ -206,7 +208,7 @@ __global__ void __launch_bounds__(threads)
   store_elements<WIDTH>(inputs + row * d + column, values);
 }
 
-// target[t] += rows of the choices that saw the state of t, those of the nearest token first.
+// Adds to target[t] the rows of all choices that saw the state of token t, those of the nearest token first.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     listeners_kernel(const T* gradients, const std::int32_t* rows, const std::int32_t* place,
@@ -249,7 +251,7 @@ View<T> view_of(const Modulation& in, const Tensor& pre) {
           static_cast<float>(in.scale)};
 }
 
-// Calls function.operator()<T, WIDTH>() with 16 bytes at a time where sizes and addresses allow it.
+// Calls function.operator()<T, WIDTH>(), with a WIDTH of 16 bytes if sizes and addresses allow it and of 1 otherwise.
 template <typename Function>
 void by_width(DType type, std::int64_t columns, bool aligned, Function&& function) {
   with_real_type(type, "a modulated layer", [&](auto zero) {
@@ -261,8 +263,8 @@ void by_width(DType type, std::int64_t columns, bool aligned, Function&& functio
   });
 }
 
-// The states of each choice in plan order, where experts listen back; otherwise those of the tokens. `gather` says
-// which.
+// What the experts' product reads: if experts listen back, the state for each choice in plan order (gather = 0);
+// otherwise the states of the tokens, from which the product gathers (gather = choices per token).
 Tensor inputs_of(Context& ctx, const Modulation& in, int& gather) {
   const int choices = static_cast<int>(in.routing.gates.dim(1));
   gather = choices;

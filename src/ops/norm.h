@@ -14,9 +14,9 @@ SOME_OP(void, add_norm_forward,
          Tensor& y, Tensor& mean, Tensor& rstd),
         (ctx, x, addend, weight, bias, sum, y, mean, rstd))
 
-// dsum = gradient of LN with respect to its input, plus `extra` when not null (a gradient that reaches `sum` on another
-// way, as in pre-norm); weight.grad and bias.grad are added to. dsum may share dy's or extra's memory. `copy` when not
-// null: dsum is written there as well (to be added to while dsum is still read); it may share dy's memory.
+// dsum = gradient of LN with respect to its input, plus `extra` if not null (a gradient that reaches `sum` by another
+// path, as in pre-norm); weight.grad and bias.grad are added to. dsum may share memory with dy or extra. If `copy` is
+// not null, dsum is also written there (to be added to while dsum is still being read); it may share memory with dy.
 SOME_OP(void, norm_backward,
         (Context & ctx, const Tensor& dy, const Tensor& sum, const Tensor& mean, const Tensor& rstd,
          const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum, Tensor* copy = nullptr),

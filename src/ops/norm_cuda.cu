@@ -1,6 +1,6 @@
-// Residual sum and LayerNorm. Forward, bf16, d 512: reads x and addend, writes sum and y, each once (8 bytes an
-// element); one warp a row, the row in registers. Backward: reads dy and sum (and extra), writes dsum, and keeps the
-// columns' sums of the rows a warp has seen in registers, so that the parameter gradients cost no second pass.
+// Residual sum and LayerNorm. Forward reads x and addend and writes sum and y, each once (in bf16, 8 bytes per
+// element), with one warp per row and the row in registers. Backward reads dy and sum (and extra) and writes dsum; each
+// warp keeps the column sums over its rows in registers, so that the parameter gradients need no second pass.
 #include <algorithm>
 
 #include "ops/column_sums.h"
@@ -15,8 +15,8 @@ constexpr float epsilon = 1e-5f;
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
-// A lane holds PARTS groups of WIDTH columns, group p from column (p*32 + lane)*WIDTH on; d <= PARTS*32*WIDTH, a
-// multiple of WIDTH.
+// A lane holds PARTS groups of WIDTH columns; group p starts at column (p*32 + lane)*WIDTH. d is a multiple of WIDTH
+// and at most PARTS*32*WIDTH.
 template <typename T, int PARTS, int WIDTH>
 __global__ void __launch_bounds__(threads)
     norm_forward_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum, T* y, float* means,
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(threads)
     if (addend != nullptr) {
       float more[WIDTH];
       load_elements<WIDTH>(addend + base + column, more);
-      // The statistics are those of the stored sum, which the backward pass reads again.
+      // Rounded first: the statistics must be those of the stored sum, which is what the backward pass reads.
 #pragma unroll
       for (int i = 0; i < WIDTH; ++i) values[p][i] = to_f32(from_f32<T>(values[p][i] + more[i]));
     }
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Any d, also where rows are not aligned: the row is read again instead of being kept.
+// For any d, and rows that need not be aligned: the row is read again instead of being kept in registers.
 template <typename T>
 __global__ void __launch_bounds__(threads)
     norm_forward_any_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum, T* y,
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// With n = (sum - mean) * rstd and g = dy * weight: dsum = rstd * (g - mean(g) - n * mean(g n)).
-// Warp w of all warps takes rows w, w + warps, ...; partials: [blocks, 2, d], sums of dy*n and of dy.
+// With n = (sum - mean) * rstd and g = dy * weight: dsum = rstd * (g - mean(g) - n * mean(g n)). The rows are dealt out
+// to the warps of all blocks in turn. partials: [blocks, 2, d], the sums of dy*n and of dy.
 template <typename T, int PARTS, int WIDTH>
 __global__ void __launch_bounds__(threads)
     norm_backward_kernel(const T* dy, const T* sum, const float* means, const float* rstds, const float* weight,
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(threads)
   float scale_sum[PARTS][WIDTH] = {}, shift_sum[PARTS][WIDTH] = {};
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * warps;
   std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + warp;
-  // The next row is on its way while this one is summed.
+  // The next row is already being loaded while this one is summed.
   uint4 next_grads[PARTS], next_sums[PARTS];
   float next_mean = 0.0f, next_rstd = 0.0f;
   const auto fetch = [&](std::int64_t which) {
@@ -170,8 +170,8 @@ __global__ void __launch_bounds__(threads)
     }
   }
   if (partials == nullptr) return;
-    // Both sums over the block's warps: the upper half of the warps hands its numbers over, then the lower half is
-    // added in order.
+    // Both sums over the block's warps: the upper half of the warps stores its numbers, the lower half adds its own to
+    // them, and these sums are added up in order.
 #pragma unroll
   for (int which = 0; which < 2; ++which) {
     auto& mine = which == 0 ? scale_sum : shift_sum;
@@ -227,8 +227,8 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// The parameter gradients for the kernel above, which must not have run yet: dsum may share dy's memory. Thread =
-// column.
+// The parameter gradients that go with the kernel above, one thread per column. Must run before it, because dsum may
+// share memory with dy.
 template <typename T>
 __global__ void __launch_bounds__(threads)
     norm_parameters_any_kernel(const T* dy, const T* sum, const float* means, const float* rstds, float* partials,
@@ -298,7 +298,7 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
     float* scale_grad = weight.grad ? floats(weight.grad) : nullptr;
     float* shift_grad = bias.grad ? floats(bias.grad) : nullptr;
     const ArenaScope scope(*ctx.arena);
-    // Registers hold two sums a column, so only rows of up to 32 columns a lane are done in one pass.
+    // Registers hold two sums per column, so only rows with at most 32 columns per lane are done in one pass.
     const bool vectors = d % width == 0 && d <= 1024 && all_aligned16(grad, input, more, scale, out, twin);
     if (vectors) {
       const int blocks = static_cast<int>(std::clamp<std::int64_t>((rows + 4 * warps - 1) / (4 * warps), 1, 264));

@@ -17,8 +17,8 @@ struct AdamSettings {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   double clip = 1.0;      // gradients are scaled by min(1, clip / (norm + 1e-6)); 0: never
   std::int64_t step = 1;  // counted from 1, for the bias corrections
-  // Master [3], filled with adam_rates before: a step that is recorded once and played many times (base/graph.h)
-  // carries nothing by value that changes. Empty: lr and step are used.
+  // Master [3], filled with adam_rates beforehand: a step that is recorded once and replayed many times (base/graph.h)
+  // must not carry anything by value that changes. If empty, lr and step are used.
   Tensor rates;
 };
 

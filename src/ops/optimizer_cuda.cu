@@ -1,5 +1,4 @@
-// AdamW over the flat buffers: 16 bytes of each read and 12 written a parameter, 2 more for the bf16 copy, in one
-// launch.
+// AdamW over the flat buffers in one launch: per parameter, 16 bytes are read and 12 written, plus 2 for the bf16 copy.
 #include <algorithm>
 
 #include "ops/cuda_toolkit.cuh"
@@ -38,11 +37,11 @@ __global__ void __launch_bounds__(1024) length_kernel(const double* partials, in
 }
 
 struct Factors {
-  float keep, step_size, root_scale;  // adam_rates
+  float keep, step_size, root_scale;  // see adam_rates
   float beta1, beta2;                 // of the running means
-  float new1, new2;                   // 1 - beta, rounded once from double
+  float new1, new2;                   // 1 - beta, computed in double and then rounded
   float eps, clip;
-  const float* rates;  // where the first three stand instead; null: here
+  const float* rates;  // if not null, the first three are read from there instead
 };
 
 __device__ __forceinline__ void adam(const Factors& f, float scale, float g, float& value, float& first,

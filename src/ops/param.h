@@ -1,6 +1,6 @@
-// A parameter as operations see it. All trained parameters of a model lie in flat buffers (value, compute copy, gradient
-// and the optimizer's two), so that the optimizer is one pass; these are views into them. What is frozen has only
-// `compute`.
+// A parameter as operations see it. All trained parameters of a model are stored in flat buffers (value, compute copy,
+// gradient and the optimizer's two), so that the optimizer takes one pass; these are views into them. A frozen
+// parameter has only `compute`.
 #pragma once
 
 #include "base/rooms.h"

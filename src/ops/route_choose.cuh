@@ -1,5 +1,4 @@
-// The choice of the best experts of one token by a warp, shared by the kernels that have the scores in different
-// places.
+// How a warp chooses the best experts for one token, shared by kernels that keep the scores in different places.
 #pragma once
 
 #include "base/rooms.h"
@@ -7,11 +6,10 @@
 
 namespace some::ops::cuda {
 
-// Numbers in the order of the scores; a score that is not a number counts as the lowest, and 0 stands below all of
-// them.
+// Maps scores to integers of the same order. NaN counts as the lowest score, and the integer 0 is below all of them.
 __device__ __forceinline__ unsigned rank_of(float score) {
   if (isnan(score)) score = -INFINITY;
-  const unsigned bits = __float_as_uint(score + 0.0f);  // -0 becomes +0: they are equal
+  const unsigned bits = __float_as_uint(score + 0.0f);  // turns -0 into +0, since they must compare equal
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
@@ -21,13 +19,13 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-// What an expert is chosen by. bias: of all experts, or null.
+// The rank by which an expert is chosen. bias: one number per expert, or null.
 __device__ __forceinline__ unsigned rank_of(const float* line, const float* bias, int expert) {
   return rank_of(bias != nullptr ? line[expert] + bias[expert] : line[expert]);
 }
 
-// The k best of `experts` <= 32*ITEMS scores, k <= 32, by a warp: k rounds of "largest of the warp"; equal ones go to
-// the lower expert. Then the softmax of their scores. Returns to lane i < k its i-th.
+// A warp finds the k <= 32 best of `experts` <= 32*ITEMS scores in k rounds of "largest in the warp", where ties go to
+// the lower expert; then it computes the softmax of their scores. Lane i < k is given the i-th.
 template <int ITEMS>
 __device__ __forceinline__ int choose_row(const float* line, const float* bias, int experts, int k, float inverse,
                                           std::int32_t* indices, float* scores, float* gates) {

@@ -1,6 +1,5 @@
-// Queries, scores and the choice of experts, all in fp32: one warp a token, its row in registers where it fits. The
-// scores have the accuracy of an fp32 product (never TF32), so that the choice does not depend on the precision of the
-// model.
+// Queries, scores and the choice of experts, all in fp32, with one warp per token and its row in registers. The scores
+// have the accuracy of an fp32 product (never TF32), so that the choice does not depend on the model's precision.
 #include "ops/column_sums.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
@@ -21,7 +20,7 @@ __device__ __forceinline__ std::int64_t warp_row() {
   return static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
 }
 
-// A row of d floats spread over a warp: PARTS groups of WIDTH a lane. PARTS and WIDTH are chosen so that d fits.
+// A row of d floats spread over a warp, with PARTS groups of WIDTH per lane. PARTS and WIDTH are chosen so that d fits.
 template <int PARTS, int WIDTH>
 struct WarpRow {
   float v[PARTS][WIDTH];
@@ -94,7 +93,8 @@ __global__ void __launch_bounds__(threads) query_forward_kernel(const float* raw
   }
 }
 
-// u/|u| passes on (g - n (n.g)) / |u|, n = u/|u|; where the length was cut off at 1e-12 it was a constant.
+// The gradient through n = u/|u| is (g - n (n.g)) / |u|. Where |u| was raised to 1e-12, the length was a constant, and
+// the gradient is g / |u|.
 template <typename Row>
 __device__ __forceinline__ void project(const Row& direction, float scale, float length, Row& g) {
   const float along = length > shortest ? direction.dot(g) * scale * scale : 0.0f;
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(threads)
   query_backward_row(in, row, d, g);
 }
 
-// gates[i] = softmax(scores / temperature) of one row of any k, by a warp.
+// A warp computes gates = softmax(scores / temperature) for one row, for any k.
 __device__ __forceinline__ void row_softmax(const float* scores, float* gates, int k, float inverse) {
   const int lane = threadIdx.x % warp_size;
   float highest = -INFINITY, sum = 0.0f;
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(threads)
                     scores + row * k, gates + row * k);
 }
 
-// Any number of experts and any k: in each round the best of those ranked after the last one chosen.
+// For any number of experts and any k: each round takes the best of those ranked behind the last one chosen.
 __global__ void __launch_bounds__(threads)
     choose_any_kernel(const float* all_scores, const float* bias, const float* temperature, std::int64_t rows,
                       int experts, int k, std::int32_t* indices, float* scores, float* gates) {
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(threads)
                            [&](std::int64_t row, Row& sum) { query_backward_row(in, row, d, sum); });
 }
 
-// Calls function(WarpRow<...>{}) with rows wide enough for d.
+// Calls function(WarpRow<...>{}) with a row wide enough for d.
 template <typename Function>
 void with_row(int d, bool aligned, Function&& function) {
   if (aligned && d % 4 == 0) {

@@ -1,12 +1,13 @@
-// Scores to the accuracy of fp32 from the tensor cores, which an fp32 product cannot use: a row (query or key) is
-// scaled by a power of two so that its largest number lies in [2^10, 2^11), and each number written as the sum of two
-// of fp16, 22 bits together. Of the four products of such sums the three larger ones are added; the fourth is below the
-// last bit of an fp32 number of that row's size. Every product of two fp16 numbers is exact in fp32. The tensor cores
-// cut off what they add instead of rounding it, so only 64 columns are summed there; those sums are added by ordinary
-// fp32 additions.
+// Scores with the accuracy of fp32, computed by the tensor cores, which cannot multiply fp32 numbers. Each row (query
+// or key) is scaled by a power of two so that its largest number lies in [2^10, 2^11), and each number is written as
+// the sum of two fp16 numbers, which together hold 22 bits. Of the four products of two such sums, the three larger
+// ones are added; the fourth is below the last bit of an fp32 number of that row's size. Every product of two fp16
+// numbers is exact in fp32. The tensor cores truncate when they add, instead of rounding, so only 64 columns are summed
+// there, and these sums are added by ordinary fp32 additions.
 //
-// One block takes 64 tokens: their two pieces stay in shared memory while the keys' pieces, made once before, pass by;
-// the scores stay there too until the block's warps choose. Narrow queries are laid out to 64 columns with zeros.
+// One block handles 64 tokens: their two pieces stay in shared memory while the keys' pieces, which are made
+// beforehand, stream past; the scores stay there too until the block's warps choose. Narrow queries are padded to 64
+// columns with zeros.
 #include <cuda_fp16.h>
 
 #include "ops/cuda_launch.cuh"
@@ -25,9 +26,9 @@ constexpr std::int64_t fewest_rows = 512;
 constexpr float shortest = 1e-12f;  // spec 3.2
 constexpr int piece_bytes = block_keys * block_depth * 2, stage_bytes = 2 * piece_bytes;
 
-// The scores of a row lie `line_width` apart: the eight more let a warp's stores touch different banks.
+// The scores of successive rows are `line_width` apart; the extra eight make a warp's stores hit different banks.
 constexpr int line_width(int experts) { return (experts + block_keys - 1) / block_keys * block_keys + 8; }
-// Columns of a row of d numbers as it is laid out.
+// Columns of a row of d numbers after padding.
 constexpr int depth_of(int d) { return (d + block_depth - 1) / block_depth * block_depth; }
 constexpr std::size_t shared_size(int d, int experts, int stages) {
   return static_cast<std::size_t>(block_rows) * static_cast<std::size_t>(depth_of(d)) * 4 +
@@ -35,19 +36,19 @@ constexpr std::size_t shared_size(int d, int experts, int stages) {
          static_cast<std::size_t>(block_rows * line_width(experts)) * sizeof(float);
 }
 
-// Powers of two that bring a largest magnitude into [2^10, 2^11) and back. Zero and what is no number stay as they are.
+// Powers of two that bring the largest magnitude into [2^10, 2^11) and back. Zero, infinity and NaN stay as they are.
 struct Scale {
   float there, back;
 };
 __device__ __forceinline__ Scale scale_for(float largest) {
   const int exponent = static_cast<int>(__float_as_uint(largest) >> 23);  // biased by 127
   if (largest == 0.0f || exponent == 255) return {1.0f, 1.0f};
-  const int shift = 10 + 127 - max(exponent, 11);  // both powers can be written
+  const int shift = 10 + 127 - max(exponent, 11);  // limited, so that both powers can be represented
   return {__uint_as_float(static_cast<unsigned>(127 + shift) << 23),
           __uint_as_float(static_cast<unsigned>(127 - shift) << 23)};
 }
 
-// Four numbers as their larger and smaller pieces.
+// Splits four numbers into their larger and smaller pieces.
 __device__ __forceinline__ void split(const float4& from, float scale, uint2& large, uint2& small) {
   const float values[4] = {from.x * scale, from.y * scale, from.z * scale, from.w * scale};
   __half first[4], second[4];
@@ -63,7 +64,7 @@ __device__ __forceinline__ void split(const float4& from, float scale, uint2& la
   small = {pair(second[0], second[1]), pair(second[2], second[3])};
 }
 
-// A row of at most 128 PARTS numbers, read by a warp: lane l has numbers 4 l to 4 l + 3 of every 128.
+// A row of at most 128 PARTS numbers, read by a warp: lane l holds numbers 4 l to 4 l + 3 of every 128.
 template <int PARTS>
 struct Row {
   float4 parts[PARTS];
@@ -108,8 +109,8 @@ struct Row {
       largest = fmaxf(fmaxf(fmaxf(fabsf(part.x), fabsf(part.y)), fmaxf(fabsf(part.z), fabsf(part.w))), largest);
     return scale_for(warp_max(largest));
   }
-  // Calls store(column, larger pieces, smaller pieces) for every four numbers of this lane, and for the zeros after
-  // them.
+  // Calls store(column, larger pieces, smaller pieces) for every four numbers of this lane, including the zeros that
+  // pad the row.
   template <typename Store>
   __device__ __forceinline__ void split_into(float scale, int depth, int lane, Store&& store) const {
 #pragma unroll
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(threads)
   if (lane == 0) back[expert] = scale.back;
 }
 
-// 16-byte pieces of a row change places with the row's number, so that eight rows of one column touch all banks.
+// The 16-byte pieces of a row are permuted by its number, so that eight rows of one column hit all banks.
 __device__ __forceinline__ int swizzled(int row, int piece) { return (piece ^ (row & 7)) * 16; }
 
 // Where queries are made here: as query_forward does (ops/route.h). query null: they are made already.
@@ -159,7 +160,7 @@ struct Product {
   const float* keys;
   const __half* pieces;  // of the keys
   const float* back;     // of the keys
-  const float* bias;     // on the choice, or null
+  const float* bias;     // added for the choice only; may be null
   float* temperature;
   std::int64_t rows;
   int d, depth, experts, k;
@@ -167,12 +168,12 @@ struct Product {
   float *scores, *gates;
 };
 
-// Warps of a block. Where queries are narrow most of the time goes into reading them and choosing, one row after the
-// other: more warps have fewer each.
+// Warps per block. If queries are narrow, most of the time is spent reading them and choosing, one row after another,
+// so there are more warps, with fewer rows each.
 template <int PARTS>
 inline constexpr int warps_for = PARTS == 1 ? 16 : 8;
 
-// Keys `tile` * 64 on, columns `step` * 64 on, both pieces.
+// Loads both pieces of the keys from `tile` * 64 on, in the columns from `step` * 64 on.
 template <int THREADS>
 __device__ __forceinline__ void load_stage(const Product& product, std::uint32_t stage, int tile, int step) {
 #pragma unroll
@@ -261,7 +262,7 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
     if (lane == 0) query_back[row] = scale.back;
   }
 
-  // A warp: 16 tokens by 16 or 32 keys of each tile.
+  // A warp handles 16 tokens and 16 or 32 keys of each tile.
   const int warp_row = warp % 4 * 16, warp_key = warp / 4 * warp_keys;
   const int a_row = warp_row + lane % 16, a_piece = lane / 16;
   const int b_row = warp_key + lane % 8 + lane / 16 * 8, b_piece = lane / 8 % 2;
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
     const int step = i % steps;
     const std::uint32_t stage = stages + static_cast<std::uint32_t>(i % STAGES * stage_bytes);
     float parts[keys_each][4] = {},
-          small_parts[keys_each][4] = {};  // apart: beside large sums more of the small ones is cut off
+          small_parts[keys_each][4] = {};  // separate, since added to large sums small ones lose more bits
 #pragma unroll
     for (int inner = 0; inner < block_depth / 16; ++inner) {
       std::uint32_t large[4], small[4];

@@ -6,9 +6,9 @@
 
 namespace some::ops::cuda {
 
-// Whether choose_by_product takes these shapes (and pays: a few tokens are done sooner by the plain way).
+// Whether choose_by_product supports these shapes and is worth it: a few tokens are faster without it.
 bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys, int k);
-// What route_forward says, without a given choice.
+// Computes what route_forward does when no choice is given.
 void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
                        const Tensor& temperature, Routing& routing);
 // What query_route_forward says, in the same way.

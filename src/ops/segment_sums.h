@@ -9,7 +9,7 @@
 
 namespace some::ops::cuda {
 
-// Stable: equal keys keep their order. Keys are not negative and below 2^bits. The results lie in the context's arena.
+// Stable: equal keys keep their order. Keys must be at least 0 and below 2^bits. Results are in the context's arena.
 struct SortedPairs {
   const std::int32_t* keys;
   const std::int32_t* items;
@@ -20,13 +20,14 @@ struct SortedLongs {
   const long long* keys;
   const std::int32_t* items;
 };
-SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* items, std::int64_t count);
+SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* items, std::int64_t count,
+                       int bits = 64);
 
 int bits_for(std::int64_t largest_key);
 
 // target[key, :] += scale * sum of values[item / divisor, :] over the items of that key, in their order; keys from
 // `keys_end` on are left out. values: [*, d] f32 or bf16; target: [keys_end, d]. The order of additions depends on the
-// keys alone. Several such sums of equal shapes go in one launch.
+// keys alone. Several such sums of equal shapes share one launch.
 struct SegmentSums {
   SortedPairs sorted;
   const void* values;

@@ -1,6 +1,6 @@
-// Two levels, because one key (the padding token, a popular expert) may own most of the rows: the sorted list is cut
-// into chunks of equal length; a key that lies inside one chunk is summed there, one that crosses chunks leaves a
-// partial sum in each and is put together by the second kernel. Every row is read once.
+// Sums in two levels, because one key (the padding token, a popular expert) may own most of the rows. The sorted list
+// is cut into chunks of equal length. A key that lies within one chunk is summed there; one that extends over several
+// leaves a partial sum in each, and a second kernel adds these up. Every row is read once.
 #include "ops/segment_sums.h"
 
 namespace some::ops::cuda {
@@ -14,8 +14,8 @@ struct Jobs {
   SegmentSums of[most_segment_sums];
 };
 
-// Block (x, y): chunk x of sum y. partials: [sums, chunks, 2, d]; 0 holds the sum of a key that came from the chunk
-// before (it may go on after this one as well), 1 that of a key that begins here and goes on in the next chunk.
+// Block (x, y) handles chunk x of sum y. partials: [sums, chunks, 2, d]; entry 0 is the sum for a key that continues
+// from the previous chunk (and may continue in the next), entry 1 for a key that begins here and continues in the next.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     chunk_sums_kernel(const __grid_constant__ Jobs jobs, int count, int chunk_length, std::int32_t keys_end,
@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(threads)
 constexpr int span_threads = 256;
 constexpr int span_warps = span_threads / warp_size;
 
-// Block (x, y, z) checks whether, in sum z, a key begins in chunk x and goes on after it; if so it adds up columns y of
-// the key's partial sums, warp w every eighth.
+// Block (x, y, z) checks whether a key of sum z begins in chunk x and continues beyond it; if so, it adds up the key's
+// partial sums in share y of the columns, each warp taking every eighth partial sum.
 template <int WIDTH>
 __global__ void __launch_bounds__(span_threads)
     span_sums_kernel(const __grid_constant__ Jobs jobs, int count, int chunk_length, std::int32_t keys_end,
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(span_threads)
   if (end >= count) return;
   const std::int32_t key = keys[end - 1], next = keys[end], before = begin > 0 ? keys[begin - 1] : -1;
   if (key >= keys_end || next != key || before == key) return;
-  // How far it goes on: every thread looks at the beginning of another chunk.
+  // To find how far it continues, every thread looks at the first key of another chunk.
   int last_chunk = static_cast<int>(blockIdx.x), more = span_threads;
   while (more == span_threads) {
     const std::int64_t place = (static_cast<std::int64_t>(last_chunk) + 1 + threadIdx.x) * chunk_length;

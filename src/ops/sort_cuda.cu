@@ -1,4 +1,5 @@
-// Radix sorts of the CUDA toolkit's CUB, on scratch memory. In a file of its own: it takes long to compile.
+// Radix sorts from CUB, which is part of the CUDA toolkit, on scratch memory. In a file of its own because it takes
+// long to compile.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "ops/segment_sums.h"
@@ -36,10 +37,10 @@ SortedPairs sort_pairs(Context& ctx, const std::int32_t* keys, const std::int32_
   return {sorted_keys, sorted_items};
 }
 
-SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* items, std::int64_t count) {
+SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* items, std::int64_t count, int bits) {
   long long* sorted_keys = longs(ctx.scratch({count}, DType::i64));
   std::int32_t* sorted_items = ints(ctx.scratch({count}, DType::i32));
-  if (count > 0) sort(ctx, keys, sorted_keys, items, sorted_items, count, 64);
+  if (count > 0) sort(ctx, keys, sorted_keys, items, sorted_items, count, bits);
   return {sorted_keys, sorted_items};
 }
 

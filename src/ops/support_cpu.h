@@ -25,8 +25,8 @@ void with_precision(const Context& ctx, Body&& body) {
   }
 }
 
-// Scratch memory of the calling thread, 64-byte aligned, kept from call to call. Each purpose inside one piece of work
-// has its own slot; the contents are undefined, and the next request for the same slot may move it.
+// Scratch memory of the calling thread, 64-byte aligned and kept from call to call. Each purpose within one piece of
+// work has its own slot. The contents are undefined, and the next request for the same slot may move them.
 constexpr int thread_buffer_slots = 5;
 constexpr int gemm_buffer_slot = 4;  // taken by gemm_serial; its callers use the slots before
 void* thread_buffer_bytes(int slot, std::size_t bytes);

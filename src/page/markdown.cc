@@ -75,7 +75,7 @@ std::string markdown_chart(const Chart& chart) {
     for (const auto& series : chart.spec["series"]) {
       const std::vector<double> values = values_of(series);
       if (values.empty()) continue;
-      if (chart.spec.value("kind", "") == "dots") {  // a value a run: written, not drawn
+      if (chart.spec.value("kind", "") == "dots") {  // one value per run: written, not drawn
         std::string told;
         for (const double value : values) told += fmt::format("{}{:.4f}", told.empty() ? "" : ", ", value);
         out += fmt::format("- {}: {}\n", escape_markdown(series.at("name").get<std::string>()), told);

@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "model/operations.h"
 #include "ops/gemm_cpu.h"
+#include "study/bench_ranks.h"
 #include "train/forecast.h"
 #include "train/matrix_rate.h"
 #include "train/run.h"
@@ -95,7 +96,7 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
     tokens = std::max(tokens, static_cast<double>(batches.back().size()));
   }
   TrainStep::Options how;
-  if (!options.overlap) how.early_bytes.reset();
+  how.early_bytes = options.overlap ? std::optional(TrainStep::worth_sending(ctx.group)) : std::nullopt;
   TrainStep trained(model, train, recipe.data.count_pads, how);
   const auto step = [&](int i) {
     StepPlan plan;
@@ -137,8 +138,10 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   out.communication_share =
       (ctx.expert_group.alone() ? spent_after.open_seconds - spent.open_seconds : after.seconds - before.seconds) /
       measured;
-  out.sent_bytes_per_step = static_cast<double>(after.bytes - before.bytes) /
-                            static_cast<double>(seconds.size() * static_cast<std::size_t>(group));
+  const auto steps = static_cast<double>(seconds.size() * static_cast<std::size_t>(group));
+  out.sent_bytes_per_step = static_cast<double>(after.bytes - before.bytes) / steps;
+  out.messages_per_step = static_cast<double>(after.exchanges - before.exchanges) / steps;
+  if (out.messages_per_step > 0) out.way = way_of_messages(ctx.group, ctx.device);
   const double rate_after = measure_matrix_rate(ctx);
   out.matrix_rate = std::max(rate_before, rate_after);
   std::sort(seconds.begin(), seconds.end());

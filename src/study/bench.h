@@ -29,7 +29,8 @@ struct BenchResult {
   int ranks = 1;
   // Of the time: adding up over the ranks while something else was computed, and while nothing was.
   double hidden_communication_share = 0, communication_share = 0;
-  double sent_bytes_per_step = 0;  // by this rank
+  double sent_bytes_per_step = 0, messages_per_step = 0;  // by this rank; what leaves together is one message
+  std::string way;                                        // they take, where there are some (study/bench_ranks.h)
 };
 
 struct BenchOptions {

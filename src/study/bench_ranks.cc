@@ -51,6 +51,10 @@ void fit_to_sums(RanksBench& bench) {
 
 }  // namespace
 
+std::string way_of_messages(const Group& group, const Device& device) {
+  return group.gpu_to_gpu() ? "gpu to gpu" : device.is_cuda() ? "host, staged" : "host";
+}
+
 double messages_of_sum(int ranks) {
   if (ranks == 1) return 1;  // to itself
   return std::has_single_bit(static_cast<unsigned>(ranks)) ? 2 * std::log2(ranks) : 2;
@@ -65,7 +69,7 @@ RanksBench bench_ranks(const Group& group, const DeviceChoice& device, std::int6
   RanksBench out;
   out.ranks = group.size();
   out.device = ctx->device.is_cuda() ? some::cuda::device_name(ctx->device) : "cpu";
-  out.way = group.gpu_to_gpu() ? "gpu to gpu" : ctx->device.is_cuda() ? "host, staged" : "host";
+  out.way = way_of_messages(group, ctx->device);
   for (std::int64_t bytes = 1 << 10; bytes <= most_bytes; bytes *= 4) {
     const Tensor tensor = Tensor::zeros({bytes / 4}, DType::f32, ctx->device);
     out.sums.push_back({bytes, least_seconds(*ctx, repeats, [&] { group.sum(*ctx->threads, std::array{tensor}); })});

@@ -12,7 +12,7 @@
 namespace some::study {
 
 struct RanksBench {
-  std::string device, way;  // way: "host", "host, staged" or "gpu to gpu"
+  std::string device, way;
   int ranks = 1;
   struct Measure {
     std::int64_t bytes = 0;  // of the tensor on each rank
@@ -28,6 +28,8 @@ struct RanksBench {
 // Collective.
 RanksBench bench_ranks(const Group& group, const DeviceChoice& device, std::int64_t most_bytes, int repeats);
 
+// How numbers of this device travel between the ranks: "host", "host, staged" or "gpu to gpu".
+std::string way_of_messages(const Group& group, const Device& device);
 // The cost of a sum of n bytes on R ranks in messages one after the other, and in bytes each rank sends.
 double messages_of_sum(int ranks);
 double bytes_of_sum(int ranks, double bytes);

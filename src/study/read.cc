@@ -40,10 +40,10 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryC
               memory.settings.slots);
   if (!(wanted == memory.settings))
     bad_input(
-        "the memory {} was made with other settings (match {}, decay {}, share {}, values {}, inherit {}, window {}); "
-        "leave them out, or name another file",
+        "the memory {} was made with other settings (match {}, decay {}, share {}, values {}, inherit {}, parts {}, "
+        "look {}, window {}); leave them out, or name another file",
         path, memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.values,
-        memory.settings.inherit, memory.settings.window);
+        memory.settings.inherit, memory.settings.parts, memory.settings.look, memory.settings.window);
 }
 
 // Keeps the store at moments on the way, of a part of the slots: enough to be seen, few enough for a page.
@@ -63,14 +63,13 @@ class FrameKeeper {
     }
     constexpr std::int64_t most_frames = 16;
     if (tokens_ < total_ * (std::ssize(kept_.frames) + 1) / most_frames) return;
-    const std::vector<double> keys = read_vector(memory.store.keys), counts = read_vector(memory.store.counts);
+    const std::vector<double> counts = read_vector(memory.store.counts);
     const Tensor born = memory.store.born.to(Device::cpu), hit = memory.store.hit.to(Device::cpu);
-    const auto d = static_cast<std::size_t>(memory.store.keys.dim(1));
     next_.tokens = tokens_;
     for (const std::int64_t slot : kept_.shown) {
       const auto m = static_cast<std::size_t>(slot);
-      next_.keys.insert(next_.keys.end(), keys.begin() + static_cast<std::ptrdiff_t>(m * d),
-                        keys.begin() + static_cast<std::ptrdiff_t>((m + 1) * d));
+      const std::vector<double> key = read_vector(memory.store.keys.rows(slot, slot + 1));
+      next_.keys.insert(next_.keys.end(), key.begin(), key.end());
       next_.counts.push_back(counts[m]);
       next_.born.push_back(born.data<std::int64_t>()[slot]);
       next_.hit.push_back(hit.data<std::int64_t>()[slot]);
@@ -113,6 +112,8 @@ MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& cho
   settings.share = choices.share.value_or(settings.share);
   settings.values = choices.values.value_or(settings.values);
   settings.inherit = choices.inherit.value_or(settings.inherit);
+  settings.parts = choices.parts.value_or(settings.parts);
+  settings.look = choices.look.value_or(settings.look);
   if (!choices.sharpness.empty()) settings.sharpness = choices.sharpness;
   if (choices.plain_cache) settings.become_plain_cache();
   if (choices.no_counts) settings.counts = false;
@@ -142,10 +143,7 @@ MemorySettings usual_settings(const OpenedRun& run) {
 
 Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
   check_settings(settings, "memory.");
-  const double number = static_cast<double>(size_of(run.ctx->master));
-  const double of_entry = 4 + number + 16, of_slot = (run.recipe.model.d_model + 2.0) * number;
-  const double bytes =
-      static_cast<double>(settings.slots) * (of_slot + of_entry * static_cast<double>(settings.values));
+  const double bytes = store_bytes(settings, run.recipe.model.d_model, size_of(run.ctx->master));
   if (run.ctx->device.is_cpu() && 2 * bytes > memory_limit())
     bad_input("{} slots of {} numbers need {:.1f} GiB of memory, and there are {:.1f}: ask for fewer", settings.slots,
               run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));

@@ -17,7 +17,7 @@ namespace some::study {
 
 // Settings of a memory that the user spelled out; the others are the run's, or the memory's own.
 struct MemoryChoices {
-  std::optional<std::int64_t> slots, window, values;
+  std::optional<std::int64_t> slots, window, values, parts, look;
   std::optional<double> match, decay, share;
   std::optional<bool> inherit;
   std::vector<double> sharpness;

@@ -152,7 +152,10 @@ std::string read_page(const ReadReport& report, const ReadMemory& kept, const Op
   header.facts.emplace_back("read", fmt::format("{} tokens in windows of {}", all.tokens, report.window));
   if (report.memory)
     header.facts.emplace_back(
-        "memory", fmt::format("{} of {} slots in use", report.memory->slots_in_use, report.memory->settings.slots));
+        "memory",
+        fmt::format(
+            "{} of {} slots in use{}", report.memory->slots_in_use, report.memory->settings.slots,
+            report.memory->settings.parts > 1 ? fmt::format(", in {} parts", report.memory->settings.parts) : ""));
   Document document(std::move(header));
   if (!report.memory) {
     document.paragraph("The model read alone: there is no memory to show.");
@@ -175,9 +178,14 @@ std::string read_page(const ReadReport& report, const ReadMemory& kept, const Op
     json view = store_view(kept, run);
     if (!view.is_null()) {
       document.heading(2, "store", "The store while it reads");
-      document.paragraph(
+      std::string how =
           "Slots by their keys, in the plane in which they spread most. Drag to any moment; pick a slot to see the "
-          "passage it was born in.");
+          "passage it was born in.";
+      if (kept.memory->settings.parts > 1)
+        how +=
+            " The store is in parts, and one that divides gives its slots other numbers: a slot that seems to be born "
+            "may have moved.";
+      document.paragraph(how);
       document.view({"store-map", "store", std::move(view)});
     }
   }

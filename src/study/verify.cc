@@ -436,6 +436,8 @@ void Case::memory() {
   settings.counts = config.get<bool>("counts", true);
   settings.values = config.get<std::int64_t>("values", 1);
   settings.inherit = config.get<bool>("inherit", false);
+  settings.parts = config.get<std::int64_t>("parts", 1);
+  settings.look = config.get<std::int64_t>("look", settings.look);
   check_settings(settings, report_.file + ": ");
   std::int64_t windows = 0;
   while (fixture_.has(fmt::format("window.{}.states", windows))) ++windows;

@@ -102,21 +102,24 @@ std::vector<Course> prepare_courses(const Host& host, const Recipe& recipe, cons
   std::optional<Tokenizer> given;
   const auto load = [&] { corpora = load_corpora(host, texts, recipe.seed, cache, progress, given); };
   std::string vocabulary;
-  if (host.group.root()) {
+  host.group.all_or_none([&] {
+    if (!host.group.root()) return;
     load();
     if (!host.group.alone()) vocabulary = corpora.at(0).tokenizer.to_json();
-  }
+  });
   host.group.broadcast(vocabulary);
-  if (!host.group.root()) {
-    given = Tokenizer::from_json(vocabulary, "the tokenizer of rank 0");
-    load();
-  }
   std::vector<Course> courses;
-  for (std::size_t i = 0; i < stages.size(); ++i) {
-    in_stage(recipe, i, [&] {
-      courses.push_back(make_course(host, stages[i], recipe.stages.empty() ? "" : stage_name(recipe, i), corpora[i]));
-    });
-  }
+  host.group.all_or_none([&] {
+    if (!host.group.root()) {
+      given = Tokenizer::from_json(vocabulary, "the tokenizer of rank 0");
+      load();
+    }
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      in_stage(recipe, i, [&] {
+        courses.push_back(make_course(host, stages[i], recipe.stages.empty() ? "" : stage_name(recipe, i), corpora[i]));
+      });
+    }
+  });
   return courses;
 }
 

@@ -68,39 +68,46 @@ void check_same_run(const OpenedRun& run, const Group::Facts& more) {
 
 namespace {
 
-void check_expert_ranks(int ranks, const Recipe& recipe) {
+std::string problem_with_expert_ranks(int ranks, const Recipe& recipe) {
   const int together = recipe.train.expert_ranks;
-  if (together == 1) return;
+  if (together == 1) return "";
   const ModelConfig& model = recipe.model;
   if (model.ffn != Ffn::some || !model.use_library)
-    bad_input("train.expert_ranks = {}: there are no experts to share out with {}; wants 1", together,
-              model.ffn != Ffn::some ? "this model.ffn" : "some.use_library = false");
+    return fmt::format("train.expert_ranks = {}: there are no experts to share out with {}; wants 1", together,
+                       model.ffn != Ffn::some ? "this model.ffn" : "some.use_library = false");
   if (together > model.experts)
-    bad_input("train.expert_ranks = {}: must not be more than some.experts = {}, of which every rank holds a part",
-              together, model.experts);
+    return fmt::format(
+        "train.expert_ranks = {}: must not be more than some.experts = {}, of which every rank holds a part", together,
+        model.experts);
   if (ranks % together != 0)
-    bad_input(
+    return fmt::format(
         "train.expert_ranks = {}: wants a multiple of so many ranks, and there {} {}: start {} (mpirun -n {} ...), or "
         "say train.expert_ranks=1",
         together, ranks == 1 ? "is" : "are", ranks, (ranks / together + 1) * together,
         (ranks / together + 1) * together);
+  return "";
 }
 
 }  // namespace
 
-void check_shares(int ranks, const Recipe& recipe) {
-  check_expert_ranks(ranks, recipe);
+std::string problem_with_shares(int ranks, const Recipe& recipe) {
+  if (std::string problem = problem_with_expert_ranks(ranks, recipe); !problem.empty()) return problem;
   for (const Recipe& stage : stage_recipes(recipe)) {
     const int batches = stage.train.accumulate;
     if (enough_for_all(batches, ranks)) continue;
     int fewer = std::min(ranks, batches), more = ranks;
     while (!enough_for_all(batches, fewer)) --fewer;
     while (more < batches) more *= 2;  // equal blocks
-    bad_input(
+    return fmt::format(
         "train.accumulate = {} gives a step too few micro-batches for {} ranks, each of which takes a block of a power "
         "of two: say train.accumulate={} (with a smaller train.batch the step stays as large), or start {} rank{}",
         batches, ranks, more, fewer, fewer == 1 ? "" : "s");
   }
+  return "";
+}
+
+void check_shares(int ranks, const Recipe& recipe) {
+  if (const std::string problem = problem_with_shares(ranks, recipe); !problem.empty()) bad_input("{}", problem);
 }
 
 Group make_expert_group(const Group& group, int expert_ranks) {

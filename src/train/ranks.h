@@ -23,6 +23,7 @@ void check_same_machines(const Context& ctx, const std::vector<Course>& courses)
 void check_same_run(const OpenedRun& run, const Group::Facts& more);
 // A step's micro-batches must be enough for every rank to have some, and so must be the experts where ranks share them.
 void check_shares(int ranks, const Recipe& recipe);
+std::string problem_with_shares(int ranks, const Recipe& recipe);  // what it would say; empty: none
 
 // The ranks that hold the experts together with this one: neighbours, train.expert_ranks of them.
 Group make_expert_group(const Group& group, int expert_ranks);

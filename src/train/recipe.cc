@@ -113,6 +113,7 @@ class Reader {
     try {
       check_config(one.model);
       check_run(one);
+      if (one.memory.slots > 0) memory::check_settings(one.memory, "memory.");
     } catch (const Error& error) {
       const std::string message = error.what(), key = message.substr(0, message.find_first_of(" :"));
       auto place = places_.find(prefix + key);

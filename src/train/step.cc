@@ -1,6 +1,7 @@
 #include "train/step.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <tuple>
@@ -12,13 +13,13 @@
 namespace some::train {
 namespace {
 
-// Kinds of steps that take turns (with and without a key update) are few; each recording holds memory.
+// Only a few kinds of steps alternate (with and without a key update), and each recording occupies memory.
 constexpr std::size_t most_recordings = 4;
 
 }  // namespace
 
 TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads)
-    : TrainStep(model, train, count_pads, Options()) {}
+    : TrainStep(model, train, count_pads, {.graphs = true, .early_bytes = worth_sending(model.context().group)}) {}
 
 TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads, const Options& options)
     : model_(model),
@@ -32,9 +33,18 @@ TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads, co
   plan_early(options);
 }
 
-// From the head down to the first layer, as they are computed: a layer's matrices leave by themselves or with those of
-// the layers above it, as soon as they are enough. The rest is complete only at the end: the embedding, and what is a
-// sum over rows, which a GPU makes for all layers together (ops/held_sums.h).
+std::size_t TrainStep::worth_sending(const Group& group) {
+  constexpr std::size_t least = std::size_t{256} << 10;
+  if (!group.gpu_to_gpu()) return least;
+  // NCCL takes some 20 us per message, in which a link of 100 GB/s carries 2 MB (docs/scale.md).
+  const auto rounds = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(group.size() - 1)));
+  return std::max(least, 2 * rounds * (std::size_t{2} << 20));
+}
+
+// Goes from the head down to the first layer, the order in which gradients are computed: the matrices of a layer are
+// sent on their own or together with those of layers above it, as soon as there are enough bytes. Everything else is
+// complete only at the end: the embedding, and sums over rows, which a GPU takes for all layers at once
+// (ops/held_sums.h).
 void TrainStep::plan_early(const Options& options) {
   const ParameterStore& parameters = model_.parameters();
   const int layers = model_.config().layers;
@@ -92,7 +102,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
     const Batch& one = batches[0];
     const DeviceBatch batch = upload(ctx, one);
     model_.check_ids(batch);
-    // Packed rows have another shape in every step: nothing would come again.
+    // Packed rows have a different shape in every step, so no recording would ever be used again.
     if (graphs_ && one.size() == one.rows() * model_.config().seq_len)
       run_or_replay(batch, {pass, one.size(), one.rows(), one.longest, batch.tokens.raw(), ctx.arena->generation(),
                             model_.key_memory()});
@@ -101,7 +111,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
     return outcome_;
   }
   const Block own = own_batches(static_cast<std::int64_t>(batches.size()));
-  // Experts of this rank are wanted as long as any rank has tokens. Those that learn do so then, too.
+  // As long as any rank has tokens, it may need this rank's experts; experts that are trained then get gradients, too.
   const std::int64_t passes = passes_of_group(static_cast<std::int64_t>(batches.size()));
   const std::int64_t counted = experts_learn(model_.config()) ? passes : own.count();
   StepSums added = sums(pass);
@@ -133,8 +143,9 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   return outcome_;
 }
 
-// Of the last micro-batch, what a layer has computed meets what the others before it gave and leaves for the other
-// ranks, while the layers below are still being computed. The same sums, number by number, as all at once.
+// In the last micro-batch, as soon as a layer's gradients are computed they are added to those of the earlier
+// micro-batches and sent to the other ranks, while the layers below are still being computed. The sums are the same,
+// number by number, as if everything were sent at once.
 void TrainStep::add_last_batch(const DeviceBatch& batch, const TrainPass& pass, StepSums& added) {
   Context& ctx = model_.context();
   if (!courier_) courier_ = std::make_unique<Courier>(ctx);
@@ -153,7 +164,7 @@ void TrainStep::add_late(StepSums& added) {
   const bool on_stream = ctx.device.is_cuda() && group().gpu_to_gpu();
   const auto begin = std::chrono::steady_clock::now();
   if (on_stream) {
-    constexpr std::size_t steps_ahead = 8;  // the host does not wait for its own steps
+    constexpr std::size_t steps_ahead = 8;  // reading times that late does not make the host wait for the GPU
     settle_late_marks(steps_ahead);
     late_marks_.emplace_back(std::piecewise_construct, std::tie(ctx.device), std::tie(ctx.device));
     late_marks_.back().first.record();
@@ -178,7 +189,7 @@ TrainStep::Communication TrainStep::communication() {
 
 std::int64_t TrainStep::passes_of_group(std::int64_t of) const {
   const int together = model_.context().expert_group.size();
-  // The first of the ranks that hold the experts together has the most micro-batches.
+  // Of the ranks that share their experts, the first has the most micro-batches.
   return block_of(of, group().rank() / together * together, group().size()).count();
 }
 

@@ -25,7 +25,8 @@ std::vector<Tensor> tensors_of(const StepSums& sums) {
   return out;
 }
 
-// Whether `kept` has room for `sums`; it may have room for keys, which a step without a key update does not use.
+// Whether `kept` has room for `sums`. It may have room for key sums as well, which a step without a key update leaves
+// unused.
 bool has_room(const StepSums& kept, const StepSums& sums) {
   const std::vector<Tensor> room = tensors_of(kept), wanted = tensors_of(sums);
   if (room.size() < wanted.size()) return false;
@@ -83,7 +84,7 @@ void SumTree::add(Context& ctx, StepSums& sums, bool more_to_come) {
   for (; level < levels_.size(); ++level) {
     if (!levels_[level].full) {
       if (more_to_come) break;
-      continue;  // the last one meets all that is left, the smaller first
+      continue;  // the last one is added to all sums that are left, the smallest first
     }
     merge_sums(ctx, levels_[level].sums, sums);
     levels_[level].full = false;
@@ -127,7 +128,7 @@ void add_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradien
     if (!keys.sample_priority) continue;
     const std::vector<Tensor> sample{keys.sample_priority, keys.sample_queries};
     ctx.group.fold(sample, [&](std::span<const Tensor> later) {
-      // The merged sample is made where the later one was, and taken from there.
+      // merge_samples writes the merged sample over the later one, from where it is copied.
       KeySums theirs;
       theirs.sample_priority = later[0];
       theirs.sample_queries = later[1];

@@ -95,7 +95,7 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
   if (from) recipe.from = share_recipe(group, recipe, paths.config()).from;
   // A device or precision that is not there is told before anything is read or written.
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, hooks.log, group, hooks.neighbours);
-  check_recipe(*ctx, recipe);
+  group.all_or_none([&] { check_recipe(*ctx, recipe); });
   std::unique_ptr<RunLock> lock;
   if (group.root()) {
     lock = std::make_unique<RunLock>(folder);
@@ -107,12 +107,13 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
   check_same_machines(*ctx, courses);
   std::unique_ptr<Trainer> trainer(new Trainer(ctx, folder, std::move(lock), std::move(courses), std::move(hooks)));
   trainer->state_.recipe = recipe_settings(recipe);
-  if (trainer->group().root()) {
+  trainer->group().all_or_none([&] {
+    if (!trainer->group().root()) return;
     trainer->tokenizer().save(paths.tokenizer());
     // Written last: a folder with a config.toml is a run.
     write_file_atomic(paths.config(), write_recipe(recipe));
     trainer->begin();
-  }
+  });
   trainer->share_beginning();
   return trainer;
 }
@@ -143,12 +144,16 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
   if (group.root()) check_longer(courses.back(), before);
   std::unique_ptr<Trainer> trainer(new Trainer(ctx, folder, std::move(lock), std::move(courses), std::move(hooks)));
   trainer->state_.recipe = recipe_settings(lasting);
-  if (group.root() && checkpoint)
-    trainer->load(*checkpoint, recipe_settings(written));
-  else if (group.root())
-    trainer->begin();
+  group.all_or_none([&] {
+    if (group.root() && checkpoint)
+      trainer->load(*checkpoint, recipe_settings(written));
+    else if (group.root())
+      trainer->begin();
+  });
   trainer->share_beginning();
-  if (group.root() && recipe_settings(lasting) != recipe_settings(written)) trainer->change_recipe(lasting, before);
+  group.all_or_none([&] {
+    if (group.root() && recipe_settings(lasting) != recipe_settings(written)) trainer->change_recipe(lasting, before);
+  });
   return trainer;
 }
 
@@ -162,8 +167,9 @@ void Trainer::begin() {
   save_key_positions(paths_.folder, 0, *model_);
   metrics_.emplace(ctx_->log, paths_, 0, std::nullopt);
   load_.emplace(paths_.load(), 0);
-  // The other run may be gone tomorrow.
-  if (recipe().from) save();
+  if (!recipe().from) return;
+  write_checkpoint();  // the other run may be gone tomorrow
+  saved_at_ = state_.step;
 }
 
 // Only rank 0 has looked into the folder. Where nothing was read there all of it is the same on every rank anyway, but
@@ -211,9 +217,7 @@ void Trainer::change_recipe(const Recipe& lasting, const TrainConfig& before) {
   const bool in_last = state_.stage + 1 == static_cast<std::int64_t>(courses_.size());
   for (const std::string& line : explain_longer(courses_.back(), before, in_last ? state_.own_step() : 0))
     ctx_->log.info("{}", line);
-  if (!saved_at_) return;  // there is no checkpoint yet
-  saved_at_.reset();
-  save();
+  if (saved_at_) write_checkpoint();  // otherwise there is none yet
 }
 
 // Of all the text that is learnt from.

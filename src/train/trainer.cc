@@ -264,10 +264,13 @@ void Trainer::save() {
   if (saved_at_ == state_.step) return;
   if (!all_finite(*model_))
     stop_not_finite(fmt::format("the parameters are no finite numbers any more after step {}", state_.step));
-  if (!group().root()) {
-    saved_at_ = state_.step;
-    return;
-  }
+  group().all_or_none([&] {
+    if (group().root()) write_checkpoint();
+  });
+  saved_at_ = state_.step;
+}
+
+void Trainer::write_checkpoint() {
   const Saving saving(hooks_);
   const Excused waits;  // disks may be slow
   // What a checkpoint refers to is on disk before it: these lines, and the key positions, which are flushed as they are
@@ -276,7 +279,6 @@ void Trainer::save() {
   state_.metrics_bytes = metrics_->bytes();
   state_.metrics_checksum = hex(checksum_of(metrics.data(), metrics.size()));
   save_checkpoint(paths_.folder, state_.step, *model_, to_json(state_), metrics);
-  saved_at_ = state_.step;
   mark_latest(paths_.folder, state_.step);
   if (state_.best_step == state_.step) mark_best(paths_.folder, state_.step);
   remove_surplus();
@@ -320,16 +322,20 @@ std::optional<CheckpointName> Trainer::last_good_checkpoint() {
 }
 
 // A checkpoint is called good only after it was seen to be: one that was written before the loss was looked at again
-// may hold what broke it.
+// may hold what broke it. All ranks have seen it; rank 0 looks for the checkpoint.
 void Trainer::stop_not_finite(const std::string& what) {
-  // All ranks have seen it; rank 0 tells, and ends them.
-  if (!group().root()) group().wait_for_all();
-  const Excused waits;
-  const auto good = last_good_checkpoint();
-  failed("{}: the run is stopped. {} To go on, lower train.lr, add train.warmup_steps, or set model.norm = \"pre\".",
-         what,
-         good ? fmt::format("The last good checkpoint is {}.", good->folder)
-              : std::string("There is no good checkpoint yet."));
+  std::string message;
+  if (group().root()) {
+    const Excused waits;
+    const auto good = last_good_checkpoint();
+    message = fmt::format(
+        "{}: the run is stopped. {} To go on, lower train.lr, add train.warmup_steps, or set model.norm = \"pre\".",
+        what,
+        good ? fmt::format("The last good checkpoint is {}.", good->folder)
+             : std::string("There is no good checkpoint yet."));
+  }
+  group().broadcast(message);
+  throw CommonFailure(Fault::failure, message);
 }
 
 // The end of an epoch: its mean training loss, then the choices counted afresh.

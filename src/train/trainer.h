@@ -70,8 +70,8 @@ struct ResumeOptions {
 //
 // On several ranks each has a trainer, and all are called alike. They share the micro-batches of every step
 // (train/step_sums.h) and are otherwise the same to the bit; but only rank 0 reads and writes the run folder, and it
-// gives the others what it found there. A rank on which something is thrown must end them all (Group::end_all): the
-// others wait for it.
+// gives the others what it found there. A rank on which something else than CommonFailure is thrown must end them all
+// (Group::end_all): the others wait for it.
 //
 // run() does everything that the recipe says. A caller with a mind of its own takes its parts: step() as often as
 // wanted, evaluate() and save() when wanted, or do_what_is_due() after a step for what the recipe wants then. However
@@ -127,6 +127,7 @@ class Trainer {
   void evaluate_the_beginning();
   void load(const CheckpointName& checkpoint, const std::map<std::string, std::string>& written);
   void compare_with_checkpoint(const TrainState& now, const std::map<std::string, std::string>& written) const;
+  void write_checkpoint();  // on rank 0, by itself
   [[noreturn]] void stop_not_finite(const std::string& what);
   std::optional<CheckpointName> last_good_checkpoint();
 

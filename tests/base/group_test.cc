@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <map>
+
 #include "base/all_rows.h"
 #include "base/error.h"
 #include "thread_ranks.h"
@@ -196,6 +199,30 @@ TEST(Group, PartsAreGroupsOfTheirOwn) {
   });
 }
 
+TEST(Group, AFailureOnOneRankIsThrownByAll) {
+  const auto thrown_by = [](const Group& group, const std::function<void()>& work) -> std::string {
+    try {
+      group.all_or_none(work);
+    } catch (const CommonFailure& failure) {
+      return (failure.fault() == Fault::input ? "input: " : "failure: ") + std::string(failure.what());
+    }
+    return "";
+  };
+  on_ranks(3, [&](const Group& group) {
+    int done = 0;
+    EXPECT_EQ(thrown_by(group, [&] { ++done; }), "");
+    EXPECT_EQ(done, 1);
+    EXPECT_EQ(thrown_by(group,
+                        [&] {
+                          if (group.rank() > 0) failed("no room for {}", group.rank());
+                        }),
+              "failure: rank 1 on " + group.host(1) + ": no room for 1");
+    EXPECT_EQ(thrown_by(group, [&] { bad_input("no text"); }), "input: no text");
+    group.wait_for_all();  // they still understand each other
+  });
+  EXPECT_THROW(Group().all_or_none([] { failed("alone"); }), Error);
+}
+
 TEST(Group, NamesWhatDiffers) {
   on_ranks(4, [&](const Group& group) {
     group.check_alike({{"a", "1"}, {"b", "2"}});
@@ -209,6 +236,80 @@ TEST(Group, NamesWhatDiffers) {
       EXPECT_EQ(error.fault(), Fault::input);
     }
   });
+}
+
+// What a process is told of its ranks, in variables that only the test sets.
+class EnvironmentOfRanks : public testing::Test {
+ protected:
+  void SetUp() override { clear(); }
+  void TearDown() override { clear(); }
+
+  static void set(const std::map<std::string, std::string>& variables) {
+    clear();
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  }
+  static void expect_refused(const std::map<std::string, std::string>& variables, const std::string& why,
+                             bool open = false) {
+    set(variables);
+    try {
+      if (open)
+        open_group({});
+      else
+        rank_environment();
+      ADD_FAILURE() << "not refused: " << why;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::input);
+      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what() << "\nwanted: " << why;
+    }
+  }
+
+ private:
+  static void clear() {
+    for (const char* name : {"SOME_RANK", "SOME_RANKS", "SOME_RANKS_AT", "SOME_RANK_PATIENCE", "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"})
+      unsetenv(name);
+  }
+};
+
+TEST_F(EnvironmentOfRanks, IsRead) {
+  EXPECT_EQ(rank_environment().size, 1);
+  set({{"SOME_RANK", "2"}, {"SOME_RANKS", "3"}, {"SOME_RANKS_AT", "localhost:1"}});
+  EXPECT_EQ(rank_environment().rank, 2);
+  EXPECT_EQ(rank_environment().size, 3);
+  set({{"SOME_RANK", "0"}, {"SOME_RANKS", "1"}});
+  EXPECT_EQ(rank_environment().size, 1) << "one rank, who meets nobody";
+  set({{"SOME_RANK", ""}, {"SOME_RANKS", ""}, {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}});
+  EXPECT_EQ(rank_environment().rank, 1) << "an empty variable says nothing";
+  set({{"PMI_RANK", "x"}, {"PMI_SIZE", "4"}});
+  EXPECT_EQ(rank_environment().size, 1) << "variables of others are not ours to judge";
+}
+
+TEST_F(EnvironmentOfRanks, NonsenseIsRefused) {
+  expect_refused({{"SOME_RANK", "1"}}, "SOME_RANK is set in the environment and SOME_RANKS is not");
+  expect_refused({{"SOME_RANKS", "2"}}, "SOME_RANKS is set in the environment and SOME_RANK is not");
+  expect_refused({{"SOME_RANK", "5"}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", "./meet"}},
+                 "SOME_RANK is 5 and SOME_RANKS is 2 in the environment: ranks count from 0, so the last of them is 1");
+  expect_refused({{"SOME_RANK", "0"}, {"SOME_RANKS", "2"}}, "SOME_RANKS_AT does not say where the ranks meet");
+  for (const char* value : {"-1", "two", "1.5", "1 ", "99999999999"}) {
+    expect_refused({{"SOME_RANK", value}, {"SOME_RANKS", "2"}},
+                   fmt::format("SOME_RANK is '{}' in the environment; it may be a whole number of at least 0", value));
+    expect_refused({{"SOME_RANK", "0"}, {"SOME_RANKS", value}},
+                   fmt::format("SOME_RANKS is '{}' in the environment; it may be a whole number of at least 1", value));
+  }
+  expect_refused({{"SOME_RANK", "0"}, {"SOME_RANKS", "0"}}, "a whole number of at least 1");
+}
+
+TEST_F(EnvironmentOfRanks, NoMeetingWithoutSense) {
+  expect_refused({{"SOME_RANKS_AT", "./meet"}}, "set SOME_RANK and SOME_RANKS too", true);
+  for (const std::string at : {"nowhere", "localhost:", ":80", "localhost:x", "localhost:70000", "localhost:0"}) {
+    for (const char* rank : {"0", "1"})
+      expect_refused({{"SOME_RANK", rank}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", at}},
+                     "SOME_RANKS_AT is '" + at + "' in the environment; it may be HOST:PORT", true);
+  }
+  expect_refused({{"SOME_RANK", "0"}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", "no"}, {"SOME_RANK_PATIENCE", "soon"}},
+                 "SOME_RANK_PATIENCE is 'soon' in the environment", true);
+  set({{"SOME_RANK", "0"}, {"SOME_RANKS", "1"}, {"SOME_RANKS_AT", "./meet"}});
+  EXPECT_TRUE(open_group({}).alone());
 }
 
 }  // namespace

@@ -4,7 +4,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -65,6 +68,41 @@ TEST(Cli, WrongUseIsRefusedInOneLine) {
   expect_refused({"tokenizer", "encode", "--tokenizer", tiny, "x"}, {"tiny.toml"});
   expect_refused({"data", "stories", "--domain", "poems"}, {"poems"});
   expect_refused({"bench", "train", tiny, "--steps", "0"}, {"--steps"});
+  expect_refused({"read", "nowhere", "builtin:nature", "--sharpness", "20", "40"}, {"'40'", "--sharpness", "20,40"});
+}
+
+// Each process says for itself what is wrong with what it was told of its ranks, and waits for nobody.
+TEST(Cli, RanksThatMakeNoSenseAreRefused) {
+  const auto refused = [](const std::map<std::string, std::string>& variables, const std::string& word) {
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+    const auto begin = std::chrono::steady_clock::now();
+    expect_refused({"train", tiny}, {word});
+    expect_refused({"eval", "nowhere"}, {word});
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    for (const auto& [name, value] : variables) unsetenv(name.c_str());
+  };
+  refused({{"SOME_RANK", "1"}}, "SOME_RANKS is not");
+  refused({{"SOME_RANK", "5"}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", "./meet"}}, "the last of them is 1");
+  refused({{"SOME_RANK", "1"}, {"SOME_RANKS", "none"}}, "SOME_RANKS is 'none'");
+  refused({{"SOME_RANK", "1"}, {"SOME_RANKS", "2"}}, "SOME_RANKS_AT");
+  refused({{"SOME_RANK", "1"}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", "nowhere"}},
+          "rank 1: SOME_RANKS_AT is 'nowhere'");
+  setenv("SOME_RANK", "1", 1);
+  EXPECT_EQ(run_command("/", {"--version"}).code, 0) << "what has no ranks does not ask for them";
+  unsetenv("SOME_RANK");
+}
+
+TEST(Cli, ARankThatWaitsForTheOthersCanBeStopped) {
+  TemporaryFolder folder;
+  for (const auto& [name, value] : {std::pair{"SOME_RANK", "0"}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", "./meet"}})
+    setenv(name, value, 1);
+  const RunningCommand waits(folder.path(), {"train", tiny});
+  for (const char* name : {"SOME_RANK", "SOME_RANKS", "SOME_RANKS_AT"}) unsetenv(name);
+  for (int i = 0; i < 3000 && !fs::exists(folder / "meet"); ++i) usleep(10000);
+  const auto begin = std::chrono::steady_clock::now();
+  waits.signal(SIGINT);
+  EXPECT_EQ(waits.finish().code, 130);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
 TEST(Cli, NumbersOutOfRangeAreRefused) {

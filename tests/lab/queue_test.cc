@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "temporary_folder.h"
+#include "thread_ranks.h"
 
 namespace some::lab {
 namespace {
@@ -182,6 +183,78 @@ TEST_F(Queue, OtherSettingsInTheSameFolderAreAnError) {
   // The machine may be another.
   options_.overrides = {"train.max_steps=2", "train.threads=2"};
   EXPECT_EQ(outcomes(run_queue(plan({"one"}), {})), (Lines{"one: already done"}));
+}
+
+TEST_F(Queue, RanksShareRunsInTeams) {
+  options_.overrides = {"train.accumulate=2", "train.batch=4"};
+  run_queue(plan({"all-of-them"}), {});
+  const std::string alone = options_.runs;
+  // Four ranks for three runs and one that fails on all of its ranks: on one rank each, on two, on all.
+  for (const int each : {1, 2, 4}) {
+    options_.runs = folder_ / fmt::format("on-{}", each);
+    if (each == 4) options_.overrides = {"train.accumulate=4", "train.batch=2"};
+    const auto runs = plan({"one", "wild", "two", "three"});
+    std::mutex mutex;
+    std::vector<std::string> begun;
+    std::vector<Lines> told(4);
+    on_ranks(4, [&](const Group& group) {
+      QueueHooks hooks;
+      hooks.ranks = group;
+      hooks.ranks_per_run = each;
+      hooks.begin = [&](const PlannedRun& run, std::size_t, bool) {
+        const std::lock_guard lock(mutex);
+        begun.push_back(fmt::format("{} by {}", run.name, group.rank()));
+      };
+      told.at(static_cast<std::size_t>(group.rank())) = outcomes(run_queue(runs, hooks));
+    });
+    for (const Lines& one : told) EXPECT_EQ(one, (Lines{"one: done", "wild: failed", "two: done", "three: done"}));
+    std::sort(begun.begin(), begun.end());
+    EXPECT_EQ(begun, each == 1   ? (Lines{"one by 0", "three by 3", "two by 2", "wild by 1"})
+                     : each == 2 ? (Lines{"one by 0", "three by 2", "two by 0", "wild by 2"})
+                                 : (Lines{"one by 0", "three by 0", "two by 0", "wild by 0"}));
+    EXPECT_NE(find_run(folder_of("wild"))->failure.find("the loss became"), std::string::npos);
+    if (each == 4) continue;
+    for (const std::string name : {"one", "two", "three"})
+      EXPECT_EQ(read_file(folder_of(name) + "/metrics.jsonl"), read_file(alone + "/" + name + "/metrics.jsonl"));
+  }
+}
+
+TEST_F(Queue, AsManyRanksShareARunAsLeaveNoneWaiting) {
+  const auto choose = [&](const Lines& names, int ranks, std::optional<int> asked = {}) {
+    const auto runs = plan(names);
+    std::vector<int> all(static_cast<std::size_t>(ranks));
+    on_ranks(ranks, [&](const Group& group) {
+      all.at(static_cast<std::size_t>(group.rank())) = choose_ranks_per_run(runs, group, asked);
+    });
+    for (const int one : all) EXPECT_EQ(one, all[0]);
+    return all[0];
+  };
+  EXPECT_EQ(choose({"one"}, 4), 1) << "one micro-batch a step cannot be shared";
+  options_.overrides = {"train.accumulate=4", "train.batch=2"};
+  EXPECT_EQ(choose({"one"}, 4), 4);
+  EXPECT_EQ(choose({"one", "two"}, 4), 2);
+  EXPECT_EQ(choose({"all-of-them"}, 4), 1);
+  EXPECT_EQ(choose({"all-of-them"}, 2), 1);
+  EXPECT_EQ(choose({"one"}, 8), 4);
+  EXPECT_EQ(choose({"one", "two"}, 3), 1);
+  EXPECT_EQ(choose({"all-of-them"}, 4, 2), 2);
+  run_queue(plan({"two"}), {});
+  EXPECT_EQ(choose({"one", "two"}, 4), 4) << "one of them is done";
+  options_.overrides.push_back("train.expert_ranks=2");
+  EXPECT_EQ(choose({"all-of-them"}, 4), 2) << "experts are on two ranks";
+  const auto problem = [&](int ranks, int asked) -> std::string {
+    std::string what;
+    on_ranks(ranks, [&](const Group& group) {
+      try {
+        choose_ranks_per_run(plan_runs(index_, {"one"}, options_), group, asked);
+      } catch (const Error& error) {
+        if (group.root()) what = error.what();
+      }
+    });
+    return what;
+  };
+  EXPECT_EQ(problem(4, 3), "--ranks-per-run 3: 4 ranks were started, which 3 cannot share evenly; it may be 1, 2, 4");
+  EXPECT_NE(problem(8, 8).find("one: train.accumulate = 4 gives a step too few"), std::string::npos) << problem(8, 8);
 }
 
 TEST_F(Queue, PlansSeedsScalesAndText) {

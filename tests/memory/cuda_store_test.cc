@@ -32,6 +32,10 @@ TEST_P(CudaStore, AgreesWithTheCpu) {
       EXPECT_EQ(read_vector(store.born), read_vector(wanted.born));
       EXPECT_EQ(read_vector(store.hit), read_vector(wanted.hit));
       EXPECT_GE(store.reach, wanted.reach);
+      if (one.settings.parts > 1) {
+        ASSERT_EQ(store.reach, wanted.reach);
+        EXPECT_LT(largest_error(read_vector(store.centres), read_vector(wanted.centres)), 1e-5);
+      }
       place += one.shape.positions;
     }
     twice.push_back(store);
@@ -42,9 +46,11 @@ TEST_P(CudaStore, AgreesWithTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaStore, testing::ValuesIn(store_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(CudaSlotWeights, AgreeWithTheCpu) {
+class CudaSlotWeights : public testing::TestWithParam<const char*> {};
+
+TEST_P(CudaSlotWeights, AgreeWithTheCpu) {
   if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
-  const StoreCase one = case_named("several_tokens");
+  const StoreCase one = case_named(GetParam());
   const auto kinds = static_cast<std::int64_t>(one.settings.sharpness.size());
   const std::vector<Window> stream = make_stream(one.shape, 5);
   std::vector<Row> results;
@@ -69,6 +75,10 @@ TEST(CudaSlotWeights, AgreeWithTheCpu) {
   }
   EXPECT_LT(largest_error(results[1], results[0]), 1e-3);
 }
+
+INSTANTIATE_TEST_SUITE_P(Gpu, CudaSlotWeights,
+                         testing::Values("several_tokens", "parts_that_are_full", "parts_all_looked_into"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace some::memory::test

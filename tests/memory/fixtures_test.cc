@@ -20,6 +20,8 @@ void replay(const std::string& path, const char* precision, double tolerance) {
   settings.share = config.at("share");
   settings.values = config.value("values", 1);
   settings.inherit = config.value("inherit", false);
+  settings.parts = config.value("parts", 1);
+  settings.look = config.value("look", settings.look);
   Store store = make_store(*ctx, settings, file.load("mean"));
   for (int i = 0; i < config.at("windows").get<int>(); ++i) {
     SCOPED_TRACE(testing::Message() << path << " window " << i << " in " << precision);

@@ -91,6 +91,19 @@ bool same(const Memory& a, const Memory& b) {
   return same_bits(a.store, b.store) && a.settings == b.settings && a.model == b.model && a.tokenizer == b.tokenizer;
 }
 
+// What holds for a store in one piece and for one in parts.
+class Divided : public testing::TestWithParam<int> {
+ public:
+  static MemorySettings small_settings() {
+    MemorySettings settings = test::small_settings();
+    settings.parts = GetParam();
+    settings.look = 2;
+    return settings;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Memory, Divided, testing::Values(1, 6),
+                         [](const auto& info) { return info.param == 1 ? "not" : "in_parts"; });
+
 template <typename Body>
 std::string fault_of(Body&& body) {
   try {
@@ -183,7 +196,7 @@ TEST(Reading, NoContextReachesBackOverABorder) {
   EXPECT_TRUE(same(load_memory(*fixture.ctx, folder.file("m")), memory));
 }
 
-TEST(Reading, DoesNotDependOnThreads) {
+TEST_P(Divided, ReadingDoesNotDependOnThreads) {
   std::vector<Memory> memories;
   for (const int threads : {1, 3}) {
     Fixture fixture(3, threads);
@@ -193,7 +206,7 @@ TEST(Reading, DoesNotDependOnThreads) {
   EXPECT_TRUE(same(memories[0], memories[1]));
 }
 
-TEST(Reading, StoppedAndReadOnGivesTheSameBits) {
+TEST_P(Divided, StoppedAndReadOnGivesTheSameBits) {
   const Folder folder;
   const std::vector<std::int32_t> text = Fixture::words(4000, 5);
   Fixture fixture;
@@ -225,7 +238,7 @@ TEST(Reading, AnotherTextOfTheSameNameIsRefused) {
       std::string::npos);
 }
 
-TEST(Forgetting, LeavesWhatWouldBeThereHadTheTextNeverBeenRead) {
+TEST_P(Divided, ForgettingLeavesWhatWouldBeThereHadTheTextNeverBeenRead) {
   const std::vector<std::int32_t> a = Fixture::words(500, 5), b = Fixture::words(400, 6), c = Fixture::words(300, 7);
   Fixture fixture;
   Memory all = fixture.memory(small_settings()), without = fixture.memory(small_settings());
@@ -290,7 +303,48 @@ TEST(Merging, KeepsTheStrongAndKnowsTheTexts) {
   EXPECT_NE(fault_of([&] { merge(*fixture.ctx, both, foreign); }).find("different models"), std::string::npos);
 }
 
-TEST(Pruning, EmptiesTheWeak) {
+// There is room: nothing is lost, and what was in one part is in many.
+TEST(Merging, FillsPartsThatHaveNotBegun) {
+  const Folder folder;
+  Fixture fixture;
+  MemorySettings settings = small_settings();
+  settings.slots = 1200;
+  settings.parts = 20;
+  settings.look = 4;
+  Memory first = fixture.memory(settings), second = fixture.memory(small_settings());
+  const std::vector<std::int32_t> a = Fixture::words(40, 5), b = Fixture::words(600, 6);
+  learn_text(*fixture.model, first, "a", a, 40, {});
+  learn_text(*fixture.model, second, "b", b, 600, {});
+  const auto held = [](const Memory& memory) {
+    double sum = 0;
+    for (const double count : read_vector(memory.store.counts)) sum += count;
+    return sum;
+  };
+  const double both = held(first) + held(second);
+  EXPECT_EQ(first.store.parts_begun(), 1);
+  merge(*fixture.ctx, first, second);
+  EXPECT_EQ(held(first), both);
+  EXPECT_GE(first.store.parts_begun(), 3);
+  save_memory(first, folder.file("m"));
+  Memory loaded = load_memory(*fixture.ctx, folder.file("m"));
+  EXPECT_TRUE(same(loaded, first));
+  learn_text(*fixture.model, loaded, "c", Fixture::words(300, 8), 300, {});  // it goes on
+  EXPECT_GE(held(loaded), both);
+}
+
+TEST(MemoryFile, KnowsWherePartsEnd) {
+  const Folder folder;
+  Fixture fixture;
+  MemorySettings settings = small_settings();
+  settings.parts = 6;
+  Memory memory = fixture.memory(settings);
+  learn_text(*fixture.model, memory, "a", Fixture::words(100, 5), 100, {});
+  memory.store.reach -= 1;
+  save_memory(memory, folder.file("m"));
+  EXPECT_NE(fault_of([&] { load_memory(*fixture.ctx, folder.file("m")); }).find("reach"), std::string::npos);
+}
+
+TEST_P(Divided, PruningEmptiesTheWeak) {
   Fixture fixture;
   Memory memory = fixture.memory(small_settings());
   learn_text(*fixture.model, memory, "a", Fixture::words(600, 5), 600, {});
@@ -329,7 +383,7 @@ TEST(MemoryFile, OfOldHasOneTokenASlotAndNoHeirs) {
   EXPECT_EQ(settings_from(JsonObject(to_json(small_settings()), "a memory")), small_settings());
 }
 
-TEST(MemoryFile, DamageIsFoundAndTold) {
+TEST_P(Divided, DamageOfItsFileIsFoundAndTold) {
   const Folder folder;
   Fixture fixture;
   Memory memory = fixture.memory(small_settings());
@@ -349,7 +403,7 @@ TEST(MemoryFile, DamageIsFoundAndTold) {
   EXPECT_NE(fault_of([&] { load_memory(*fixture.ctx, folder.file("nothing")); }), "");
 }
 
-TEST(AnswersOfBoth, AreTheMixture) {
+TEST_P(Divided, AnswersOfBothAreTheMixture) {
   Fixture fixture;
   Memory memory = fixture.memory(small_settings());
   const std::vector<std::int32_t> text = Fixture::words(300, 5);

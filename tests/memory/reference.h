@@ -19,6 +19,7 @@ struct PlainMemory {
   std::vector<Row> keys;
   std::vector<std::vector<std::pair<std::int64_t, double>>> held;  // of each slot: tokens and tallies
   Row usage, weights;
+  std::vector<Row> centres;  // of the parts that have begun: sums of what they took in
 
   PlainMemory(const MemorySettings& how, Row middle) : settings(how), mean(std::move(middle)) {
     const auto slots = static_cast<std::size_t>(settings.slots);
@@ -26,6 +27,32 @@ struct PlainMemory {
     held.assign(slots, {});
     usage.assign(slots, 0.0);
     weights.assign(static_cast<std::size_t>(settings.mixed()), 1.0 / static_cast<double>(settings.mixed()));
+    centres.assign(1, Row(mean.size(), 0.0));
+  }
+
+  std::size_t part_size() const { return keys.size() / static_cast<std::size_t>(settings.parts); }
+  // The parts that a query looks into, nearest first.
+  std::vector<std::size_t> looked(const Row& q) const {
+    std::vector<std::pair<double, std::size_t>> near;
+    for (std::size_t p = 0; p < centres.size(); ++p) {
+      const Row towards = normalized(centres[p]);
+      near.emplace_back(-std::inner_product(q.begin(), q.end(), towards.begin(), 0.0), p);
+    }
+    std::sort(near.begin(), near.end());
+    std::vector<std::size_t> out;
+    for (const auto& [far, part] : near) {
+      if (std::ssize(out) < settings.look) out.push_back(part);
+    }
+    return out;
+  }
+  // The slots that a query meets, in their order.
+  std::vector<std::size_t> seen_from(const Row& q) const {
+    std::vector<std::size_t> out;
+    for (std::size_t part : looked(q)) {
+      for (std::size_t m = part * part_size(); m < (part + 1) * part_size(); ++m) out.push_back(m);
+    }
+    std::sort(out.begin(), out.end());
+    return out;
   }
 
   static Row normalized(Row row) {
@@ -77,10 +104,11 @@ struct PlainMemory {
 
   double said(const Row& q, std::int64_t target, double sharpness) const {
     double all = 0, right = 0, highest = -1e300;
-    for (std::size_t m = 0; m < keys.size(); ++m) {
+    const std::vector<std::size_t> seen = seen_from(q);
+    for (const std::size_t m : seen) {
       if (count(m) > 0) highest = std::max(highest, sharpness * product(m, q) + log_count(m));
     }
-    for (std::size_t m = 0; m < keys.size(); ++m) {
+    for (const std::size_t m : seen) {
       if (!(count(m) > 0)) continue;
       const double weight = std::exp(sharpness * product(m, q) + log_count(m) - highest);
       all += weight;
@@ -115,21 +143,24 @@ struct PlainMemory {
     for (double& u : usage) u *= 1 - settings.decay;
     std::vector<std::vector<std::pair<Row, std::int64_t>>> hits(keys.size());
     std::vector<std::pair<Row, std::int64_t>> misses;
+    std::vector<std::pair<std::size_t, Row>> taken;  // by parts
     for (std::size_t t = 0; t < states.size(); ++t) {
       if (targets[t] < 0) continue;
       const Row q = query(states[t]);
       double best = settings.match;
       std::size_t found = keys.size();
-      for (std::size_t m = 0; m < keys.size(); ++m) {
+      for (const std::size_t m : seen_from(q)) {
         if (tally_of(m, targets[t]) > 0 && product(m, q) > best) {
           best = product(m, q);
           found = m;
         }
       }
-      if (found < keys.size())
+      if (found < keys.size()) {
         hits[found].emplace_back(q, targets[t]);
-      else
+        taken.emplace_back(found / part_size(), q);
+      } else {
         misses.emplace_back(q, targets[t]);
+      }
     }
     for (std::size_t m = 0; m < keys.size(); ++m) {
       if (hits[m].empty()) continue;
@@ -144,16 +175,92 @@ struct PlainMemory {
       }
       usage[m] += more;
     }
-    std::vector<std::size_t> order(keys.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return usage[a] < usage[b]; });
-    order.resize(std::min(order.size(), misses.size()));
-    if (settings.inherit) pass_on(order);
-    for (std::size_t j = 0; j < order.size(); ++j) {
-      keys[order[j]] = misses[j].first;
-      held[order[j]] = {{misses[j].second, 1.0}};
-      usage[order[j]] = 1;
+    std::vector<std::size_t> order, births;  // slots, and which of the misses take them
+    std::vector<bool> gone(keys.size(), false);
+    for (std::size_t j = 0; j < misses.size(); ++j) {
+      std::size_t best = keys.size();
+      for (const std::size_t part : looked(misses[j].first)) {
+        for (std::size_t m = part * part_size(); m < (part + 1) * part_size(); ++m) {
+          if (!gone[m] && (best == keys.size() || usage[m] < usage[best])) best = m;
+        }
+      }
+      if (best == keys.size()) continue;
+      gone[best] = true;
+      order.push_back(best);
+      births.push_back(j);
+      taken.emplace_back(best / part_size(), misses[j].first);
     }
+    if (settings.inherit) pass_on(order);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      keys[order[i]] = misses[births[i]].first;
+      held[order[i]] = {{misses[births[i]].second, 1.0}};
+      usage[order[i]] = 1;
+    }
+    for (const auto& [part, q] : taken) {
+      for (std::size_t c = 0; c < q.size(); ++c) centres[part][c] += q[c];
+    }
+    for (std::size_t part = 0, begun = centres.size(); part < begun; ++part) divide_if_full(part);
+  }
+
+  // A part that is more than three quarters full gives about half of its slots to the next one that has not begun.
+  void divide_if_full(std::size_t part) {
+    const std::size_t size = part_size(), first = part * size, fresh = centres.size() * size;
+    std::vector<std::size_t> slots;
+    for (std::size_t m = first; m < first + size; ++m) {
+      if (count(m) > 0) slots.push_back(m);
+    }
+    if (fresh == keys.size() || 4 * slots.size() <= 3 * size) return;
+    const auto farthest = [&](const Row& from) {
+      return *std::min_element(slots.begin(), slots.end(),
+                               [&](std::size_t a, std::size_t b) { return product(a, from) < product(b, from); });
+    };
+    const Row one = keys[farthest(centres[part])], other = keys[farthest(one)];
+    Row axis(mean.size());
+    for (std::size_t c = 0; c < axis.size(); ++c) axis[c] = one[c] - other[c];
+    std::vector<std::size_t> stay, go;
+    std::size_t going = slots.size() / 2;
+    for (int round = 0; round < 7; ++round) {
+      std::vector<std::size_t> sorted = slots;
+      std::stable_sort(sorted.begin(), sorted.end(),
+                       [&](std::size_t a, std::size_t b) { return product(a, axis) < product(b, axis); });
+      stay.assign(sorted.begin(), sorted.end() - static_cast<std::ptrdiff_t>(going));
+      go.assign(sorted.end() - static_cast<std::ptrdiff_t>(going), sorted.end());
+      if (stay.empty() || go.empty()) break;
+      // Each slot to the nearer middle, but at least a quarter to either.
+      double border = 0;
+      for (std::size_t c = 0; c < axis.size(); ++c) {
+        double here = 0, there = 0;
+        for (const std::size_t m : stay) here += keys[m][c] / static_cast<double>(stay.size());
+        for (const std::size_t m : go) there += keys[m][c] / static_cast<double>(go.size());
+        axis[c] = there - here;
+        border += axis[c] * (there + here) / 2;
+      }
+      going = 0;
+      for (const std::size_t m : slots) going += product(m, axis) > border;
+      going = std::clamp(going, slots.size() / 4, slots.size() - slots.size() / 4);
+    }
+    std::sort(stay.begin(), stay.end());
+    std::sort(go.begin(), go.end());
+    const std::vector<Row> old_keys = keys;
+    const auto old_held = held;
+    const Row old_usage = usage;
+    for (std::size_t m = first; m < first + size; ++m) put(m, Row(mean.size(), 0.0), {}, 0.0);
+    centres[part].assign(mean.size(), 0.0);
+    centres.push_back(centres[part]);
+    const auto fill = [&](const std::vector<std::size_t>& from, std::size_t to, Row& centre) {
+      for (const std::size_t m : from) {
+        put(to, old_keys[m], old_held[m], old_usage[m]);
+        for (std::size_t c = 0; c < centre.size(); ++c) centre[c] += count(to) * old_keys[m][c];
+        ++to;
+      }
+    };
+    fill(stay, first, centres[part]);
+    fill(go, fresh, centres.back());
+  }
+  void put(std::size_t slot, const Row& key, const std::vector<std::pair<std::int64_t, double>>& tokens, double used) {
+    keys[slot] = key;
+    held[slot] = tokens;
+    usage[slot] = used;
   }
 
   void move(std::size_t slot, const Row& sum, double total) {
@@ -170,6 +277,7 @@ struct PlainMemory {
       std::size_t heir = keys.size();
       for (std::size_t m = 0; m < keys.size(); ++m) {
         const bool stays = std::find(giving_way.begin(), giving_way.end(), m) == giving_way.end();
+        if (m / part_size() != slot / part_size()) continue;  // it stays in its part
         if (!stays || !(count(m) > 0) || product(m, keys[slot]) <= best) continue;
         if (settings.values == 1 && held[m][0].first != held[slot][0].first) continue;
         best = product(m, keys[slot]);

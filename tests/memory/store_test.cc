@@ -33,6 +33,11 @@ TEST_P(StoreCases, AgreesWithThePlainReference) {
       EXPECT_LT(largest_error(read_vector(store.keys), flat(plain.keys)), tolerance);
       EXPECT_LT(largest_error(read_vector(store.counts), plain.counts()), tolerance);
       EXPECT_LT(largest_error(read_vector(store.usage), plain.usage), tolerance);
+      if (one.settings.parts > 1) {
+        ASSERT_EQ(store.parts_begun(), std::ssize(plain.centres));
+        EXPECT_LT(largest_error(read_vector(store.centres.rows(0, store.parts_begun())), flat(plain.centres)),
+                  tolerance);
+      }
       EXPECT_LT(largest_error(read_vector(store.shares), plain.weights), 10 * tolerance);
     });
   }
@@ -64,6 +69,7 @@ TEST_P(StoreCases, HasTheSameBitsForAnyNumberOfThreads) {
 // Every token is found where the fates say, and every slot knows where it was born and last hit.
 TEST_P(StoreCases, SlotsKnowTheirPlaces) {
   const StoreCase& one = GetParam();
+  const bool slots_stay = one.settings.values == 1 && one.settings.parts == 1;
   std::vector<std::int64_t> born(static_cast<std::size_t>(one.settings.slots), nowhere), hit = born;
   std::vector<std::int32_t> read;
   std::int64_t place = 0;
@@ -71,18 +77,18 @@ TEST_P(StoreCases, SlotsKnowTheirPlaces) {
     for (std::size_t t = 0; t < outcome.fates.size(); ++t) {
       const auto fate = static_cast<std::int32_t>(outcome.fates[t]);
       if (fate == no_fate) continue;
-      const auto slot = static_cast<std::size_t>(fate & ~born_flag);
+      const auto slot = static_cast<std::size_t>(slot_of_fate(fate));
       EXPECT_GE(window.targets[t], 0);
       if ((fate & born_flag) == 0) hit[slot] = place + static_cast<std::int64_t>(t);
     }
     for (std::size_t t = 0; t < outcome.fates.size(); ++t) {  // births come after all hits of a window
       const auto fate = static_cast<std::int32_t>(outcome.fates[t]);
       if (fate == no_fate || (fate & born_flag) == 0) continue;
-      const auto slot = static_cast<std::size_t>(fate & ~born_flag);
+      const auto slot = static_cast<std::size_t>(slot_of_fate(fate));
       born[slot] = hit[slot] = place + static_cast<std::int64_t>(t);
     }
     place += static_cast<std::int64_t>(outcome.fates.size());
-    for (std::size_t m = 0; m < born.size() && one.settings.values == 1; ++m) {
+    for (std::size_t m = 0; m < born.size() && slots_stay; ++m) {
       EXPECT_EQ(store.born.data<std::int64_t>()[m], born[m]);
       EXPECT_EQ(store.hit.data<std::int64_t>()[m], hit[m]);
     }
@@ -107,8 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, StoreCases, testing::ValuesIn(store_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // The weights of all slots of a value are what the search says of it.
-TEST(SlotWeights, AddUpToWhatTheMemorySays) {
-  const StoreCase one = case_named("several_tokens");
+void weights_add_up(const StoreCase& one) {
   auto ctx = make_context("cpu", "f64");
   Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
   const std::vector<Window> stream = make_stream(one.shape, 5);
@@ -139,6 +144,48 @@ TEST(SlotWeights, AddUpToWhatTheMemorySays) {
       EXPECT_NEAR(all, 0.5, 1e-12);
       EXPECT_NEAR(right, 0.5 * outcome.said[s * positions + t], 1e-12);
     }
+  }
+}
+
+TEST(SlotWeights, AddUpToWhatTheMemorySays) { weights_add_up(case_named("several_tokens")); }
+TEST(SlotWeights, AddUpWhereSomePartsAreLookedInto) { weights_add_up(case_named("parts_that_are_full")); }
+
+// Looking into every part is the exact search, whatever the parts are.
+TEST(Parts, WhoLooksEverywhereFindsWhatThereIs) {
+  const StoreCase one = case_named("parts_in_a_wide_store");
+  auto ctx = make_context("cpu", "f64");
+  Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
+  const std::vector<Window> stream = make_stream(one.shape, 5);
+  for (std::size_t w = 0; w + 1 < stream.size(); ++w) read_window(*ctx, one.settings, store, stream[w], 0);
+  ASSERT_EQ(store.parts_begun(), 7);
+  Store whole = store;  // the same slots in one piece
+  whole.centres = {};
+  MemorySettings in_one = one.settings;
+  in_one.parts = 1;
+  const Row exact = read_window(*ctx, in_one, whole, stream.back(), 0, false).said;
+  const auto error_of = [&](std::int64_t look) {
+    MemorySettings settings = one.settings;
+    settings.look = look;
+    const Row said = read_window(*ctx, settings, store, stream.back(), 0, false).said;
+    double sum = 0;
+    for (std::size_t i = 0; i < said.size(); ++i) sum += std::abs(said[i] - exact[i]);
+    return sum;
+  };
+  EXPECT_EQ(error_of(7), 0);
+  EXPECT_GT(error_of(4), 0);
+  EXPECT_GT(error_of(1), 2 * error_of(4));  // the nearest parts hold what matters most
+}
+
+TEST(Parts, FillEvenlyAndAreAllUsed) {
+  const StoreCase one = case_named("parts_in_a_wide_store");
+  auto ctx = make_context("cpu", "fp32");
+  Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
+  for (const Window& window : make_stream(one.shape, 5)) read_window(*ctx, one.settings, store, window, 0);
+  ASSERT_EQ(store.parts_begun(), 7);
+  const std::vector<double> counts = read_vector(store.counts);
+  for (std::size_t p = 0; p < 7; ++p) {
+    const auto first = counts.begin() + static_cast<std::ptrdiff_t>(p * 300);
+    EXPECT_GT(std::count_if(first, first + 300, [](double n) { return n > 0; }), 100) << "part " << p;
   }
 }
 
@@ -180,6 +227,12 @@ TEST(Settings, WhatMakesNoSenseIsRefused) {
   EXPECT_TRUE(refused([](MemorySettings& s) { s.window = -1; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.values = 0; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.values = most_values + 1; }));
+  EXPECT_FALSE(refused([](MemorySettings& s) { s.parts = 64; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.parts = 0; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.parts = 60; }));  // does not divide 4,096
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = s.parts = most_parts + 1; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.look = 0; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.look = most_parts + 1; }));
 }
 
 }  // namespace

@@ -120,7 +120,8 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
 inline bool same_bits(const Store& a, const Store& b) {
   return same_bits(a.keys, b.keys) && same_bits(a.values, b.values) && same_bits(a.tallied(), b.tallied()) &&
          same_bits(a.counts, b.counts) && same_bits(a.usage, b.usage) && same_bits(a.shares, b.shares) &&
-         same_bits(a.born, b.born) && same_bits(a.hit, b.hit) && a.reach == b.reach;
+         same_bits(a.born, b.born) && same_bits(a.hit, b.hit) && a.reach == b.reach && a.parts() == b.parts() &&
+         (a.parts() == 1 || same_bits(a.centres, b.centres));
 }
 
 struct StoreCase {
@@ -189,6 +190,57 @@ inline std::vector<StoreCase> store_cases() {
           {"heirs_in_another_part_of_the_search", {15, 700, 4, 300, 0.3, 0.0}, with([](auto& s) {
              s.slots = 9000;
              s.match = 0.9999;
+             s.inherit = true;
+             s.values = 2;
+           })},
+          {"parts", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
+             s.slots = 240;
+             s.parts = 8;
+             s.look = 2;
+           })},
+          {"parts_that_are_full", {14, 40, 12, 30, 0.9, 0.1}, with([](auto& s) {
+             s.slots = 128;
+             s.parts = 8;
+             s.look = 3;
+             s.inherit = true;
+             s.values = 4;
+             s.sharpness = {5, 40};
+           })},
+          {"parts_with_heirs_of_one_token", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
+             s.slots = 64;
+             s.parts = 4;
+             s.look = 1;
+             s.inherit = true;
+             s.counts = false;
+           })},
+          {"parts_all_looked_into", {10, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
+             s.slots = 120;
+             s.parts = 6;
+             s.look = 6;
+           })},
+          {"parts_fewer_slots_than_misses", {6, 40, 7, 30, 0.9, 0.0}, with([](auto& s) {
+             s.slots = 12;
+             s.parts = 4;
+             s.look = 2;
+             s.inherit = true;
+             s.values = 2;
+           })},
+          {"parts_of_one_slot", {8, 5, 5, 9, 0.9, 0.0}, with([](auto& s) {
+             s.slots = 16;
+             s.parts = 16;
+             s.look = 3;
+           })},
+          {"parts_of_a_cache", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) {
+             s.slots = 160;
+             s.parts = 5;
+             s.look = 2;
+             s.match = never_match;
+           })},
+          {"parts_in_a_wide_store", {24, 130, 130, 80, 0.4, 0.05}, with([](auto& s) {
+             s.slots = 2100;
+             s.parts = 7;
+             s.look = 2;
+             s.match = 0.98;
              s.inherit = true;
              s.values = 2;
            })}};

@@ -10,6 +10,8 @@ scenarios: equal    every number of ranks gives the same model, optimizer and me
                     ranks
            experts  ranks that hold a part of the experts each: within rounding what one rank with all of them gives
            refusals different recipes, settings or texts, too few micro-batches, other commands, no backend
+           installed the installed program finds the libraries that link its ranks, and says what is missing without
+                    them
            lost     a rank that stops answering, or whose main thread goes round in circles, ends all, with a line that
                     names it
 """
@@ -123,6 +125,30 @@ def processes_of(process, program, ranks):
     return [found[r] for r in range(ranks)] if len(found) == ranks else None
 
 
+def children_of(pid):
+    """All processes below this one, as the system knows them now."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/stat") as stat:
+                parents.setdefault(int(stat.read().rsplit(")", 1)[1].split()[1]), []).append(int(name))
+        except (OSError, ValueError):
+            continue
+    found, to_see = [], [pid]
+    while to_see:
+        children = parents.get(to_see.pop(), [])
+        found += children
+        to_see += children
+    return found
+
+
+def wait_for_steps(ranks, running, run):
+    """Until the run has made its first steps, or is over."""
+    metrics = os.path.join(ranks.folder, run, "metrics.jsonl")
+    while running() and not (os.path.exists(metrics) and os.path.getsize(metrics) > 0):
+        time.sleep(0.02)
+
+
 def wait_for_ranks(ranks, process, count, run):
     """Until the run has made its first steps."""
     end = time.time() + 60
@@ -173,20 +199,45 @@ def used(ranks, options):
         for i, one in enumerate(results[count]):
             if one != results[1][i]:
                 raise Failure(f"{count} ranks: result {i} is not that of one process:\n{one}\n{results[1][i]}")
-        queue = ["lab", "run", "tiny", "--seeds", "3", "train.threads=1", "train.max_steps=4", "data.valid_stories=9",
-                 "--recipes", os.path.join(os.path.dirname(os.path.dirname(HERE)), "recipes"), "--runs",
-                 f"used/lab-{count}", "--device", "cpu"]
+        queue = [*LAB, "--seeds", "3", "--runs", f"used/lab-{count}"]
         ranks.run(ranks.words(count, *queue))
         for name in ["tiny", "tiny-seed1", "tiny-seed2"]:
             ranks.expect_same(f"used/lab-1/{name}", f"used/lab-{count}/{name}")
         again = ranks.run(ranks.words(count, *queue))
         if len(re.findall("already done", again)) != 3:
             raise Failure(f"the queue is not known to be done:\n{again}")
+    shared_queue(ranks)
 
 
-def begin_plain(ranks, count, at, *words, **more):
-    """Ranks without mpirun."""
-    return [ranks.begin([ranks.program, *words], SOME_RANK=str(r), SOME_RANKS=str(count), SOME_RANKS_AT=at, **more)
+LAB = ["lab", "run", "tiny", "train.threads=1", "train.max_steps=4", "data.valid_stories=9", "--device", "cpu",
+       "--recipes", os.path.join(os.path.dirname(os.path.dirname(HERE)), "recipes")]
+
+
+def shared_queue(ranks):
+    """Runs of a queue that ranks share: one on both of two, by itself; two at a time, on two of four each, as asked."""
+    queue = [*LAB, "train.accumulate=4", "train.batch=2", "--seeds", "2", "--runs"]
+    names = ["tiny", "tiny-seed1"]
+    ranks.run(ranks.words(1, *queue, "used/alone"))
+    said = ranks.run(ranks.words(2, *queue[:-3], "--runs", "used/two"))
+    if "2 ranks share the run" not in said:
+        raise Failure(f"two ranks should share one run:\n{said}")
+    ranks.expect_same("used/alone/tiny", "used/two/tiny")
+    said = ranks.run(ranks.words(4, *queue, "used/four", "--ranks-per-run", "2"))
+    if "4 ranks: runs side by side, 2 ranks each" not in said or len(re.findall(r"^tiny\S* +done", said, re.M)) != 2:
+        raise Failure(f"four ranks should do two runs at a time:\n{said}")
+    for name in names:
+        ranks.expect_same(f"used/alone/{name}", f"used/four/{name}")
+        with open(os.path.join(ranks.folder, f"used/four/{name}/timing.jsonl")) as file:
+            if json.loads(file.readline())["ranks"] != 2:
+                raise Failure(f"{name} was not shared by two ranks")
+    said = ranks.run(ranks.words(2, *queue, "used/none", "--ranks-per-run", "3"), code=2)
+    if "it may be 1, 2" not in said:
+        raise Failure(f"three ranks of two:\n{said}")
+
+
+def begin_plain(ranks, count, at, *words, names=("SOME_RANK", "SOME_RANKS"), **more):
+    """Ranks without mpirun, numbered by these variables."""
+    return [ranks.begin([ranks.program, *words], **{names[0]: str(r), names[1]: str(count)}, SOME_RANKS_AT=at, **more)
             for r in range(count)]
 
 
@@ -196,8 +247,10 @@ def plain(ranks, options):
         port = free.getsockname()[1]
     train = ["train", *ranks.recipe, *VARIANTS["rules"], "--out"]
     ranks.run(ranks.words(1, *train, "plain/1"))
-    for name, count, at in [("address", 2, f"localhost:{port}"), ("file", 4, "./meet")]:
-        said = [one.communicate(timeout=120)[0] for one in begin_plain(ranks, count, at, *train, f"plain/{name}")]
+    own, slurm = ("SOME_RANK", "SOME_RANKS"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+    for name, count, at, names in [("address", 2, f"localhost:{port}", own), ("file", 4, "./meet", slurm)]:
+        said = [one.communicate(timeout=120)[0]
+                for one in begin_plain(ranks, count, at, *train, f"plain/{name}", names=names)]
         if not os.path.exists(os.path.join(ranks.folder, f"plain/{name}")):
             raise Failure(f"ranks did not find each other by {at}:\n" + "\n".join(said))
         ranks.expect_same("plain/1", f"plain/{name}")
@@ -258,8 +311,9 @@ def experts(ranks, options):
         return tensors_of(os.path.join(ranks.folder, run, "checkpoints/step-4/model.safetensors"))
 
     def train(count, together, run, *settings):
-        said = ranks.run(ranks.words(count, "train", *ranks.recipe, *settings, "train.max_steps=4", "--json", "--out", run,
-                                     *([f"train.expert_ranks={together}"] if together > 1 else [])))
+        spread = [f"train.expert_ranks={together}"] if together > 1 else []
+        said = ranks.run(ranks.words(count, "train", *ranks.recipe, *settings, "train.max_steps=4", "--json", "--out",
+                                     run, *spread))
         return json.loads(said[said.index("{"):])["loss"]
 
     arrangements = [one for one in ((2, 2), (4, 2), (4, 4)) if one[0] <= max(options.ranks)]
@@ -385,7 +439,51 @@ def refusals(ranks, options):
     os.makedirs(alone)
     shutil.copy(program, alone)
     refused([ranks.mpirun, "-n", "2", alone + "/some", *train[1:]], "was built without MPI")
-    ranks.run([alone + "/some", *train[1:]])
+    # Under srun without MPI, and with one that does not know of srun.
+    slurm = dict(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2", SLURM_NTASKS="2")
+    refused([alone + "/some", *train[1:]], "SOME_RANKS_AT=./meet", **slurm)
+    refused(train, "2 processes were started, but MPI sees 1: ", **slurm)
+    ranks.run([alone + "/some", *train[1:]], SLURM_PROCID="0", SLURM_NTASKS="2")  # in the job's script itself
+
+
+def installed(ranks, options):
+    """Put in a place of its own, as a package would: first without the libraries of ranks, then with them."""
+    build, place = os.path.dirname(ranks.program), os.path.join(ranks.folder, "installed")
+    if not os.path.exists(os.path.join(build, "cmake_install.cmake")):
+        print("  skipped: the program is not in its build folder")
+        return
+
+    def install(component):
+        ranks.run(["cmake", "--install", build, "--prefix", place, "--component", component])
+
+    install("Unspecified")
+    train = [place + "/bin/some", "train", *ranks.recipe, "train.max_steps=2", "--out"]
+    ranks.run([*train, "one"])
+    two = [ranks.mpirun, "-n", "2", *train, "two"]
+    said = ranks.run(two, code=None)
+    told = [line for line in said.splitlines() if line.startswith("some: ")]
+    if len(told) != 1 or "package some-mpi" not in told[0] or os.path.exists(os.path.join(ranks.folder, "two")):
+        raise Failure(f"without its library one line should name the package:\n{said}")
+    install("mpi")
+    ranks.run(two)
+    ranks.expect_same("one", "two")
+    if not os.path.exists(os.path.join(build, "libsome_nccl.so")):
+        return
+    install("nccl")
+    nccl = [os.path.join(folder, name) for folder, _, names in os.walk(place) for name in names if "libsome_" in name]
+    if len(nccl) != 2 or len({os.path.dirname(path) for path in nccl}) != 1:
+        raise Failure(f"the libraries should be in one folder: {nccl}")
+    if shutil.which("nvidia-smi") is None:
+        return
+    # A library that needs one that is nowhere.
+    path = next(path for path in nccl if path.endswith("libsome_nccl.so"))
+    with open(path, "rb") as file:
+        code = file.read()
+    with open(path, "wb") as file:
+        file.write(code.replace(b"libnccl.so", b"libnone.so"))
+    said = ranks.run([place + "/bin/some", "bench", "ranks", "--device", "cuda"], code=1, SOME_RANKS_THROUGH="nccl")
+    if "libnone.so" not in said or "package libnccl2" not in said or len(said.splitlines()) != 1:
+        raise Failure(f"without NCCL one line was wanted:\n{said}")
 
 
 def lost(ranks, options):
@@ -416,6 +514,13 @@ def lost(ranks, options):
             if time.time() > end:
                 raise Failure("a rank is still there")
             time.sleep(0.05)
+    # One that is stopped before it has begun: nobody can have heard of it.
+    train = [ranks.program, "train", *ranks.recipe, "--out", "lost/never"]
+    stopped = ["bash", "-c", 'kill -STOP $$; exec "$@"', "-", *train]
+    said = ranks.run([ranks.mpirun, "-n", "1", *train, ":", "-n", "1", *stopped], code=1, SOME_RANK_PATIENCE="3")
+    told = [line for line in said.splitlines() if line.startswith("some: ")]
+    if len(told) != 1 or "rank 0 of 2 has waited 4 seconds" not in told[0]:
+        raise Failure(f"one line about a rank that did not come was wanted:\n{said}")
 
 
 def main():
@@ -434,7 +539,7 @@ def main():
         print(f"skipped: there is no {options.mpirun}")
         return 77
     known = {"equal": equal, "used": used, "plain": plain, "elastic": elastic, "experts": experts,
-             "refusals": refusals, "lost": lost}
+             "refusals": refusals, "installed": installed, "lost": lost}
     for name in options.scenarios or known:
         with tempfile.TemporaryDirectory(prefix="some-ranks-") as folder:
             begin = time.time()

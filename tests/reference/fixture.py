@@ -120,7 +120,8 @@ def model_case(config, inputs):
 
 def memory_case(config, inputs):
     store = memory.Memory(config["slots"], inputs["mean"], config["match"], config["sharpness"], config["decay"],
-                          config["share"], config.get("values", 1), config.get("inherit", False))
+                          config["share"], config.get("values", 1), config.get("inherit", False),
+                          config.get("parts", 1), config.get("look", 8))
     result = {}
     for i in range(config["windows"]):
         states, targets, model = (inputs[f"window.{i}.{name}"] for name in ("states", "targets", "model_probability"))

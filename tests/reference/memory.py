@@ -6,9 +6,11 @@ SHARES = np.array([0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8])
 
 
 class Memory:
-    def __init__(self, slots, mean, match, sharpness, decay, share, values=1, inherit=False):
+    def __init__(self, slots, mean, match, sharpness, decay, share, values=1, inherit=False, parts=1, look=1):
         self.mean, self.match, self.sharpness, self.decay, self.share = mean, match, sharpness, decay, share
         self.inherit = inherit
+        self.parts, self.look, self.size = parts, look, slots // parts
+        self.centres = np.zeros((1, len(mean)))  # of the parts that have begun: sums of what they took in
         self.keys = np.zeros((slots, len(mean)))
         self.values = np.full((values, slots), -1)  # an entry that is free stands for no token
         self.tallies = np.zeros((values, slots))
@@ -28,9 +30,9 @@ class Memory:
         """The memory's and the mixture's probability of each target; the weights of the shares learn in passing."""
         by_memory, mixed = [], []
         counts = self.counts
-        alive = np.flatnonzero(counts > 0)
         for q, y, p_model in zip(self.queries(states), targets, model_probability):
             p_memory = 0.0
+            alive = np.array([slot for slot in self.seen(q) if counts[slot] > 0], dtype=int)
             if len(alive):
                 score = self.sharpness * (self.keys[alive] @ q) + np.log(counts[alive])
                 weight = np.exp(score - score.max())
@@ -43,6 +45,22 @@ class Memory:
             by_memory.append(p_memory)
             mixed.append(answer)
         return np.array(by_memory), np.array(mixed)
+
+    def looked(self, q):
+        """The parts that a query looks into, nearest first."""
+        length = np.maximum(np.sqrt((self.centres**2).sum(axis=1)), 1e-12)
+        near = (self.centres @ q) / length
+        order = np.argsort(-near, kind="stable")
+        if len(order) > 1:
+            self.margin = min(self.margin, np.min(np.abs(np.diff(near[order]))[:self.look]))
+        return order[:self.look]
+
+    def slots_of(self, part):
+        return np.arange(part * self.size, (part + 1) * self.size)
+
+    def seen(self, q):
+        """The slots that a query meets, in their order."""
+        return np.sort(np.concatenate([self.slots_of(part) for part in self.looked(q)]))
 
     def nearest(self, q, among):
         """The slot whose key is nearest (argmax: the lower among equals) and its product."""
@@ -58,14 +76,15 @@ class Memory:
     def learn(self, states, targets):
         """One window: hits move their slots, misses are born in the slots least used, which leave what they held."""
         self.usage = (1.0 - self.decay) * self.usage
-        hits, misses = {}, []
+        hits, misses, taken = {}, [], []
         for q, y in zip(self.queries(states), targets):
-            known = np.flatnonzero((self.values == y).any(axis=0))
+            known = np.array([slot for slot in self.seen(q) if (self.values[:, slot] == y).any()], dtype=int)
             if len(known):
                 slot, near = self.nearest(q, known)
                 self.margin = min(self.margin, abs(near - self.match))
                 if near > self.match:
                     hits.setdefault(slot, []).append((q, y))
+                    taken.append((slot // self.size, q))
                     continue
             misses.append((q, y))
         for slot, found in hits.items():
@@ -74,13 +93,56 @@ class Memory:
             for _, y in found:
                 self.tallies[self.values[:, slot] == y, slot] += 1.0
             self.usage[slot] += len(found)
-        order = np.argsort(self.usage, kind="stable")[:len(misses)]
+        births = []  # (slot, query, token)
+        for q, y in misses:
+            gone = [slot for slot, _, _ in births]
+            free = [slot for part in self.looked(q) for slot in self.slots_of(part) if slot not in gone]
+            if free:  # the first of those used least: of the nearer part, the lower slot
+                births.append((min(free, key=lambda slot: self.usage[slot]), q, y))
         if self.inherit:
-            self.pass_on(order)
-        for slot, (q, y) in zip(order, misses):
+            self.pass_on([slot for slot, _, _ in births])
+        for slot, q, y in births:
             self.keys[slot] = q
             self.values[:, slot], self.tallies[:, slot] = -1, 0.0
             self.values[0, slot], self.tallies[0, slot], self.usage[slot] = y, 1.0, 1.0
+            taken.append((slot // self.size, q))
+        for part, q in taken:
+            self.centres[part] += q
+        for part in range(len(self.centres)):
+            if len(self.centres) < self.parts:
+                self.divide_if_full(part)
+
+    def divide_if_full(self, part):
+        """A part that is more than three quarters full gives about half of its slots to the next that has not begun."""
+        counts, own, fresh = self.counts, self.slots_of(part), self.slots_of(len(self.centres))
+        slots = own[counts[own] > 0]
+        if 4 * len(slots) <= 3 * self.size:
+            return
+        one = self.keys[slots[np.argmin(self.keys[slots] @ self.centres[part])]]
+        axis = one - self.keys[slots[np.argmin(self.keys[slots] @ one)]]
+        going = len(slots) // 2
+        for _ in range(7):
+            kept = len(slots) - going
+            along = self.keys[slots] @ axis
+            order = np.argsort(along, kind="stable")
+            stay, go = np.sort(slots[order[:kept]]), np.sort(slots[order[kept:]])
+            if not len(stay) or not len(go):
+                break
+            # Each slot to the nearer middle, but at least a quarter to either.
+            self.margin = min(self.margin, along[order[kept]] - along[order[kept - 1]])
+            here, there = self.keys[stay].mean(axis=0), self.keys[go].mean(axis=0)
+            axis = there - here
+            beyond = self.keys[slots] @ axis - axis @ (here + there) / 2
+            self.margin = min(self.margin, np.abs(beyond).min())
+            going = min(max((beyond > 0).sum(), len(slots) // 4), len(slots) - len(slots) // 4)
+        sums = [(counts[some][:, None] * self.keys[some]).sum(axis=0) for some in (stay, go)]
+        held = [(array, array[..., stay].copy(), array[..., go].copy(), empty)
+                for array, empty in ((self.keys.T, 0.0), (self.values, -1), (self.tallies, 0.0), (self.usage, 0.0))]
+        for array, staying, going, empty in held:
+            array[..., own], array[..., fresh] = empty, empty
+            array[..., own[:len(stay)]], array[..., fresh[:len(go)]] = staying, going
+        self.centres[part] = sums[0]
+        self.centres = np.vstack([self.centres, sums[1]])
 
     def pass_on(self, order):
         """What the slots that give way hold goes to the nearest of those that stay."""
@@ -89,9 +151,9 @@ class Memory:
         stays = np.flatnonzero((counts > 0) & ~np.isin(np.arange(len(counts)), order))
         left = {}
         for slot in leaving:
-            among = stays
+            among = stays[stays // self.size == slot // self.size]  # what a slot leaves stays in its part
             if len(self.values) == 1:
-                among = stays[self.values[0, stays] == self.values[0, slot]]
+                among = among[self.values[0, among] == self.values[0, slot]]
             if len(among):
                 left.setdefault(self.nearest(self.keys[slot], among)[0], []).append(slot)
         for heir, slots in left.items():

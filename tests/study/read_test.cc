@@ -10,8 +10,10 @@
 #include "base/files.h"
 #include "flip_bits.h"
 #include "memory/memory_file.h"
+#include "study/choices.h"
 #include "study/generate.h"
 #include "study/memory_view.h"
+#include "study/recall.h"
 #include "study/tiny_run.h"
 #include "study/trace.h"
 #include "study/ways.h"
@@ -79,6 +81,35 @@ TEST(Read, StoppedItKeepsWhatItReadAndGoesOnToTheSameBits) {
   EXPECT_EQ(read_file(folder / "whole"), read_file(folder / "parts"));
 }
 
+// Looking into some parts finds most of what there is, and what it does not find costs little.
+TEST(Read, InPartsItLosesLittleAndKnowsHowMuch) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  ReadOptions options = recipes(folder / "whole");
+  options.original_tokens = 0;
+  const double exact = to_json(read_texts(run, options))["loss"].get<double>();
+  options.memory = folder / "memory";
+  options.choices.parts = 10;
+  options.choices.look = 4;
+  const double loss = to_json(read_texts(run, options))["loss"].get<double>();
+  EXPECT_NE(loss, exact);
+  EXPECT_LT(loss, exact + 0.3);
+  const std::vector<std::int32_t> tokens = stream_of(study_text(run, "builtin:recipes", 0).data, 1000);
+  const RecallReport report = measure_recall(*run.model, open_memory(run, folder / "memory"), tokens, {1, 4, 10});
+  EXPECT_EQ(report.tokens, 999);
+  EXPECT_EQ(report.parts, 10);
+  ASSERT_EQ(report.looks.size(), 3u);
+  EXPECT_LT(report.looks[0].found, report.looks[1].found);
+  EXPECT_GT(report.looks[1].found, 0.8);
+  EXPECT_EQ(report.looks[2].found, 1);
+  EXPECT_EQ(report.looks[2].loss, report.exact.loss);
+  EXPECT_LT(report.looks[1].loss, report.looks[0].loss);
+  EXPECT_GT(report.alone.loss, report.looks[0].loss);
+  // Nothing of it is learnt, and a store in one piece has nothing to recall less of.
+  EXPECT_EQ(to_json(report)["looks"].size(), 3u);
+  EXPECT_THROW(measure_recall(*run.model, open_memory(run, folder / "whole"), tokens, {1}), Error);
+}
+
 TEST(Read, EveryFlippedBitOfAReadingThatWasStoppedIsNamed) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
@@ -135,6 +166,9 @@ TEST(Read, WhatDoesNotFitIsRefusedAndLosesNothing) {
   EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.values = 0; }));
   EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.slots = 0; }));
   EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.window = 100000; }));
+  EXPECT_TRUE(refused([](ReadOptions& o) { o.choices.parts = 4; }));
+  EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.parts = 7; }));
+  EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.look = 0; }));
   EXPECT_TRUE(refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.slots = most_slots + 1; }));
   // Tokens that the vocabulary does not have.
   Memory strange = open_memory(run, folder / "memory");

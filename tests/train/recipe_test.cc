@@ -2,13 +2,12 @@
 #include "train/recipe.h"
 
 #include <gtest/gtest.h>
-
-#include <map>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -258,6 +257,9 @@ TEST(Recipe, MessagesOfOverrides) {
   EXPECT_EQ(message_of("", {"base=a4.toml"}), "override base=a4.toml: base can only stand in the file");
   EXPECT_EQ(message_of("", {"model.heads=7"}),
             "override model.heads=7: model.heads = 7: must divide model.d_model = 512");
+  EXPECT_EQ(message_of("", {"memory.slots=1000", "memory.parts=7"}),
+            "override memory.parts=7: memory.parts: 1000 slots do not make 7 parts of equal size; say a number that "
+            "divides them");
   // A value cannot smuggle in a second key.
   EXPECT_NE(message_of("", {"train.epochs=1\nmax_steps = 3"}).find("train.epochs: wants a whole number"),
             std::string::npos);

@@ -1,0 +1,108 @@
+// What the search and the lesson share on the CPU.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "memory/parts.h"
+#include "memory/store.h"
+#include "ops/gemm_cpu.h"
+#include "ops/math_cpu.h"
+#include "ops/support_cpu.h"
+
+namespace some::memory::cpu {
+
+using namespace ops::cpu;
+
+constexpr double shortest = 1e-12;            // a length below it is divided by it instead
+constexpr std::int64_t slots_at_once = 8192;  // scores exist for this many slots at most
+constexpr std::int64_t row_grain = 8;
+
+template <typename T>
+void normalize(T* row, std::int64_t d) {
+  const T length = std::max(std::sqrt(dot(row, row, d)), static_cast<T>(shortest));
+  const T inverse = T(1) / length;
+  for (std::int64_t i = 0; i < d; ++i) row[i] *= inverse;
+}
+
+// scores [rows, last - first] of queries [rows, d] with the keys of some slots.
+template <typename T>
+void score(Context& ctx, const Store& store, const T* queries, std::int64_t rows, std::int64_t first, std::int64_t last,
+           T* scores) {
+  const std::int64_t d = store.keys.dim(1), width = last - first;
+  gemm(*ctx.threads, false, true, rows, width, d, T(1), queries, d, store.keys.data<T>() + first * d, d, T(0), scores,
+       width);
+}
+
+// The parts that each of some queries looks into, nearest first (the lower among equals): [rows, look].
+template <typename T>
+std::vector<std::int32_t> choose_parts(Context& ctx, const Store& store, const T* queries, std::int64_t rows,
+                                       std::int64_t look) {
+  ArenaScope scope(*ctx.arena);
+  const std::int64_t d = store.keys.dim(1), begun = store.parts_begun();
+  T* centres = ctx.scratch({begun, d}, dtype_of<T>()).template data<T>();
+  T* near = ctx.scratch({std::max<std::int64_t>(rows, 1), begun}, dtype_of<T>()).template data<T>();
+  std::copy_n(store.centres.data<T>(), begun * d, centres);
+  for (std::int64_t p = 0; p < begun; ++p) normalize(centres + p * d, d);
+  gemm(*ctx.threads, false, true, rows, begun, d, T(1), queries, d, centres, d, T(0), near, begun);
+  std::vector<std::int32_t> looked(static_cast<std::size_t>(rows * look));
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<std::int32_t> order(static_cast<std::size_t>(begun));
+    for (std::int64_t t = begin; t < end; ++t) {
+      const T* row = near + t * begun;
+      std::iota(order.begin(), order.end(), 0);
+      std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(look), order.end(),
+                        [&](std::int32_t a, std::int32_t b) { return row[a] != row[b] ? row[a] > row[b] : a < b; });
+      std::copy_n(order.begin(), look, looked.begin() + static_cast<std::ptrdiff_t>(t * look));
+    }
+  });
+  return looked;
+}
+
+// Rows that look into parts, those of a part beside each other, so that what they find is one product a part.
+template <typename T>
+struct Visits {
+  std::vector<std::int64_t> begin;  // of each part its first visit; [parts + 1]
+  std::vector<std::int64_t> place;  // of each pair of a row and a part, as `looked` has them: which visit it is
+  T* rows;                          // [visits, d]
+
+  std::int64_t count() const { return begin.back(); }
+};
+// On the arena.
+template <typename T>
+Visits<T> visits_of(Context& ctx, const Store& store, const T* rows, const std::vector<std::int32_t>& looked,
+                    std::int64_t look) {
+  const std::int64_t d = store.keys.dim(1), count = std::ssize(looked);
+  Visits<T> out{std::vector<std::int64_t>(static_cast<std::size_t>(store.parts_begun() + 1), 0),
+                std::vector<std::int64_t>(looked.size()),
+                ctx.scratch({std::max<std::int64_t>(count, 1), d}, dtype_of<T>()).template data<T>()};
+  for (const std::int32_t part : looked) ++out.begin[static_cast<std::size_t>(part) + 1];
+  std::partial_sum(out.begin.begin(), out.begin.end(), out.begin.begin());
+  std::vector<std::int64_t> next = out.begin;
+  for (std::size_t i = 0; i < looked.size(); ++i) out.place[i] = next[static_cast<std::size_t>(looked[i])]++;
+  parallel_chunks(*ctx.threads, count, row_grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      std::copy_n(rows + i / look * d, d, out.rows + out.place[static_cast<std::size_t>(i)] * d);
+  });
+  return out;
+}
+
+// scores [visits, width] of each visit with the slots [first, first + width) of its part.
+template <typename T>
+void score_parts(Context& ctx, const Store& store, const Visits<T>& visits, std::int64_t first, std::int64_t width,
+                 T* scores) {
+  const std::int64_t d = store.keys.dim(1), size = store.part_size();
+  std::vector<Product<T>> products;
+  for (std::int64_t p = 0; p + 1 < std::ssize(visits.begin); ++p) {
+    const std::int64_t begin = visits.begin[static_cast<std::size_t>(p)],
+                       rows = visits.begin[static_cast<std::size_t>(p) + 1] - begin;
+    if (rows > 0)
+      products.push_back({false, true, rows, width, d, T(1), visits.rows + begin * d, d,
+                          store.keys.data<T>() + (p * size + first) * d, d, T(0), scores + begin * width, width});
+  }
+  gemm_batch(*ctx.threads, products);
+}
+
+}  // namespace some::memory::cpu
