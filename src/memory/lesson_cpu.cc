@@ -50,7 +50,8 @@ void move_key(T* key, T inertia, const T* sum, T total, std::int64_t d) {
 // The slot that each of those that give way has for its heir: the nearest one that stays; of the same token where slots
 // hold but one. -1: there is none.
 template <typename T>
-std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const std::vector<std::int32_t>& leaving) {
+std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const MemorySettings& settings,
+                                   const std::vector<std::int32_t>& leaving) {
   const std::int64_t d = store.keys.dim(1), rows = std::ssize(leaving), reach = store.reach;
   const std::int32_t* values = store.values.data<std::int32_t>();
   const T* counts = store.counts.data<T>();
@@ -69,24 +70,27 @@ std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const std::
     const auto at = static_cast<std::size_t>(i);
     const std::int32_t own = values[leaving[at]];
     for (std::int64_t m = 0; m < width; ++m) {
-      if (!stays[static_cast<std::size_t>(first + m)] || (heirs[at] >= 0 && !(scores[m] > nearness[at]))) continue;
-      if (store.entries() == 1 && values[first + m] != own) continue;
-      heirs[at] = static_cast<std::int32_t>(first + m);
+      const auto slot = static_cast<std::int32_t>(first + m);
+      if (!stays[static_cast<std::size_t>(slot)] || (store.entries() == 1 && values[slot] != own)) continue;
+      if (heirs[at] >= 0 && !(scores[m] > nearness[at] || (scores[m] == nearness[at] && slot < heirs[at]))) continue;
+      heirs[at] = slot;
       nearness[at] = scores[m];
     }
   };
-  if (store.parts() > 1) {  // what a slot leaves stays in its part
-    const std::int64_t size = store.part_size(), widest = slots_of_part_at_once(size, rows);
-    std::vector<std::int32_t> own_part;
-    for (const std::int32_t slot : leaving) own_part.push_back(static_cast<std::int32_t>(slot / size));
-    const Visits<T> visits = visits_of(ctx, store, keys, own_part, 1);
-    T* scores = ctx.scratch({rows, widest}, dtype_of<T>()).template data<T>();
+  if (looks_into_some(store, settings)) {
+    const std::int64_t look = parts_to_look_into(store, settings), size = store.part_size();
+    const std::vector<std::int32_t> looked = choose_parts(ctx, store, keys, rows, look);
+    const Visits<T> visits = visits_of(ctx, store, keys, looked, look);
+    const std::int64_t widest = slots_of_part_at_once(size, visits.count());
+    T* scores = ctx.scratch({visits.count(), widest}, dtype_of<T>()).template data<T>();
     for (std::int64_t first = 0; first < size; first += widest) {
       const std::int64_t width = std::min(size - first, widest);
       score_parts(ctx, store, visits, first, width, scores);
       parallel_chunks(*ctx.threads, rows, 1, [&](std::int64_t i, std::int64_t) {
-        const auto at = static_cast<std::size_t>(i);
-        look_at(i, scores + visits.place[at] * width, own_part[at] * size + first, width);
+        for (std::int64_t pair = i * look; pair < (i + 1) * look; ++pair) {
+          const auto at = static_cast<std::size_t>(pair);
+          look_at(i, scores + visits.place[at] * width, looked[at] * size + first, width);
+        }
       });
     }
     return heirs;
@@ -104,7 +108,7 @@ std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const std::
 
 // spec 8, learning 5: what slots hold that give way (-1: none) goes to their heirs.
 template <typename T>
-void pass_on(Context& ctx, std::span<const std::int32_t> giving_way, Store& store) {
+void pass_on(Context& ctx, const MemorySettings& settings, std::span<const std::int32_t> giving_way, Store& store) {
   T* counts = store.counts.data<T>();
   T* usage = store.usage.data<T>();
   std::vector<std::int32_t> leaving;
@@ -114,7 +118,7 @@ void pass_on(Context& ctx, std::span<const std::int32_t> giving_way, Store& stor
   if (leaving.empty()) return;
   ArenaScope scope(*ctx.arena);
   const std::int64_t d = store.keys.dim(1);
-  const std::vector<std::int32_t> heirs = heirs_of<T>(ctx, store, leaving);
+  const std::vector<std::int32_t> heirs = heirs_of<T>(ctx, store, settings, leaving);
   std::vector<std::pair<std::int32_t, std::int64_t>> of_heirs;
   for (std::size_t i = 0; i < leaving.size(); ++i) {
     if (heirs[i] >= 0) of_heirs.emplace_back(heirs[i], static_cast<std::int64_t>(i));
@@ -159,7 +163,7 @@ std::vector<std::int32_t> slots_used_least(const Store& store, std::size_t misse
 }
 
 // The same where each miss looks into parts of its own (spec 8, parts): it takes the slot used least of those parts
-// that no miss before it took; of parts that are equal in this the nearer one's. -1: there is none left.
+// that no miss before it took; among equals the lower one, but among empty ones that of the nearer part. -1: none left.
 template <typename T>
 std::vector<std::int32_t> slots_used_least(Context& ctx, const Store& store, const MemorySettings& settings,
                                            const T* queries, std::int64_t positions,
@@ -197,7 +201,9 @@ std::vector<std::int32_t> slots_used_least(Context& ctx, const Store& store, con
       const auto part = static_cast<std::size_t>(looked[static_cast<std::size_t>(i)]);
       if (next[part] == order[part].size()) continue;
       const std::int32_t slot = order[part][next[part]];
-      if (best >= 0 && !(usage[slot] < usage[best])) continue;
+      // Among empty ones the nearer part's.
+      const bool equal = best >= 0 && usage[slot] == usage[best];
+      if (best >= 0 && !(usage[slot] < usage[best] || (equal && usage[slot] > 0 && slot < best))) continue;
       best = slot;
       from = part;
     }
@@ -280,7 +286,7 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
   const std::vector<std::int32_t> order =  // learning 4
       store.parts() > 1 ? slots_used_least<T>(ctx, store, settings, query, positions, misses)
                         : slots_used_least<T>(store, misses.size());
-  if (settings.inherit) pass_on<T>(ctx, order, store);
+  if (settings.inherit) pass_on<T>(ctx, settings, order, store);
   for (std::size_t j = 0; j < order.size(); ++j) {
     const std::int64_t slot = order[j], t = misses[j];
     if (slot < 0) continue;

@@ -157,20 +157,23 @@ __global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy le
   const std::int32_t slot = legacy.leaving[j];
   if (slot < 0) return;
   const std::int32_t token = lesson.values[slot];
-  const float* row = nullptr;
-  std::int32_t first = 0;
-  if (!scores.of_row(j, 0, row, first)) return;
   Near mine = nothing_near();
-  for (int m = threadIdx.x; m < scores.width; m += threads) {
-    const std::int32_t other = first + m;
-    if (!(lesson.counts[other] > 0.0f) || legacy.gone[other]) continue;
-    if (lesson.entries > 1 || lesson.values[other] == token) mine.consider({row[m], other});
+  for (int which = 0; which < scores.looks(); ++which) {
+    const float* row = nullptr;
+    std::int32_t first = 0;
+    if (!scores.of_row(j, which, row, first)) continue;
+    for (int m = threadIdx.x; m < scores.width; m += threads) {
+      const std::int32_t other = first + m;
+      if (!(lesson.counts[other] > 0.0f) || legacy.gone[other]) continue;
+      if (lesson.entries > 1 || lesson.values[other] == token) mine.consider({row[m], other});
+    }
   }
   mine = block_nearest(mine, nearest_of);
-  if (threadIdx.x != 0 || mine.slot < 0) return;
-  if (legacy.heirs[j] >= 0 && !(mine.product > legacy.nearness[j])) return;
-  legacy.heirs[j] = mine.slot;
-  legacy.nearness[j] = mine.product;
+  if (threadIdx.x != 0) return;
+  Near found{legacy.nearness[j], legacy.heirs[j]};
+  found.consider(mine);
+  legacy.heirs[j] = found.slot;
+  legacy.nearness[j] = found.product;
 }
 
 // One block per row: the first row of an heir hands over what all its rows leave, in their order.
@@ -242,7 +245,8 @@ __global__ void __launch_bounds__(threads)
 }
 
 // One block. Each miss takes, from the parts it looks into, the least used slot that no earlier miss has taken; ties go
-// to the nearer part. Every choice depends on the ones before it, so a single warp makes them all.
+// to the lower slot, but between empty ones to the nearer part. Every choice depends on the ones before it, so a single
+// warp makes them all.
 __global__ void __launch_bounds__(threads)
     take_kernel(Lesson lesson, const std::int32_t* looked, int look, int positions, SortedLongs sorted,
                 std::int32_t part_size, int parts, std::int32_t* order) {
@@ -264,16 +268,18 @@ __global__ void __launch_bounds__(threads)
   for (int w = 0; w < (positions + warp_size - 1) / warp_size; ++w) {
     for (unsigned left = missed[w]; left != 0; left &= left - 1, ++births) {
       const int t = w * warp_size + __ffs(static_cast<int>(left)) - 1;
-      unsigned long long best = none;  // ordered by usage, then by how far away the part is
+      unsigned long long best = none;  // ordered by usage, then by slot; empty ones by how far away the part is
       std::int32_t slot = -1, part = -1;
       for (int i = lane; i < look; i += warp_size) {
         const std::int32_t own = looked[static_cast<std::int64_t>(t) * look + i];
         if (own < 0 || next[own] == part_size) continue;
         const std::int64_t at = static_cast<std::int64_t>(own) * part_size + next[own];
         const auto usage = static_cast<unsigned long long>(sorted.keys[at]) & ((1ull << usage_bits) - 1);
-        if (const unsigned long long mine = (usage << 32) | static_cast<unsigned>(i); mine < best) {
+        const std::int32_t candidate = sorted.items[at];
+        const auto mine = (usage << 32) | static_cast<unsigned>(usage == 0 ? i : candidate);
+        if (mine < best) {
           best = mine;
-          slot = sorted.items[at];
+          slot = candidate;
           part = own;
         }
       }
@@ -325,17 +331,17 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) used[blockIdx.x] = sum;
 }
 
-// The part in which each row's slot lies.
+// Rows that leave nothing look nowhere.
 __global__ void __launch_bounds__(threads)
-    own_part_kernel(const std::int32_t* slots, int count, std::int32_t part_size, std::int32_t* parts) {
+    look_nowhere_kernel(const std::int32_t* leaving, std::int64_t pairs, int look, std::int32_t* looked) {
   after_previous();
-  const int j = static_cast<int>(blockIdx.x) * threads + static_cast<int>(threadIdx.x);
-  if (j < count) parts[j] = slots[j] < 0 ? -1 : slots[j] / part_size;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (i < pairs && leaving[i / look] < 0) looked[i] = -1;
 }
 
 // Finds heirs for the slots that give way, and hands over to them what those slots hold.
-void pass_on(Context& ctx, const Store& store, const Lesson& lesson, const std::int32_t* order, std::int64_t candidates,
-             std::int64_t positions, bool* gone) {
+void pass_on(Context& ctx, const Store& store, const MemorySettings& settings, const Lesson& lesson,
+             const std::int32_t* order, std::int64_t candidates, std::int64_t positions, bool* gone) {
   const std::int64_t d = lesson.d;
   const Legacy legacy{floats(ctx.scratch({positions, d}, DType::f32)), ints(ctx.scratch({positions}, DType::i32)),
                       ints(ctx.scratch({positions}, DType::i32)), floats(ctx.scratch({positions}, DType::f32)), gone};
@@ -345,13 +351,14 @@ void pass_on(Context& ctx, const Store& store, const Lesson& lesson, const std::
   const auto consider = [&](const Scores& scores) {
     launch_behind(ctx, heirs_kernel, each, dim3(threads), 0, lesson, legacy, scores);
   };
-  if (store.parts() > 1) {  // what a slot leaves stays in its part
-    const std::int64_t size = store.part_size(), widest = slots_of_part_at_once(size, positions);
-    std::int32_t* own = ints(ctx.scratch({positions}, DType::i32));
-    launch_behind(ctx, own_part_kernel, dim3(grid_for(positions, threads)), dim3(threads), 0, legacy.leaving,
-                  static_cast<int>(positions), static_cast<std::int32_t>(size), own);
-    const Visits visits = visits_of(ctx, store, own, positions, 1);
-    float* scores = floats(ctx.scratch({positions, widest}, DType::f32));
+  if (looks_into_some(store, settings)) {
+    const auto look = static_cast<int>(parts_to_look_into(store, settings));
+    std::int32_t* looked = choose_parts(ctx, store, legacy.keys, positions, look);
+    launch_behind(ctx, look_nowhere_kernel, dim3(grid_for(positions * look, threads)), dim3(threads), 0, legacy.leaving,
+                  positions * look, look, looked);
+    const Visits visits = visits_of(ctx, store, looked, positions, look);
+    const std::int64_t size = store.part_size(), widest = slots_of_part_at_once(size, visits.count);
+    float* scores = floats(ctx.scratch({visits.count, widest}, DType::f32));
     for (std::int64_t first = 0; first < size; first += widest) {
       const std::int64_t width = std::min(size - first, widest);
       score_parts(ctx, store, legacy.keys, visits, first, width, scores);
@@ -441,7 +448,7 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
                                              .items
                                        : slots_used_least(ctx, store, settings, lesson, numbers, positions);
   const std::int64_t ordered = one_part ? candidates : positions;
-  if (settings.inherit && store.reach > 0) pass_on(ctx, store, lesson, order, ordered, positions, gone);
+  if (settings.inherit && store.reach > 0) pass_on(ctx, store, settings, lesson, order, ordered, positions, gone);
   births_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, order, ordered);
   SOME_CUDA_CHECK(cudaGetLastError());
   if (!one_part) return tend_parts(ctx, lesson, positions, store);

@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-const std::int32_t* choose_parts(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look) {
+std::int32_t* choose_parts(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look) {
   const std::int64_t d = store.keys.dim(1), begun = store.parts_begun();
   std::int32_t* looked = ints(ctx.scratch({rows, static_cast<std::int64_t>(look)}, DType::i32));
   ArenaScope scope(*ctx.arena);

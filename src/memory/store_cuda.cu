@@ -63,9 +63,12 @@ struct Held {
 
   // What share of a slot belongs to a token, if slots can hold several tokens.
   __device__ float part_of(std::int64_t slot, std::int32_t token) const {
-    float tally = 0.0f;
-    for (int j = 0; j < entries; ++j) tally += values[j * slots + slot] == token ? tallies[j * slots + slot] : 0.0f;
-    return tally / fmaxf(counts[slot], 1.0f);
+    for (int j = 0; j < entries; ++j) {  // free entries stand behind the others
+      const std::int32_t value = values[j * slots + slot];
+      if (value == token) return tallies[j * slots + slot] / fmaxf(counts[slot], 1.0f);
+      if (value < 0) break;
+    }
+    return 0.0f;
   }
 };
 

@@ -64,7 +64,7 @@ struct Visits {
 // looked: like `parts` above. The result is in the arena.
 Visits visits_of(Context& ctx, const Store& store, const std::int32_t* looked, std::int64_t rows, int look);
 // The parts that each query looks into, nearest first: [rows, look], in the arena.
-const std::int32_t* choose_parts(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look);
+std::int32_t* choose_parts(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look);
 // scores [visits, width] of each visit with the slots [first, first + width) of its part.
 void score_parts(Context& ctx, const Store& store, const float* rows, const Visits& visits, std::int64_t first,
                  std::int64_t width, float* scores);

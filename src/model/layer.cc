@@ -4,8 +4,8 @@
 #include "model/routing.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/linear_norm.h"
 #include "ops/look_back.h"
-#include "ops/norm.h"
 
 namespace some::model {
 
@@ -16,23 +16,21 @@ AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, c
   tape.qkv = ctx.scratch({tokens, 3 * d});
   tape.lse = ctx.scratch({config.heads, tokens}, ctx.master);
   tape.mixed = ctx.scratch({tokens, d});
-  tape.output = ctx.scratch({tokens, d});
   linear_forward(ctx, x, layer.qkv_weight, layer.qkv_bias, tape.qkv);
   if (config.position == Position::rope) rope(ctx, tape.qkv, positions, config.heads, false);
   attention_forward(ctx, tape.qkv, sequences, config.heads, config.causal, tape.mixed, tape.lse);
-  linear_forward(ctx, tape.mixed, layer.out_weight, layer.out_bias, tape.output);
+  tape.output = {{}, tape.mixed, layer.out_weight, layer.out_bias};
   return tape;
 }
 
-Tensor attention_layer_cached(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
+Addend attention_layer_cached(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
                               const Tensor& slots, const Tensor& positions, Tensor& cache) {
   const std::int64_t tokens = x.dim(0), d = config.d_model;
-  Tensor qkv = ctx.scratch({tokens, 3 * d}), mixed = ctx.scratch({tokens, d}), output = ctx.scratch({tokens, d});
+  Tensor qkv = ctx.scratch({tokens, 3 * d}), mixed = ctx.scratch({tokens, d});
   linear_forward(ctx, x, layer.qkv_weight, layer.qkv_bias, qkv);
   if (config.position == Position::rope) rope(ctx, qkv, positions, config.heads, false);
   attention_cached(ctx, qkv, slots, positions, config.heads, cache, mixed);
-  linear_forward(ctx, mixed, layer.out_weight, layer.out_bias, output);
-  return output;
+  return {{}, mixed, layer.out_weight, layer.out_bias};
 }
 
 void attention_layer_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const AttentionTape& tape,
@@ -46,14 +44,26 @@ void attention_layer_backward(Context& ctx, const ModelConfig& config, const Lay
   linear_backward(ctx, dqkv, x, layer.qkv_weight, layer.qkv_bias, &dx, add ? Into::add : Into::overwrite);
 }
 
-NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight,
+Tensor value_of(Context& ctx, const Addend& addend) {
+  if (addend.made) return addend.made;
+  Tensor made = ctx.scratch({addend.input.dim(0), addend.weight.value.dim(0)});
+  linear_forward(ctx, addend.input, addend.weight, addend.bias, made);
+  return made;
+}
+
+NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Addend* addend, const Param& weight,
                             const Param& bias) {
   NormTape tape;
   tape.sum = addend ? ctx.scratch(x.shape()) : x;
   tape.y = ctx.scratch(x.shape());
   tape.mean = ctx.scratch({x.dim(0)}, ctx.master);
   tape.rstd = ctx.scratch({x.dim(0)}, ctx.master);
-  add_norm_forward(ctx, x, addend, weight, bias, tape.sum, tape.y, tape.mean, tape.rstd);
+  if (addend == nullptr || addend->made)
+    add_norm_forward(ctx, x, addend != nullptr ? &addend->made : nullptr, weight, bias, tape.sum, tape.y, tape.mean,
+                     tape.rstd);
+  else
+    linear_norm_forward(ctx, addend->input, addend->weight, addend->bias, x, weight, bias, tape.sum, tape.y, tape.mean,
+                        tape.rstd);
   return tape;
 }
 
@@ -94,9 +104,8 @@ DenseTape dense_forward(Context& ctx, const ModelConfig& config, const Layer& la
   tape.looked = look_back(ctx, layer, pass, layer.look_back ? states_of(ctx, layer, pass, x) : x, x);
   tape.pre = ctx.scratch({x.dim(0), config.dense_hidden()});
   tape.act = ctx.scratch({x.dim(0), config.dense_hidden()});
-  tape.output = ctx.scratch(x.shape());
   linear_gelu_forward(ctx, tape.looked, layer.dense_weight[0], layer.dense_bias[0], tape.pre, tape.act);
-  linear_forward(ctx, tape.act, layer.dense_weight[1], layer.dense_bias[1], tape.output);
+  tape.output = {{}, tape.act, layer.dense_weight[1], layer.dense_bias[1]};
   return tape;
 }
 
@@ -179,22 +188,18 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   // spec 3.2: the query
   tape.query = ctx.scratch({tokens, query}, ctx.master);
   tape.norms = ctx.scratch({tokens, 2}, ctx.master);
-  query_forward(ctx, tape.raw, config.ground > 0 ? previous_query : nullptr, config.ground, tape.query, tape.norms);
   // spec 3.3, 3.4: choice and gates
-  if (layer.log_temperature) {
-    tape.temperature = ctx.scratch({1}, ctx.master);
-    exponential(ctx, layer.log_temperature.value, tape.temperature);
-  } else {
-    tape.temperature = pass.fixed_temperature;
-  }
+  tape.temperature = layer.log_temperature ? ctx.scratch({1}, ctx.master) : pass.fixed_temperature;
   tape.routing.indices = ctx.scratch({tokens, pass.top_k}, DType::i32);
   tape.routing.scores = ctx.scratch({tokens, pass.top_k}, ctx.master);
   tape.routing.gates = ctx.scratch({tokens, pass.top_k}, ctx.master);
   const RoutingRule& routing = routing_rule(config.routing);
   const bool given = routing.choose != nullptr;
   if (given) routing.choose(ctx, config, layer.index, *pass.tokens, tape.routing.indices);
-  route_forward(ctx, tape.query, layer.keys.routing_keys(), layer.keys.routing_bias(), tape.temperature, given,
-                tape.routing);
+  query_route_forward(ctx, tape.raw, config.ground > 0 ? previous_query : nullptr, config.ground, tape.query,
+                      tape.norms, layer.keys.routing_keys(), layer.keys.routing_bias(),
+                      layer.log_temperature ? &layer.log_temperature.value : nullptr, tape.temperature, given,
+                      tape.routing);
   const Tensor states = config.past() > 0 ? states_of(ctx, layer, pass, x) : x;
   tape.looked = look_back(ctx, layer, pass, states, x);
   // spec 3.8: the read-in
@@ -206,12 +211,12 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   // spec 3.5: the experts
   const bool spread = spreads(ctx, config);
   if (spread) tape.spread = tell_holders(ctx, config, pass, tape.routing);
-  if (!spread || config.modulates()) tape.plan = make_dispatch(ctx, tape.routing.indices, config.experts);
+  if (!spread || config.modulates())
+    tape.plan = make_dispatch(ctx, tape.routing.indices, config.experts, tape.routing.counts);
   for (const ExpertPart* part : active_parts(config)) part->weights(ctx, layer, tape.experts);
   if (config.modulates()) {
     modulated_forward(ctx, config, layer, pass, states, tape);
-    tape.output = ctx.scratch({tokens, d});
-    linear_forward(ctx, tape.mixed, layer.readout, Param(), tape.output);
+    tape.output = {{}, tape.mixed, layer.readout, {}};
     return tape;
   }
   if (spread) {
@@ -227,12 +232,10 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
     experts_forward(ctx, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, tape.mixed);
   }
   // spec 3.6: the readout
-  if (layer.readout) {
-    tape.output = ctx.scratch({tokens, d});
-    linear_forward(ctx, tape.mixed, layer.readout, Param(), tape.output);
-  } else {
-    tape.output = tape.mixed;
-  }
+  if (layer.readout)
+    tape.output = {{}, tape.mixed, layer.readout, {}};
+  else
+    tape.output.made = tape.mixed;
   return tape;
 }
 
@@ -274,18 +277,26 @@ void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, 
     entropy_band_loss(ctx, tape.routing.gates, pass.taking_part, config.entropy_low, config.entropy_high,
                       config.entropy_coefficient * pass.auxiliary_share, dgates, auxiliary);
   }
-  Tensor dquery = ctx.scratch(tape.query.shape(), ctx.master);
   Tensor dlog_temperature = layer.log_temperature.grad;
-  route_backward(ctx, dgates, tape.routing, layer.keys.routing_keys(), tape.temperature, dquery,
-                 dlog_temperature ? &dlog_temperature : nullptr);
-  if (config.balance_loss > 0) {
-    balance_loss(ctx, tape.query, layer.keys.routing_keys(), tape.temperature, tape.routing.indices, pass.taking_part,
-                 config.balance_loss * pass.auxiliary_share, dquery, auxiliary);
+  Tensor* const dlog = dlog_temperature ? &dlog_temperature : nullptr;
+  Tensor* const dprevious = grounded ? dquery_below : nullptr;
+  const double ground = grounded ? config.ground : 0.0;
+  Tensor draw;
+  if (config.balance_loss > 0 || dquery_above != nullptr) {
+    Tensor dquery = ctx.scratch(tape.query.shape(), ctx.master);
+    route_backward(ctx, dgates, tape.routing, layer.keys.routing_keys(), tape.temperature, dquery, dlog);
+    if (config.balance_loss > 0) {
+      balance_loss(ctx, tape.query, layer.keys.routing_keys(), tape.temperature, tape.routing.indices, pass.taking_part,
+                   config.balance_loss * pass.auxiliary_share, dquery, auxiliary);
+    }
+    if (dquery_above) add_into(ctx, *dquery_above, dquery);
+    draw = ctx.compute == ctx.master ? dquery : ctx.scratch(dquery.shape());  // in place where it can be
+    query_backward(ctx, dquery, tape.raw, tape.query, tape.norms, ground, draw, dprevious);
+  } else {
+    draw = ctx.scratch(tape.query.shape());
+    route_query_backward(ctx, dgates, tape.routing, layer.keys.routing_keys(), tape.temperature, tape.raw, tape.query,
+                         tape.norms, ground, draw, dprevious, dlog);
   }
-  if (dquery_above) add_into(ctx, *dquery_above, dquery);
-  Tensor draw = ctx.compute == ctx.master ? dquery : ctx.scratch(dquery.shape());  // in place where it can be
-  query_backward(ctx, dquery, tape.raw, tape.query, tape.norms, grounded ? config.ground : 0.0, draw,
-                 grounded ? dquery_below : nullptr);
 
   if (config.router == Router::mlp) {
     Tensor dact = ctx.scratch(tape.router_act.shape());

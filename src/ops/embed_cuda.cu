@@ -15,8 +15,9 @@ constexpr int tokens_per_block = 16;
 // angle is reduced in double precision: in float, that of position p would be off by p * 6e-8.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
-    embed_forward_kernel(const std::int32_t* tokens, const std::int32_t* positions, const float* table,
-                         std::int64_t count, int d, float scale, bool sinusoidal, T* out) {
+    embed_forward_kernel(const std::int32_t* __restrict__ tokens, const std::int32_t* __restrict__ positions,
+                         const float* __restrict__ table, std::int64_t count, int d, float scale, bool sinusoidal,
+                         T* __restrict__ out) {
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * tokens_per_block,
                      end = min(count, begin + tokens_per_block);
   for (int column = threadIdx.x * WIDTH; column < d; column += threads * WIDTH) {
@@ -28,6 +29,7 @@ __global__ void __launch_bounds__(threads)
         turns[i] = exp(-9.210340371976182736 * even / d) * 0.15915494309189533577;
       }
     }
+#pragma unroll 4
     for (std::int64_t t = begin; t < end; ++t) {
       float values[WIDTH];
       load_elements<WIDTH>(table + static_cast<std::int64_t>(tokens[t]) * d + column, values);

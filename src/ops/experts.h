@@ -18,8 +18,10 @@ struct DispatchPlan {
       tiles;  // the GPU's table of row tiles (ops/grouped_gemm.h); empty on the CPU, and made again where it is missing
 };
 
-// Allocates the plan's tensors from the context's arena. indices: i32 [T, k].
-SOME_OP(DispatchPlan, make_dispatch, (Context & ctx, const Tensor& indices, int experts), (ctx, indices, experts))
+// Allocates the plan's tensors from the context's arena. indices: i32 [T, k]; counts: those of ops/route.h, or empty.
+SOME_OP(DispatchPlan, make_dispatch,
+        (Context & ctx, const Tensor& indices, int experts, const Tensor& counts = Tensor()),
+        (ctx, indices, experts, counts))
 
 struct ExpertWeights {
   Tensor w1;               // [E, f, d] compute

@@ -206,7 +206,7 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeigh
 
 }  // namespace
 
-DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts) {
+DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts, const Tensor&) {
   const std::int64_t choices = indices.elements();
   DispatchPlan plan;
   plan.experts = experts;

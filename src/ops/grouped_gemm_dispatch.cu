@@ -147,7 +147,7 @@ Tensor tile_table(Context& ctx, const DispatchPlan& plan) {
   return tiles;
 }
 
-DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts) {
+DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts, const Tensor& given) {
   const std::int64_t total = indices.elements();
   DispatchPlan plan;
   plan.experts = experts;
@@ -159,8 +159,12 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts) {
   const ArenaScope scope(*ctx.arena);
   // A warp places a chunk one group of 32 after the other, so short ones are done sooner; but each block adds up all
   // experts * chunks counts.
+  constexpr std::int64_t most_counts = 8192;
   int chunk = 256;
-  while (chunk < 4096 && experts * (total / chunk) > 8192) chunk *= 2;
+  while (chunk < 4096 && experts * (total / chunk) > most_counts) chunk *= 2;
+  // Counts that are there already serve as well, where there are not too many.
+  const bool counted = given && given.elements() <= most_counts && total > 0;
+  if (counted) chunk = 64 * static_cast<int>(indices.dim(1));
   const int chunks = static_cast<int>(std::max<std::int64_t>(1, (total + chunk - 1) / chunk));
   const std::size_t shared = static_cast<std::size_t>(experts) * sizeof(std::int32_t);
   if (2 * shared > 32 * 1024) {
@@ -169,10 +173,11 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts) {
     SOME_CUDA_CHECK(
         cudaFuncSetAttribute(place_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(2 * shared)));
   }
-  Tensor counts = ctx.scratch({chunks, experts}, DType::i32);
+  const Tensor counts = counted ? given : ctx.scratch({chunks, experts}, DType::i32);
   const std::int32_t* const chosen = indices.data<std::int32_t>();
-  launch_behind(ctx, count_kernel, static_cast<unsigned>(chunks), 256, shared, chosen, total, experts, chunk,
-                counts.data<std::int32_t>());
+  if (!counted)
+    launch_behind(ctx, count_kernel, static_cast<unsigned>(chunks), 256, shared, chosen, total, experts, chunk,
+                  counts.data<std::int32_t>());
   launch_behind(ctx, place_kernel, static_cast<unsigned>(chunks), scan_threads, 2 * shared, chosen, total, experts,
                 chunk, chunks, counts.data<std::int32_t>(), plan.offsets.data<std::int32_t>(),
                 static_cast<Tile*>(plan.tiles.raw()), plan.order.data<std::int32_t>(), plan.place.data<std::int32_t>());

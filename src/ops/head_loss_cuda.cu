@@ -31,21 +31,27 @@ __device__ __forceinline__ Softmax merge(Softmax a, Softmax b) {
   return {highest, a.sum * expf(a.highest - highest) + b.sum * expf(b.highest - highest)};
 }
 
+// The sums of a warp's lanes as one: the largest first, so that each lane's sum is brought to it by one exponential.
+template <int LANES>
+__device__ __forceinline__ Softmax warp_merge(Softmax mine) {
+  float highest = mine.highest;
+#pragma unroll
+  for (int offset = LANES / 2; offset > 0; offset /= 2)
+    highest = fmaxf(highest, __shfl_xor_sync(full_warp, highest, offset));
+  // Two empty parts: exp(-inf + inf) would not be a number.
+  float sum = highest == -INFINITY ? 0.0f : mine.sum * expf(mine.highest - highest);
+#pragma unroll
+  for (int offset = LANES / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(full_warp, sum, offset);
+  return {highest, sum};
+}
+
 // The result is the same in every thread. `shared` may be reused after the next barrier.
 __device__ __forceinline__ Softmax block_merge(Softmax mine, Softmax* shared) {
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
-    mine =
-        merge(mine, {__shfl_xor_sync(full_warp, mine.highest, offset), __shfl_xor_sync(full_warp, mine.sum, offset)});
+  mine = warp_merge<warp_size>(mine);
   if (lane == 0) shared[warp] = mine;
   __syncthreads();
-  mine = lane < warps ? shared[lane] : Softmax{-INFINITY, 0.0f};
-#pragma unroll
-  for (int offset = warps / 2; offset > 0; offset /= 2)
-    mine =
-        merge(mine, {__shfl_xor_sync(full_warp, mine.highest, offset), __shfl_xor_sync(full_warp, mine.sum, offset)});
-  return {__shfl_sync(full_warp, mine.highest, 0), __shfl_sync(full_warp, mine.sum, 0)};
+  return warp_merge<warps>(shared[lane % warps]);
 }
 
 // Rows are dealt out to the blocks in turn, and a thread always has the same columns: its part p starts at column

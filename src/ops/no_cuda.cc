@@ -9,6 +9,7 @@
 #include "ops/held_gradients.h"
 #include "ops/held_sums.h"
 #include "ops/linear.h"
+#include "ops/linear_norm.h"
 #include "ops/look_back.h"
 #include "ops/modulate.h"
 #include "ops/norm.h"
@@ -29,6 +30,10 @@ void linear_gelu_backward(Context&, const Tensor&, Tensor&, const Tensor&, const
 
 void add_norm_forward(Context&, const Tensor&, const Tensor*, const Param&, const Param&, Tensor&, Tensor&, Tensor&,
                       Tensor&) {
+  refuse();
+}
+void linear_norm_forward(Context&, const Tensor&, const Param&, const Param&, const Tensor&, const Param&, const Param&,
+                         Tensor&, Tensor&, Tensor&, Tensor&) {
   refuse();
 }
 void hold_sums(Context&) { refuse(); }
@@ -59,6 +64,10 @@ void query_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const
   refuse();
 }
 void route_forward(Context&, const Tensor&, const Tensor&, const Tensor*, const Tensor&, bool, Routing&) { refuse(); }
+void query_route_forward(Context&, const Tensor&, const Tensor*, double, Tensor&, Tensor&, const Tensor&, const Tensor*,
+                         const Tensor*, Tensor&, bool, Routing&) {
+  refuse();
+}
 void past_rows(Context&, const Tensor&, Tensor&) { refuse(); }
 void look_back_forward(Context&, const Tensor&, const Tensor&, const Param&, Tensor&) { refuse(); }
 void look_back_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Param&, Tensor&) { refuse(); }
@@ -75,13 +84,17 @@ void random_choice(Context&, const Tensor&, int, std::uint64_t, int, Tensor&) { 
 void route_backward(Context&, const Tensor&, const Routing&, const Tensor&, const Tensor&, Tensor&, Tensor*) {
   refuse();
 }
+void route_query_backward(Context&, const Tensor&, const Routing&, const Tensor&, const Tensor&, const Tensor&,
+                          const Tensor&, const Tensor&, double, Tensor&, Tensor*, Tensor*) {
+  refuse();
+}
 void balance_loss(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor*, double, Tensor&,
                   Tensor&) {
   refuse();
 }
 void entropy_band_loss(Context&, const Tensor&, const Tensor*, double, double, double, Tensor&, Tensor&) { refuse(); }
 
-DispatchPlan make_dispatch(Context&, const Tensor&, int) { refuse(); }
+DispatchPlan make_dispatch(Context&, const Tensor&, int, const Tensor&) { refuse(); }
 bool experts_keep_outputs(Context&, const ExpertWeights&) { refuse(); }
 void experts_forward(Context&, const Tensor&, const ExpertWeights&, const DispatchPlan&, const Tensor&, ExpertTape&,
                      Tensor&) {

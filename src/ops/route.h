@@ -25,6 +25,9 @@ struct Routing {
   Tensor indices;  // i32 [T, k], best first (by score and bias); equal ones go to the lower expert
   Tensor scores;   // master [T, k]
   Tensor gates;    // master [T, k] = softmax(scores / temperature)
+  // Of query_route_forward, where the GPU has them anyway, for make_dispatch: i32 [blocks of 64 tokens, E], how many of
+  // a block's choices fell on each expert. Otherwise empty.
+  Tensor counts{};
 };
 
 // keys: [E, d] master; bias: [E] master, added to the scores for the choice alone (null: none); temperature: [1] master
@@ -34,6 +37,14 @@ SOME_OP(void, route_forward,
         (Context & ctx, const Tensor& query, const Tensor& keys, const Tensor* bias, const Tensor& temperature,
          bool choice_given, Routing& routing),
         (ctx, query, keys, bias, temperature, choice_given, routing))
+
+// query_forward and route_forward in one. log_temperature when not null: temperature is set to what this is the
+// logarithm of. May take memory from the context's arena for routing.counts.
+SOME_OP(void, query_route_forward,
+        (Context & ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query, Tensor& norms,
+         const Tensor& keys, const Tensor* bias, const Tensor* log_temperature, Tensor& temperature, bool choice_given,
+         Routing& routing),
+        (ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature, choice_given, routing))
 
 // The control of random routing: k distinct experts for token id v, in random order, by a fixed hash of (seed, layer,
 // v).
@@ -47,6 +58,13 @@ SOME_OP(void, route_backward,
         (Context & ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys, const Tensor& temperature,
          Tensor& dquery, Tensor* dlog_temperature),
         (ctx, dgates, routing, keys, temperature, dquery, dlog_temperature))
+
+// route_backward and query_backward in one, for queries with no other gradient than the gates'.
+SOME_OP(void, route_query_backward,
+        (Context & ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys, const Tensor& temperature,
+         const Tensor& raw, const Tensor& query, const Tensor& norms, double ground, Tensor& draw, Tensor* dprevious,
+         Tensor* dlog_temperature),
+        (ctx, dgates, routing, keys, temperature, raw, query, norms, ground, draw, dprevious, dlog_temperature))
 
 // Load balancing (spec 5): loss = coefficient * E * sum_e f_e * p_e over the positions with targets[t] >= 0 (all when
 // targets is null), f_e the share of choices that fell on e, p_e the mean of softmax(all scores / temperature). Adds

@@ -25,10 +25,10 @@ __device__ __forceinline__ unsigned rank_of(const float* line, const float* bias
 }
 
 // A warp finds the k <= 32 best of `experts` <= 32*ITEMS scores in k rounds of "largest in the warp", where ties go to
-// the lower expert; then it computes the softmax of their scores.
+// the lower expert; then it computes the softmax of their scores. Lane i < k is given the i-th.
 template <int ITEMS>
-__device__ __forceinline__ void choose_row(const float* line, const float* bias, int experts, int k, float inverse,
-                                           std::int32_t* indices, float* scores, float* gates) {
+__device__ __forceinline__ int choose_row(const float* line, const float* bias, int experts, int k, float inverse,
+                                          std::int32_t* indices, float* scores, float* gates) {
   const int lane = threadIdx.x % warp_size;
   unsigned ranks[ITEMS];
 #pragma unroll
@@ -68,6 +68,7 @@ __device__ __forceinline__ void choose_row(const float* line, const float* bias,
     scores[lane] = score;
     gates[lane] = weight / sum;
   }
+  return chosen;
 }
 
 }  // namespace some::ops::cuda

@@ -3,6 +3,7 @@
 #include <limits>
 #include <numeric>
 
+#include "ops/elementwise.h"
 #include "ops/gemm_cpu.h"
 #include "ops/math_cpu.h"
 #include "ops/random_choice.h"
@@ -197,6 +198,14 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
       ctx, [&](auto zero) { choose<decltype(zero)>(ctx, query, keys, bias, temperature, choice_given, routing); });
 }
 
+void query_route_forward(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
+                         Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature,
+                         Tensor& temperature, bool choice_given, Routing& routing) {
+  if (log_temperature != nullptr) cpu::exponential(ctx, *log_temperature, temperature);
+  cpu::query_forward(ctx, raw, previous, ground, query, norms);
+  cpu::route_forward(ctx, query, keys, bias, temperature, choice_given, routing);
+}
+
 void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
   const std::int32_t* token = tokens.data<std::int32_t>();
   const int k = static_cast<int>(indices.dim(1));
@@ -212,6 +221,15 @@ void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, 
   with_precision(ctx, [&](auto zero) {
     route_gradient<decltype(zero)>(ctx, dgates, routing, keys, temperature, dquery, dlog_temperature);
   });
+}
+
+void route_query_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
+                          const Tensor& temperature, const Tensor& raw, const Tensor& query, const Tensor& norms,
+                          double ground, Tensor& draw, Tensor* dprevious, Tensor* dlog_temperature) {
+  const ArenaScope scope(*ctx.arena);
+  Tensor dquery = ctx.scratch(query.shape(), ctx.master);
+  cpu::route_backward(ctx, dgates, routing, keys, temperature, dquery, dlog_temperature);
+  cpu::query_backward(ctx, dquery, raw, query, norms, ground, draw, dprevious);
 }
 
 }  // namespace some::ops::cpu

@@ -3,6 +3,7 @@
 #include "ops/column_sums.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
+#include "ops/elementwise.h"
 #include "ops/random_choice.h"
 #include "ops/route.h"
 #include "ops/route_choose.cuh"
@@ -101,29 +102,44 @@ __device__ __forceinline__ void project(const Row& direction, float scale, float
   g.scale(1.0f / length);
 }
 
+// What query_backward works with.
+template <typename T>
+struct QueryGradient {
+  const float *raw, *query, *norms;
+  float ground;
+  T* draw;
+  float* dprevious;
+};
+
+// g: the gradient of row `row` of the queries.
+template <typename Row, typename T>
+__device__ __forceinline__ void query_backward_row(const QueryGradient<T>& in, std::int64_t row, int d, Row& g) {
+  Row direction;
+  const float first = in.norms[2 * row], second = in.norms[2 * row + 1];
+  if (in.ground > 0.0f) {
+    direction.load(in.query + row * d, d);
+    project(direction, 1.0f, second, g);
+    if (in.dprevious != nullptr) {
+      Row below;
+      below.load(in.dprevious + row * d, d);
+      below.add(in.ground, g);
+      below.store(in.dprevious + row * d, d);
+    }
+  }
+  direction.load(in.raw + row * d, d);
+  project(direction, 1.0f / first, first, g);
+  g.store(in.draw + row * d, d);
+}
+
 template <typename Row, typename T>
 __global__ void __launch_bounds__(threads)
-    query_backward_kernel(const float* dquery, const float* raw, const float* query, const float* norms, float ground,
-                          T* draw, float* dprevious, std::int64_t rows, int d) {
+    query_backward_kernel(const float* dquery, QueryGradient<T> in, std::int64_t rows, int d) {
   after_previous();
   const std::int64_t row = warp_row();
   if (row >= rows) return;
-  Row g, direction;
+  Row g;
   g.load(dquery + row * d, d);
-  const float first = norms[2 * row], second = norms[2 * row + 1];
-  if (ground > 0.0f) {
-    direction.load(query + row * d, d);
-    project(direction, 1.0f, second, g);
-    if (dprevious != nullptr) {
-      Row below;
-      below.load(dprevious + row * d, d);
-      below.add(ground, g);
-      below.store(dprevious + row * d, d);
-    }
-  }
-  direction.load(raw + row * d, d);
-  project(direction, 1.0f / first, first, g);
-  g.store(draw + row * d, d);
+  query_backward_row(in, row, d, g);
 }
 
 // A warp computes gates = softmax(scores / temperature) for one row, for any k.
@@ -206,12 +222,12 @@ __global__ void __launch_bounds__(threads)
 
 // gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and the slope of log tau is
 // -sum_i ds_i s_i. partials: [blocks], its sums over a block's rows; or null.
-template <typename Row>
-__global__ void __launch_bounds__(threads)
-    route_backward_kernel(const float* dgates, const float* gates, const float* scores, const std::int32_t* indices,
-                          const float* keys, const float* temperature, std::int64_t rows, int d, int k, float* dquery,
-                          float* partials) {
-  after_previous();
+// finish(row, its gradient): what is done with it.
+template <typename Row, typename Finish>
+__device__ __forceinline__ void route_backward_rows(const float* dgates, const float* gates, const float* scores,
+                                                    const std::int32_t* indices, const float* keys,
+                                                    const float* temperature, std::int64_t rows, int d, int k,
+                                                    float* partials, Finish&& finish) {
   __shared__ float slopes[warps];
   const std::int64_t row = warp_row();
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
@@ -230,7 +246,7 @@ __global__ void __launch_bounds__(threads)
       sum.add(dscore, key);
       slope += dscore * scores[i];
     }
-    sum.store(dquery + row * d, d);
+    finish(row, sum);
   }
   if (partials == nullptr) return;
   if (lane == 0) slopes[warp] = slope;
@@ -240,6 +256,26 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
   for (int w = 0; w < warps; ++w) total -= slopes[w];
   partials[blockIdx.x] = total;
+}
+
+template <typename Row>
+__global__ void __launch_bounds__(threads)
+    route_backward_kernel(const float* dgates, const float* gates, const float* scores, const std::int32_t* indices,
+                          const float* keys, const float* temperature, std::int64_t rows, int d, int k, float* dquery,
+                          float* partials) {
+  after_previous();
+  route_backward_rows<Row>(dgates, gates, scores, indices, keys, temperature, rows, d, k, partials,
+                           [&](std::int64_t row, const Row& sum) { sum.store(dquery + row * d, d); });
+}
+
+template <typename Row, typename T>
+__global__ void __launch_bounds__(threads)
+    route_query_backward_kernel(const float* dgates, const float* gates, const float* scores,
+                                const std::int32_t* indices, const float* keys, const float* temperature,
+                                std::int64_t rows, int d, int k, QueryGradient<T> in, float* partials) {
+  after_previous();
+  route_backward_rows<Row>(dgates, gates, scores, indices, keys, temperature, rows, d, k, partials,
+                           [&](std::int64_t row, Row& sum) { query_backward_row(in, row, d, sum); });
 }
 
 // Calls function(WarpRow<...>{}) with a row wide enough for d.
@@ -282,9 +318,10 @@ void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const
   with_real_type(draw.dtype(), "the gradient of a query", [&](auto tag) {
     auto* target = elements_of<decltype(tag)>(draw);
     with_row(d, all_aligned16(dquery.raw(), raw.raw(), query.raw(), draw.raw(), below), [&](auto row) {
+      const QueryGradient<decltype(tag)> in{floats(raw), floats(query), floats(norms), static_cast<float>(ground),
+                                            target,      below};
       launch_behind(ctx, query_backward_kernel<decltype(row), decltype(tag)>, grid_for(rows, warps), threads, 0,
-                    floats(dquery), floats(raw), floats(query), floats(norms), static_cast<float>(ground), target,
-                    below, rows, d);
+                    floats(dquery), in, rows, d);
     });
   });
 }
@@ -334,6 +371,19 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
     launch(choose_kernel<32>);
 }
 
+void query_route_forward(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
+                         Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature,
+                         Tensor& temperature, bool choice_given, Routing& routing) {
+  const int k = static_cast<int>(routing.indices.dim(1));
+  if (!choice_given && k <= keys.dim(0) && product_serves(ctx, raw, keys, k) &&
+      all_aligned16(query.raw(), previous != nullptr ? previous->raw() : nullptr))
+    return make_query_and_choose(ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature,
+                                 routing);
+  if (log_temperature != nullptr) cuda::exponential(ctx, *log_temperature, temperature);
+  cuda::query_forward(ctx, raw, previous, ground, query, norms);
+  cuda::route_forward(ctx, query, keys, bias, temperature, choice_given, routing);
+}
+
 void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
   const std::int64_t count = tokens.elements();
   const int k = static_cast<int>(indices.dim(1));
@@ -356,6 +406,29 @@ void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, 
     launch_behind(ctx, route_backward_kernel<decltype(row)>, blocks, threads, 0, floats(dgates), floats(routing.gates),
                   floats(routing.scores), ints(routing.indices), floats(keys), floats(temperature), rows, d, k,
                   floats(dquery), partials);
+  });
+  if (dlog_temperature != nullptr) add_partials(ctx, partials, static_cast<int>(blocks), 1, floats(*dlog_temperature));
+}
+
+void route_query_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
+                          const Tensor& temperature, const Tensor& raw, const Tensor& query, const Tensor& norms,
+                          double ground, Tensor& draw, Tensor* dprevious, Tensor* dlog_temperature) {
+  const std::int64_t rows = dgates.dim(0);
+  const int k = static_cast<int>(dgates.dim(1)), d = static_cast<int>(keys.dim(1));
+  if (rows == 0) return;
+  const ArenaScope scope(*ctx.arena);
+  const unsigned blocks = grid_for(rows, warps);
+  float* partials = dlog_temperature != nullptr ? partial_room(ctx, blocks) : nullptr;
+  float* below = dprevious != nullptr ? floats(*dprevious) : nullptr;
+  with_real_type(draw.dtype(), "the gradient of a query", [&](auto tag) {
+    using T = decltype(tag);
+    const QueryGradient<T> in{floats(raw),          floats(query), floats(norms), static_cast<float>(ground),
+                              elements_of<T>(draw), below};
+    with_row(d, all_aligned16(keys.raw(), raw.raw(), query.raw(), draw.raw(), below), [&](auto row) {
+      launch_behind(ctx, route_query_backward_kernel<decltype(row), T>, blocks, threads, 0, floats(dgates),
+                    floats(routing.gates), floats(routing.scores), ints(routing.indices), floats(keys),
+                    floats(temperature), rows, d, k, in, partials);
+    });
   });
   if (dlog_temperature != nullptr) add_partials(ctx, partials, static_cast<int>(blocks), 1, floats(*dlog_temperature));
 }

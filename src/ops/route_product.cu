@@ -23,6 +23,7 @@ constexpr int threads = 256, warps = threads / warp_size;
 constexpr int block_rows = 64, block_keys = 64, block_depth = 64;
 constexpr int most_columns = 512, most_experts = 256;
 constexpr std::int64_t fewest_rows = 512;
+constexpr float shortest = 1e-12f;  // spec 3.2
 constexpr int piece_bytes = block_keys * block_depth * 2, stage_bytes = 2 * piece_bytes;
 
 // The scores of successive rows are `line_width` apart; the extra eight make a warp's stores hit different banks.
@@ -76,6 +77,31 @@ struct Row {
                                                  : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
   }
+  // As the kernels of ops/route_cuda.cu do it, to the bit.
+  __device__ __forceinline__ float length() const {
+    float sum = 0.0f;
+#pragma unroll
+    for (const float4& part : parts)
+      sum = fmaf(part.w, part.w, fmaf(part.z, part.z, fmaf(part.y, part.y, fmaf(part.x, part.x, sum))));
+    return fmaxf(sqrtf(warp_sum(sum)), shortest);
+  }
+  __device__ __forceinline__ void multiply(float factor) {
+#pragma unroll
+    for (float4& part : parts) part = {part.x * factor, part.y * factor, part.z * factor, part.w * factor};
+  }
+  __device__ __forceinline__ void add(float factor, const Row& other) {
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p)
+      parts[p] = {fmaf(factor, other.parts[p].x, parts[p].x), fmaf(factor, other.parts[p].y, parts[p].y),
+                  fmaf(factor, other.parts[p].z, parts[p].z), fmaf(factor, other.parts[p].w, parts[p].w)};
+  }
+  __device__ __forceinline__ void store(float* target, int d, int lane) const {
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      const int column = 128 * p + 4 * lane;
+      if (column < d) *reinterpret_cast<float4*>(target + column) = parts[p];
+    }
+  }
   __device__ __forceinline__ Scale scale() const {
     float largest = 0.0f;
 #pragma unroll
@@ -119,12 +145,23 @@ __global__ void __launch_bounds__(threads)
 // The 16-byte pieces of a row are permuted by its number, so that eight rows of one column hit all banks.
 __device__ __forceinline__ int swizzled(int row, int piece) { return (piece ^ (row & 7)) * 16; }
 
+// Where queries are made here: as query_forward does (ops/route.h). query null: they are made already.
+struct QueryMade {
+  const float* previous;
+  float ground;
+  float *query, *norms;
+  const float* log_temperature;  // or null
+  std::int32_t* counts;          // [blocks, experts]
+};
+
 struct Product {
-  const float* query;    // [rows, d]
+  const float* query;  // [rows, d]; with `made` what the query is made of
+  QueryMade made;
+  const float* keys;
   const __half* pieces;  // of the keys
   const float* back;     // of the keys
   const float* bias;     // added for the choice only; may be null
-  const float* temperature;
+  float* temperature;
   std::int64_t rows;
   int d, depth, experts, k;
   std::int32_t* indices;
@@ -151,12 +188,16 @@ __device__ __forceinline__ void load_stage(const Product& product, std::uint32_t
   }
 }
 
-template <int ITEMS, int STAGES, int PARTS>
+// OWN_KEYS: the keys all fit into the stages, and every block splits them for itself.
+template <int ITEMS, int STAGES, int PARTS, bool OWN_KEYS>
 __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_product_kernel(const Product product) {
   after_previous();
   constexpr int block_warps = warps_for<PARTS>, warp_keys = 4 * block_keys / block_warps, keys_each = warp_keys / 8;
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ float query_back[block_rows];
+  __shared__ float query_back[block_rows], key_back[OWN_KEYS ? most_experts : 1];
+  __shared__ std::int32_t chosen[most_experts];
+  for (int expert = static_cast<int>(threadIdx.x); expert < most_experts; expert += block_warps * warp_size)
+    chosen[expert] = 0;
   const int d = product.d, depth = product.depth, width = line_width(product.experts);
   const std::uint32_t queries = shared_address(shared), small_queries = queries + block_rows * depth * 2,
                       stages = small_queries + block_rows * depth * 2;
@@ -170,12 +211,48 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
                                           i / steps, i % steps);
     copy_async_commit();
   };
-  for (int i = 0; i < STAGES - 1; ++i) load(i);
+  if constexpr (OWN_KEYS) {
+#pragma unroll 4
+    for (int expert = warp; expert < product.experts; expert += block_warps) {
+      Row<PARTS> key;
+      key.load(product.keys + static_cast<std::int64_t>(expert) * d, d, lane);
+      const Scale scale = key.scale();
+      const int row = expert % block_keys;
+      key.split_into(scale.there, depth, lane, [&](int column, const uint2& large, const uint2& small) {
+        const int stage = expert / block_keys * steps + column / block_depth;
+        unsigned char* const target = shared + block_rows * depth * 4 + stage * stage_bytes + row * block_depth * 2 +
+                                      swizzled(row, column % block_depth / 8) + column % 8 * 2;
+        *reinterpret_cast<uint2*>(target) = large;
+        *reinterpret_cast<uint2*>(target + piece_bytes) = small;
+      });
+      if (lane == 0) key_back[expert] = scale.back;
+    }
+  } else {
+    for (int i = 0; i < STAGES - 1; ++i) load(i);
+  }
 
 #pragma unroll(PARTS == 1 ? block_rows / block_warps : 2)
   for (int row = warp; row < block_rows; row += block_warps) {
     Row<PARTS> q;
-    q.load(first_row + row < product.rows ? product.query + (first_row + row) * d : nullptr, d, lane);
+    const std::int64_t token = first_row + row;
+    const bool there = token < product.rows;
+    q.load(there ? product.query + token * d : nullptr, d, lane);
+    if (product.made.query != nullptr) {
+      const float first = q.length();
+      q.multiply(1.0f / first);
+      float second = 1.0f;
+      if (product.made.previous != nullptr) {
+        Row<PARTS> below;
+        below.load(there ? product.made.previous + token * d : nullptr, d, lane);
+        q.add(product.made.ground, below);
+        second = q.length();
+        q.multiply(1.0f / second);
+      }
+      if (there) {
+        q.store(product.made.query + token * d, d, lane);
+        if (lane == 0) *reinterpret_cast<float2*>(product.made.norms + 2 * token) = make_float2(first, second);
+      }
+    }
     const Scale scale = q.scale();
     q.split_into(scale.there, depth, lane, [&](int column, const uint2& large, const uint2& small) {
       unsigned char* const target = shared + row * depth * 2 + swizzled(row, column / 8) + column % 8 * 2;
@@ -191,9 +268,9 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
   const int b_row = warp_key + lane % 8 + lane / 16 * 8, b_piece = lane / 8 % 2;
   float sums[keys_each][4] = {};
   for (int i = 0; i < all; ++i) {
-    copy_async_wait<STAGES - 2>();
-    __syncthreads();
-    load(i + STAGES - 1);
+    if constexpr (!OWN_KEYS) copy_async_wait<STAGES - 2>();
+    if (!OWN_KEYS || i == 0) __syncthreads();
+    if constexpr (!OWN_KEYS) load(i + STAGES - 1);
     const int step = i % steps;
     const std::uint32_t stage = stages + static_cast<std::uint32_t>(i % STAGES * stage_bytes);
     float parts[keys_each][4] = {},
@@ -231,8 +308,9 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
 #pragma unroll
       for (int n = 0; n < keys_each; ++n) {
         const int key = i / steps * block_keys + warp_key + 8 * n + lane % 4 * 2;
-        const float first = key < product.experts ? product.back[key] : 0.0f,
-                    second = key + 1 < product.experts ? product.back[key + 1] : 0.0f;
+        const float* const back = OWN_KEYS ? key_back : product.back;
+        const float first = key < product.experts ? back[key] : 0.0f,
+                    second = key + 1 < product.experts ? back[key + 1] : 0.0f;
         *reinterpret_cast<float2*>(lines + row * width + key) =
             make_float2(sums[n][0] * upper * first, sums[n][1] * upper * second);
         *reinterpret_cast<float2*>(lines + (row + 8) * width + key) =
@@ -243,32 +321,83 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
     }
   }
   __syncthreads();
-  const float inverse = 1.0f / product.temperature[0];
+  float temperature;
+  if (product.made.log_temperature != nullptr) {
+    temperature = expf(product.made.log_temperature[0]);
+    if (blockIdx.x == 0 && threadIdx.x == 0) product.temperature[0] = temperature;
+  } else {
+    temperature = product.temperature[0];
+  }
+  const float inverse = 1.0f / temperature;
   for (int row = warp; row < block_rows; row += block_warps) {
     const std::int64_t token = first_row + row;
     if (token >= product.rows) break;
     const std::int64_t at = token * product.k;
-    choose_row<ITEMS>(lines + row * width, product.bias, product.experts, product.k, inverse, product.indices + at,
-                      product.scores + at, product.gates + at);
+    const int expert = choose_row<ITEMS>(lines + row * width, product.bias, product.experts, product.k, inverse,
+                                         product.indices + at, product.scores + at, product.gates + at);
+    if (product.made.counts != nullptr && lane < product.k) atomicAdd(&chosen[expert], 1);
   }
+  if (product.made.counts == nullptr) return;
+  __syncthreads();
+  for (int expert = static_cast<int>(threadIdx.x); expert < product.experts; expert += block_warps * warp_size)
+    product.made.counts[static_cast<std::int64_t>(blockIdx.x) * product.experts + expert] = chosen[expert];
 }
 
-int most_shared(const Context& ctx) { return ctx.cuda->most_shared - block_rows * static_cast<int>(sizeof(float)); }
+int most_shared(const Context& ctx) {
+  return ctx.cuda->most_shared - (block_rows + 2 * most_experts) * static_cast<int>(sizeof(float));
+}
 
-template <int ITEMS, int STAGES, int PARTS>
-void launch_parts(Context& ctx, const Product& product) {
+bool keys_fit(const Product& product, int stages) {
+  const int tiles = (product.experts + block_keys - 1) / block_keys;
+  return product.d <= 128 && product.depth / block_depth * tiles <= stages;
+}
+
+template <int ITEMS, int STAGES, int PARTS, bool OWN_KEYS>
+void launch_kernel(Context& ctx, const Product& product) {
   const std::size_t shared = shared_size(product.d, product.experts, STAGES);
-  auto* const kernel = choose_by_product_kernel<ITEMS, STAGES, PARTS>;
+  auto* const kernel = choose_by_product_kernel<ITEMS, STAGES, PARTS, OWN_KEYS>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   launch_behind(ctx, kernel, grid_for(product.rows, block_rows), warps_for<PARTS> * warp_size, shared, product);
 }
 
 template <int ITEMS, int STAGES>
-void launch(Context& ctx, const Product& product) {
-  if (product.d <= 128)
-    launch_parts<ITEMS, STAGES, 1>(ctx, product);
+void launch(Context& ctx, Product product) {
+  if (keys_fit(product, STAGES)) return launch_kernel<ITEMS, STAGES, 1, true>(ctx, product);
+  const Tensor pieces = ctx.scratch({2, product.experts, product.depth}, DType::bf16),  // of two bytes each, as halves
+      back = ctx.scratch({product.experts}, DType::f32);
+  auto* const halves = static_cast<__half*>(pieces.raw());
+  launch_behind(ctx, split_keys_kernel, grid_for(product.experts, warps), threads, 0, product.keys, product.experts,
+                product.d, product.depth, halves, floats(back));
+  product.pieces = halves;
+  product.back = floats(back);
+  launch_kernel<ITEMS, STAGES, most_columns / 128, false>(ctx, product);
+}
+
+// query: made already, or with `made` what it is made of.
+void choose(Context& ctx, const Tensor& query, const QueryMade& made, const Tensor& keys, const Tensor* bias,
+            const Tensor& temperature, Routing& routing) {
+  const ArenaScope scope(*ctx.arena);
+  Product product{};
+  product.query = floats(query);
+  product.made = made;
+  product.keys = floats(keys);
+  product.bias = bias != nullptr ? floats(*bias) : nullptr;
+  product.temperature = floats(temperature);
+  product.rows = query.dim(0);
+  product.d = static_cast<int>(keys.dim(1));
+  product.depth = depth_of(product.d);
+  product.experts = static_cast<int>(keys.dim(0));
+  product.k = static_cast<int>(routing.indices.dim(1));
+  product.indices = ints(routing.indices);
+  product.scores = floats(routing.scores);
+  product.gates = floats(routing.gates);
+  const bool four = shared_size(product.d, product.experts, 4) <= static_cast<std::size_t>(most_shared(ctx));
+  if (product.experts <= 2 * warp_size)
+    four ? launch<2, 4>(ctx, product) : launch<2, 2>(ctx, product);
+  else if (product.experts <= 4 * warp_size)
+    four ? launch<4, 4>(ctx, product) : launch<4, 2>(ctx, product);
   else
-    launch_parts<ITEMS, STAGES, most_columns / 128>(ctx, product);
+    four ? launch<8, 4>(ctx, product) : launch<8, 2>(ctx, product);
 }
 
 }  // namespace
@@ -282,32 +411,22 @@ bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys,
 
 void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
                        const Tensor& temperature, Routing& routing) {
-  const int d = static_cast<int>(keys.dim(1)), depth = depth_of(d), experts = static_cast<int>(keys.dim(0));
-  const Tensor pieces = ctx.scratch({2, experts, depth}, DType::bf16),  // really fp16, of which only the size matters
-      back = ctx.scratch({experts}, DType::f32);
-  auto* const halves = static_cast<__half*>(pieces.raw());
-  launch_behind(ctx, split_keys_kernel, grid_for(experts, warps), threads, 0, floats(keys), experts, d, depth, halves,
-                floats(back));
-  const Product product{floats(query),
-                        halves,
-                        floats(back),
-                        bias != nullptr ? floats(*bias) : nullptr,
-                        floats(temperature),
-                        query.dim(0),
-                        d,
-                        depth,
-                        experts,
-                        static_cast<int>(routing.indices.dim(1)),
-                        ints(routing.indices),
-                        floats(routing.scores),
-                        floats(routing.gates)};
-  const bool four = shared_size(d, experts, 4) <= static_cast<std::size_t>(most_shared(ctx));
-  if (experts <= 2 * warp_size)
-    four ? launch<2, 4>(ctx, product) : launch<2, 2>(ctx, product);
-  else if (experts <= 4 * warp_size)
-    four ? launch<4, 4>(ctx, product) : launch<4, 2>(ctx, product);
-  else
-    four ? launch<8, 4>(ctx, product) : launch<8, 2>(ctx, product);
+  choose(ctx, query, {}, keys, bias, temperature, routing);
+}
+
+void make_query_and_choose(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
+                           Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature,
+                           Tensor& temperature, Routing& routing) {
+  const std::int64_t blocks = grid_for(raw.dim(0), block_rows);
+  routing.counts = ctx.scratch({blocks, keys.dim(0)}, DType::i32);
+  QueryMade made{};
+  made.previous = previous != nullptr && ground > 0.0 ? floats(*previous) : nullptr;
+  made.ground = static_cast<float>(ground);
+  made.query = floats(query);
+  made.norms = floats(norms);
+  made.log_temperature = log_temperature != nullptr ? floats(*log_temperature) : nullptr;
+  made.counts = ints(routing.counts);
+  choose(ctx, raw, made, keys, bias, temperature, routing);
 }
 
 }  // namespace some::ops::cuda

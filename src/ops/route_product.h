@@ -8,8 +8,12 @@ namespace some::ops::cuda {
 
 // Whether choose_by_product supports these shapes and is worth it: a few tokens are faster without it.
 bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys, int k);
-// Computes what route_forward does when no choice is given. Takes scratch memory.
+// Computes what route_forward does when no choice is given.
 void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
                        const Tensor& temperature, Routing& routing);
+// What query_route_forward says, in the same way.
+void make_query_and_choose(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
+                           Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature,
+                           Tensor& temperature, Routing& routing);
 
 }  // namespace some::ops::cuda

@@ -181,7 +181,9 @@ struct PlainMemory {
       std::size_t best = keys.size();
       for (const std::size_t part : looked(misses[j].first)) {
         for (std::size_t m = part * part_size(); m < (part + 1) * part_size(); ++m) {
-          if (!gone[m] && (best == keys.size() || usage[m] < usage[best])) best = m;
+          if (gone[m]) continue;
+          const bool equal = best < keys.size() && usage[m] == usage[best];  // of empty ones the nearer part's
+          if (best == keys.size() || usage[m] < usage[best] || (equal && usage[m] > 0 && m < best)) best = m;
         }
       }
       if (best == keys.size()) continue;
@@ -275,9 +277,8 @@ struct PlainMemory {
       if (!(count(slot) > 0)) continue;
       double best = -1e300;
       std::size_t heir = keys.size();
-      for (std::size_t m = 0; m < keys.size(); ++m) {
+      for (const std::size_t m : seen_from(keys[slot])) {
         const bool stays = std::find(giving_way.begin(), giving_way.end(), m) == giving_way.end();
-        if (m / part_size() != slot / part_size()) continue;  // it stays in its part
         if (!stays || !(count(m) > 0) || product(m, keys[slot]) <= best) continue;
         if (settings.values == 1 && held[m][0].first != held[slot][0].first) continue;
         best = product(m, keys[slot]);

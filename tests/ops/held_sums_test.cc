@@ -52,7 +52,7 @@ OpCase held_case(std::int64_t rows, std::int64_t out) {
   return one;
 }
 
-const bool added = add_cases({held_case(300, 40), held_case(7, 3)});
+const bool added = add_cases({held_case(300, 40), held_case(7, 3), held_case(300, 1)});
 
 }  // namespace
 }  // namespace some::ops::test

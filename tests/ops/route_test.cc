@@ -8,6 +8,8 @@
 #include <set>
 
 #include "base/device.h"
+#include "ops/elementwise.h"
+#include "ops/experts.h"
 #include "ops/harness.h"
 #include "ops/random_choice.h"
 
@@ -90,8 +92,8 @@ Arrays route_inputs(const RouteShape& s) {
   Array temperature = zeros({1}), log_temperature = zeros({1}), dlog_temperature = zeros({1});
   temperature[0] = 0.5;
   log_temperature[0] = std::log(0.5);
-  dlog_temperature[0] =
-      16;  // large, so that the sum of all terms, which may cancel, is not what its error is measured by
+  // Large, so that the sum of all terms, which may cancel, is not what its error is measured by.
+  dlog_temperature[0] = 16;
   return {{"query", normals({s.tokens, s.d}, "query", 1.0 / std::sqrt(static_cast<double>(s.d)))},
           {"keys", normals({s.experts, s.d}, "keys")},
           {"temperature", temperature},
@@ -112,6 +114,83 @@ double plain_score(const Arrays& in, std::int64_t t, std::int64_t e, std::int64_
   double score = 0;
   for (std::int64_t i = 0; i < d; ++i) score += in.at("query")[t * d + i] * in.at("keys")[e * d + i];
   return score;
+}
+
+// query_route_forward gives what the two operations give one after the other, to the bit.
+OpCase query_route_case(RouteShape s, bool grounded) {
+  OpCase one;
+  one.name = route_name(grounded ? "query_route_grounded" : "query_route", s);
+  one.inputs = [=] {
+    Arrays in = route_inputs(s);
+    in["previous"] = normals({s.tokens, s.d}, "previous", 1.0 / std::sqrt(static_cast<double>(s.d)));
+    return in;
+  };
+  one.run = [=](Lab& lab, const Arrays& in) {
+    constexpr double ground = 0.25;
+    const Tensor raw = lab.master(in.at("query")), keys = lab.master(in.at("keys")),
+                 previous = lab.master(in.at("previous")), bias = lab.master(in.at("bias")),
+                 log_temperature = lab.master(in.at("log_temperature"));
+    Tensor temperature = lab.new_master({1}), temperature_together = lab.new_master({1});
+    exponential(lab.context(), log_temperature, temperature);
+    const Tensor *below = grounded ? &previous : nullptr, *favour = s.biased ? &bias : nullptr;
+    const auto new_routing = [&] {
+      return Routing{s.given ? lab.whole(in.at("choice")) : lab.new_whole({s.tokens, s.k}),
+                     lab.new_master({s.tokens, s.k}), lab.new_master({s.tokens, s.k})};
+    };
+    Routing apart = new_routing(), together = new_routing();
+    Tensor query = lab.new_master({s.tokens, s.d}), norms = lab.new_master({s.tokens, 2}),
+           query_together = lab.new_master({s.tokens, s.d}), norms_together = lab.new_master({s.tokens, 2});
+    query_forward(lab.context(), raw, below, ground, query, norms);
+    route_forward(lab.context(), query, keys, favour, temperature, s.given, apart);
+    query_route_forward(lab.context(), raw, below, ground, query_together, norms_together, keys, favour,
+                        &log_temperature, temperature_together, s.given, together);
+    EXPECT_EQ(read(temperature).values, read(temperature_together).values);
+    const DispatchPlan plan = make_dispatch(lab.context(), apart.indices, s.experts),
+                       with_counts = make_dispatch(lab.context(), together.indices, s.experts, together.counts);
+    EXPECT_EQ(read(plan.order).values, read(with_counts.order).values);
+    EXPECT_EQ(read(plan.place).values, read(with_counts.place).values);
+    EXPECT_EQ(read(plan.offsets).values, read(with_counts.offsets).values);
+    EXPECT_EQ(read(query).values, read(query_together).values);
+    EXPECT_EQ(read(norms).values, read(norms_together).values);
+    EXPECT_EQ(read(apart.indices).values, read(together.indices).values);
+    EXPECT_EQ(read(apart.scores).values, read(together.scores).values);
+    EXPECT_EQ(read(apart.gates).values, read(together.gates).values);
+    // And the way back.
+    const Tensor dgates = lab.master(in.at("dgates"));
+    const auto start = [&](const char* name) { return lab.master(in.at(name)); };
+    Tensor dquery = lab.new_master({s.tokens, s.d}), draw = lab.new_compute({s.tokens, s.d}),
+           draw_together = lab.new_compute({s.tokens, s.d}), dprevious = start("previous"),
+           dprevious_together = start("previous"), dlog = start("dlog_temperature0"),
+           dlog_together = start("dlog_temperature0");
+    const double grounding = grounded ? ground : 0.0;
+    route_backward(lab.context(), dgates, apart, keys, temperature, dquery, &dlog);
+    query_backward(lab.context(), dquery, raw, query, norms, grounding, draw, grounded ? &dprevious : nullptr);
+    route_query_backward(lab.context(), dgates, apart, keys, temperature, raw, query, norms, grounding, draw_together,
+                         grounded ? &dprevious_together : nullptr, &dlog_together);
+    EXPECT_EQ(read(draw).values, read(draw_together).values);
+    EXPECT_EQ(read(dprevious).values, read(dprevious_together).values);
+    EXPECT_EQ(read(dlog).values, read(dlog_together).values);
+    return Arrays{{"query", read(query_together)}, {"norms", read(norms_together)}};
+  };
+  one.reference = [=](const Arrays& in) {
+    Arrays out{{"query", in.at("query")}, {"norms", zeros({s.tokens, 2})}};
+    for (std::int64_t t = 0; t < s.tokens; ++t) {
+      double* const row = &out["query"].values[static_cast<std::size_t>(t * s.d)];
+      const auto norm = [&](int which) {
+        double square = 0;
+        for (std::int64_t i = 0; i < s.d; ++i) square += row[i] * row[i];
+        out["norms"][2 * t + which] = std::sqrt(square);
+        for (std::int64_t i = 0; i < s.d; ++i) row[i] /= std::sqrt(square);
+      };
+      norm(0);
+      out["norms"][2 * t + 1] = 1;
+      if (!grounded) continue;
+      for (std::int64_t i = 0; i < s.d; ++i) row[i] += 0.25 * in.at("previous")[t * s.d + i];
+      norm(1);
+    }
+    return out;
+  };
+  return one;
 }
 
 // smooth: no choice lies so close to another that the small steps of finite differences change it.
@@ -311,6 +390,13 @@ const bool added = add_cases({
     route_case({600, 5, 64, 4}, false),
     query_case(90, 5, 0.25, true),
     query_case(40, 32, 0.5, true),
+    query_route_case({9, 12, 7, 3}, true),
+    query_route_case({65, 12, 9, 3, true}, false),
+    query_route_case({600, 64, 64, 4}, false),
+    query_route_case({601, 64, 64, 4, false, true}, true),
+    query_route_case({700, 100, 40, 5}, true),
+    query_route_case({600, 128, 200, 4}, false),
+    query_route_case({530, 512, 256, 4}, true),
     balance_case({1, 12, 1, 1}, false),
     balance_case({200, 12, 10, 3}, false),
     balance_case({70, 11, 6, 2}, true),

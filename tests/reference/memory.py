@@ -97,8 +97,9 @@ class Memory:
         for q, y in misses:
             gone = [slot for slot, _, _ in births]
             free = [slot for part in self.looked(q) for slot in self.slots_of(part) if slot not in gone]
-            if free:  # the first of those used least: of the nearer part, the lower slot
-                births.append((min(free, key=lambda slot: self.usage[slot]), q, y))
+            if free:  # the lower of those used least, but of empty ones that of the nearer part, which comes first
+                least = min(free, key=lambda slot: (self.usage[slot], slot if self.usage[slot] > 0 else 0))
+                births.append((least, q, y))
         if self.inherit:
             self.pass_on([slot for slot, _, _ in births])
         for slot, q, y in births:
@@ -151,7 +152,7 @@ class Memory:
         stays = np.flatnonzero((counts > 0) & ~np.isin(np.arange(len(counts)), order))
         left = {}
         for slot in leaving:
-            among = stays[stays // self.size == slot // self.size]  # what a slot leaves stays in its part
+            among = stays[np.isin(stays, self.seen(self.keys[slot]))]
             if len(self.values) == 1:
                 among = among[self.values[0, among] == self.values[0, slot]]
             if len(among):

@@ -283,7 +283,7 @@ CASES = {
     "memory-sharp": {"sharpness": 150.0, "match": 0.5},
     "memory-heirs": {"slots": 7, "noise": 0.4, "decay": 0.1, "windows": 6, "inherit": True},
     "memory-parts": {"slots": 24, "parts": 4, "look": 2, "noise": 0.4, "windows": 6},
-    "memory-parts-heirs": {"slots": 16, "parts": 4, "look": 1, "noise": 0.4, "decay": 0.1, "windows": 6, "values": 3,
+    "memory-parts-heirs": {"slots": 16, "parts": 4, "look": 2, "noise": 0.4, "decay": 0.1, "windows": 6, "values": 3,
                            "inherit": True},
     "memory-several": {"slots": 7, "noise": 0.4, "decay": 0.1, "windows": 6, "values": 3, "inherit": True},
 }
