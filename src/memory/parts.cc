@@ -10,7 +10,7 @@ namespace {
 
 constexpr int rounds = 6;  // of finding a better border for the two that the last one gave
 
-using Slots = std::vector<std::int64_t>;
+using SlotNumbers = std::vector<std::int64_t>;
 
 // A part's keys, seen along different axes.
 class Cloud {
@@ -22,7 +22,7 @@ class Cloud {
     return {from, from + static_cast<std::ptrdiff_t>(d_)};
   }
   // Of each slot the product with an axis.
-  std::vector<double> along(const Slots& slots, const std::vector<double>& axis) const {
+  std::vector<double> along(const SlotNumbers& slots, const std::vector<double>& axis) const {
     std::vector<double> out(slots.size());
     parallel_chunks(threads_, std::ssize(slots), 64, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
@@ -34,7 +34,7 @@ class Cloud {
     });
     return out;
   }
-  std::vector<double> sum(const Slots& slots, std::span<const double> weights) const {
+  std::vector<double> sum(const SlotNumbers& slots, std::span<const double> weights) const {
     std::vector<double> out(d_, 0.0);
     for (const std::int64_t slot : slots) {
       const double* row = keys_.data() + static_cast<std::size_t>(slot) * d_;
@@ -44,7 +44,7 @@ class Cloud {
     return out;
   }
   // The one farthest back along an axis, the lower among equals.
-  std::int64_t last_along(const Slots& slots, const std::vector<double>& axis) const {
+  std::int64_t last_along(const SlotNumbers& slots, const std::vector<double>& axis) const {
     const std::vector<double> at = along(slots, axis);
     return slots[static_cast<std::size_t>(std::min_element(at.begin(), at.end()) - at.begin())];
   }
@@ -69,7 +69,7 @@ std::vector<double> middle(std::vector<double> sum, std::size_t count) {
 void rearrange(const Division& division, Tensor old_part, Tensor new_part, unsigned char empty) {
   const Tensor host = old_part.to(Device::cpu);
   const std::size_t size = host.bytes() / static_cast<std::size_t>(host.dim(0));
-  const auto put = [&](const Slots& slots, Tensor& target) {
+  const auto put = [&](const SlotNumbers& slots, Tensor& target) {
     Tensor rows = Tensor::empty(host.shape(), host.dtype());
     auto* to = static_cast<unsigned char*>(rows.raw());
     std::memset(to, empty, rows.bytes());
@@ -120,7 +120,7 @@ void divide(Context& ctx, std::int64_t part, Store& store) {
 Division plan_division(Threads& threads, std::span<const double> keys, std::span<const double> counts,
                        std::span<const double> centre) {
   const Cloud cloud(threads, keys, centre.size());
-  Slots slots;
+  SlotNumbers slots;
   for (std::size_t m = 0; m < counts.size(); ++m) {
     if (counts[m] > 0) slots.push_back(static_cast<std::int64_t>(m));
   }

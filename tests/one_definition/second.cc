@@ -5,6 +5,8 @@ class Twice {
   double b = 0;
 };
 namespace {
-struct Local {};  // of this file alone
+struct Local {};  // of this file, and of first.cc, which would be compiled together with it
+using Numbers = std::vector<int>;
+double half(double of) { return of / 2; }
 }  // namespace
 }  // namespace some::study

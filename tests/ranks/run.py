@@ -142,10 +142,16 @@ def children_of(pid):
     return found
 
 
-def wait_for_steps(ranks, running, run):
-    """Until the run has made its first steps, or is over."""
+def wait_for_steps(ranks, running, run, since):
+    """Until the run has made steps since that time, or is over."""
     metrics = os.path.join(ranks.folder, run, "metrics.jsonl")
-    while running() and not (os.path.exists(metrics) and os.path.getsize(metrics) > 0):
+    while running():
+        try:
+            told = os.stat(metrics)
+            if told.st_size > 0 and told.st_mtime > since:
+                return
+        except OSError:
+            pass
         time.sleep(0.02)
 
 
@@ -365,7 +371,7 @@ def before_its_beginning(said):
 
 def elastic(ranks, options):
     random_numbers = random.Random(options.seed)
-    overrides = VARIANTS["rules"] + ["train.epochs=80", "train.checkpoint_every=17"]
+    overrides = VARIANTS["rules"] + ["train.epochs=60", "train.checkpoint_every=17"]
     ranks.run(ranks.words(1, "train", *ranks.recipe, *overrides, "--out", "elastic/whole"))
     for round_number in range(options.rounds):
         run, begun, acts, finished = f"elastic/{round_number}", False, [], False
