@@ -4,8 +4,8 @@
 #include "model/routing.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
-#include "ops/linear_norm.h"
 #include "ops/look_back.h"
+#include "ops/norm.h"
 
 namespace some::model {
 
@@ -16,21 +16,23 @@ AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, c
   tape.qkv = ctx.scratch({tokens, 3 * d});
   tape.lse = ctx.scratch({config.heads, tokens}, ctx.master);
   tape.mixed = ctx.scratch({tokens, d});
+  tape.output = ctx.scratch({tokens, d});
   linear_forward(ctx, x, layer.qkv_weight, layer.qkv_bias, tape.qkv);
   if (config.position == Position::rope) rope(ctx, tape.qkv, positions, config.heads, false);
   attention_forward(ctx, tape.qkv, sequences, config.heads, config.causal, tape.mixed, tape.lse);
-  tape.output = {{}, tape.mixed, layer.out_weight, layer.out_bias};
+  linear_forward(ctx, tape.mixed, layer.out_weight, layer.out_bias, tape.output);
   return tape;
 }
 
-Addend attention_layer_cached(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
+Tensor attention_layer_cached(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
                               const Tensor& slots, const Tensor& positions, Tensor& cache) {
   const std::int64_t tokens = x.dim(0), d = config.d_model;
-  Tensor qkv = ctx.scratch({tokens, 3 * d}), mixed = ctx.scratch({tokens, d});
+  Tensor qkv = ctx.scratch({tokens, 3 * d}), mixed = ctx.scratch({tokens, d}), output = ctx.scratch({tokens, d});
   linear_forward(ctx, x, layer.qkv_weight, layer.qkv_bias, qkv);
   if (config.position == Position::rope) rope(ctx, qkv, positions, config.heads, false);
   attention_cached(ctx, qkv, slots, positions, config.heads, cache, mixed);
-  return {{}, mixed, layer.out_weight, layer.out_bias};
+  linear_forward(ctx, mixed, layer.out_weight, layer.out_bias, output);
+  return output;
 }
 
 void attention_layer_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const AttentionTape& tape,
@@ -44,26 +46,14 @@ void attention_layer_backward(Context& ctx, const ModelConfig& config, const Lay
   linear_backward(ctx, dqkv, x, layer.qkv_weight, layer.qkv_bias, &dx, add ? Into::add : Into::overwrite);
 }
 
-Tensor value_of(Context& ctx, const Addend& addend) {
-  if (addend.made) return addend.made;
-  Tensor made = ctx.scratch({addend.input.dim(0), addend.weight.value.dim(0)});
-  linear_forward(ctx, addend.input, addend.weight, addend.bias, made);
-  return made;
-}
-
-NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Addend* addend, const Param& weight,
+NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight,
                             const Param& bias) {
   NormTape tape;
   tape.sum = addend ? ctx.scratch(x.shape()) : x;
   tape.y = ctx.scratch(x.shape());
   tape.mean = ctx.scratch({x.dim(0)}, ctx.master);
   tape.rstd = ctx.scratch({x.dim(0)}, ctx.master);
-  if (addend == nullptr || addend->made)
-    add_norm_forward(ctx, x, addend != nullptr ? &addend->made : nullptr, weight, bias, tape.sum, tape.y, tape.mean,
-                     tape.rstd);
-  else
-    linear_norm_forward(ctx, addend->input, addend->weight, addend->bias, x, weight, bias, tape.sum, tape.y, tape.mean,
-                        tape.rstd);
+  add_norm_forward(ctx, x, addend, weight, bias, tape.sum, tape.y, tape.mean, tape.rstd);
   return tape;
 }
 
@@ -104,8 +94,9 @@ DenseTape dense_forward(Context& ctx, const ModelConfig& config, const Layer& la
   tape.looked = look_back(ctx, layer, pass, layer.look_back ? states_of(ctx, layer, pass, x) : x, x);
   tape.pre = ctx.scratch({x.dim(0), config.dense_hidden()});
   tape.act = ctx.scratch({x.dim(0), config.dense_hidden()});
+  tape.output = ctx.scratch(x.shape());
   linear_gelu_forward(ctx, tape.looked, layer.dense_weight[0], layer.dense_bias[0], tape.pre, tape.act);
-  tape.output = {{}, tape.act, layer.dense_weight[1], layer.dense_bias[1]};
+  linear_forward(ctx, tape.act, layer.dense_weight[1], layer.dense_bias[1], tape.output);
   return tape;
 }
 
@@ -216,7 +207,8 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   for (const ExpertPart* part : active_parts(config)) part->weights(ctx, layer, tape.experts);
   if (config.modulates()) {
     modulated_forward(ctx, config, layer, pass, states, tape);
-    tape.output = {{}, tape.mixed, layer.readout, {}};
+    tape.output = ctx.scratch({tokens, d});
+    linear_forward(ctx, tape.mixed, layer.readout, Param(), tape.output);
     return tape;
   }
   if (spread) {
@@ -232,10 +224,12 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
     experts_forward(ctx, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, tape.mixed);
   }
   // spec 3.6: the readout
-  if (layer.readout)
-    tape.output = {{}, tape.mixed, layer.readout, {}};
-  else
-    tape.output.made = tape.mixed;
+  if (layer.readout) {
+    tape.output = ctx.scratch({tokens, d});
+    linear_forward(ctx, tape.mixed, layer.readout, Param(), tape.output);
+  } else {
+    tape.output = tape.mixed;
+  }
   return tape;
 }
 

@@ -40,15 +40,6 @@ struct Layer {
   Param look_back;  // of a block that sees the tokens before
 };
 
-// What a block adds to the residual stream: what its last dense layer makes of `input`, which is left to whoever adds
-// it up and norms it, or where it ends with none, what it made.
-struct Addend {
-  Tensor made;
-  Tensor input;
-  Param weight, bias;
-};
-Tensor value_of(Context& ctx, const Addend& addend);
-
 // One SoME layer's intermediate results: what the backward pass, the key update and the studies read.
 struct SomeTape {
   Tensor router_pre, router_act;  // mlp only
@@ -62,19 +53,17 @@ struct SomeTape {
   ExpertTape choices;
   SpreadTape spread;      // experts over ranks: in place of the plan (but of a modulated layer) and the choices
   Modulation modulation;  // readout = "modulated"
-  Tensor mixed;           // the experts' sum before the readout
-  Addend output;
+  Tensor mixed;           // the experts' sum before the readout; the output itself without one
+  Tensor output;
 };
 
 struct AttentionTape {
-  Tensor qkv, lse, mixed;
-  Addend output;
+  Tensor qkv, lse, mixed, output;
 };
 
 struct DenseTape {
   Tensor looked;  // as above
-  Tensor pre, act;
-  Addend output;
+  Tensor pre, act, output;
 };
 
 struct NormTape {
@@ -122,14 +111,14 @@ void dense_backward(Context& ctx, const Layer& layer, const Pass& pass, DenseTap
 AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
                                       const Tensor& positions, const Sequences& sequences);
 // The output for new tokens of several sequences, each at its position of a slot of the cache (generation).
-Addend attention_layer_cached(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
+Tensor attention_layer_cached(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
                               const Tensor& slots, const Tensor& positions, Tensor& cache);
 // dx is overwritten or added to.
 void attention_layer_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const AttentionTape& tape,
                               const Tensor& x, const Tensor& positions, const Sequences& sequences, const Tensor& dy,
                               Tensor& dx, bool add);
 
-NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Addend* addend, const Param& weight,
+NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight,
                             const Param& bias);
 
 }  // namespace some::model

@@ -156,7 +156,7 @@ void Model::after_attention(const Layer& layer, const Pass& pass, const Tensor* 
   Context& ctx = *ctx_;
   const bool post = config_.norm == Norm::post;
   const auto behind = [&](const NormTape& norm) { stream = {post ? norm.y : norm.sum, norm.y}; };
-  const Addend& attended = block.attention.output;
+  const Tensor& attended = block.attention.output;
   const auto [after_weight, after_bias] = norm_after(layer.index);
   if (!post && config_.ffn == Ffn::none) {
     block.norm1 = norm_layer_forward(ctx, stream.residual, &attended, after_weight, after_bias);
@@ -165,7 +165,7 @@ void Model::after_attention(const Layer& layer, const Pass& pass, const Tensor* 
   block.norm1 = norm_layer_forward(ctx, stream.residual, &attended, post ? layer.norm1_weight : layer.norm2_weight,
                                    post ? layer.norm1_bias : layer.norm2_bias);
   behind(block.norm1);
-  const Addend* addend = nullptr;
+  const Tensor* addend = nullptr;
   if (config_.ffn == Ffn::some) {
     block.some = some_forward(ctx, config_, layer, pass, stream.input, previous_query);
     addend = &block.some.output;

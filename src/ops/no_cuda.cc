@@ -9,7 +9,6 @@
 #include "ops/held_gradients.h"
 #include "ops/held_sums.h"
 #include "ops/linear.h"
-#include "ops/linear_norm.h"
 #include "ops/look_back.h"
 #include "ops/modulate.h"
 #include "ops/norm.h"
@@ -30,10 +29,6 @@ void linear_gelu_backward(Context&, const Tensor&, Tensor&, const Tensor&, const
 
 void add_norm_forward(Context&, const Tensor&, const Tensor*, const Param&, const Param&, Tensor&, Tensor&, Tensor&,
                       Tensor&) {
-  refuse();
-}
-void linear_norm_forward(Context&, const Tensor&, const Param&, const Param&, const Tensor&, const Param&, const Param&,
-                         Tensor&, Tensor&, Tensor&, Tensor&) {
   refuse();
 }
 void hold_sums(Context&) { refuse(); }
