@@ -331,7 +331,7 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x == 0) used[blockIdx.x] = sum;
 }
 
-// Rows that leave nothing look nowhere.
+// Slots that leave nothing behind need no heir, so they look into no part.
 __global__ void __launch_bounds__(threads)
     look_nowhere_kernel(const std::int32_t* leaving, std::int64_t pairs, int look, std::int32_t* looked) {
   after_previous();

@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(threads) add_partials_kernel(const __grid_cons
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::int64_t column = static_cast<std::int64_t>(block) * warp_size + lane;
   float sum = 0.0f;
-  if (columns == 1) {  // one number of each chunk: all lanes take chunks
+  if (columns == 1) {  // a single column: the lanes share its chunks
     for (int chunk = threadIdx.x; chunk < chunks; chunk += threads) sum += partials[chunk];
     sum = warp_sum(sum);
   } else if (column < columns) {

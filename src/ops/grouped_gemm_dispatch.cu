@@ -162,7 +162,7 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts, con
   constexpr std::int64_t most_counts = 8192;
   int chunk = 256;
   while (chunk < 4096 && experts * (total / chunk) > most_counts) chunk *= 2;
-  // Counts that are there already serve as well, where there are not too many.
+  // Counts that the router has left are used instead of counting again, unless there are too many to scan.
   const bool counted = given && given.elements() <= most_counts && total > 0;
   if (counted) chunk = 64 * static_cast<int>(indices.dim(1));
   const int chunks = static_cast<int>(std::max<std::int64_t>(1, (total + chunk - 1) / chunk));

@@ -25,8 +25,8 @@ struct Routing {
   Tensor indices;  // i32 [T, k], best first (by score and bias); equal ones go to the lower expert
   Tensor scores;   // master [T, k]
   Tensor gates;    // master [T, k] = softmax(scores / temperature)
-  // Of query_route_forward, where the GPU has them anyway, for make_dispatch: i32 [blocks of 64 tokens, E], how many of
-  // a block's choices fell on each expert. Otherwise empty.
+  // How many choices of each block of 64 tokens fell on each expert, i32 [blocks, E]. query_route_forward leaves them
+  // for make_dispatch where the GPU has them anyway; otherwise empty.
   Tensor counts{};
 };
 
@@ -38,8 +38,8 @@ SOME_OP(void, route_forward,
          bool choice_given, Routing& routing),
         (ctx, query, keys, bias, temperature, choice_given, routing))
 
-// query_forward and route_forward in one. log_temperature when not null: temperature is set to what this is the
-// logarithm of. May take memory from the context's arena for routing.counts.
+// query_forward and route_forward in one. Unless log_temperature is null, temperature is set to its exponential. May
+// take memory for routing.counts from the context's arena.
 SOME_OP(void, query_route_forward,
         (Context & ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query, Tensor& norms,
          const Tensor& keys, const Tensor* bias, const Tensor* log_temperature, Tensor& temperature, bool choice_given,

@@ -102,7 +102,7 @@ __device__ __forceinline__ void project(const Row& direction, float scale, float
   g.scale(1.0f / length);
 }
 
-// What query_backward works with.
+// The tensors that query_backward reads and writes.
 template <typename T>
 struct QueryGradient {
   const float *raw, *query, *norms;
@@ -111,7 +111,7 @@ struct QueryGradient {
   float* dprevious;
 };
 
-// g: the gradient of row `row` of the queries.
+// Takes g, the gradient of one row of the queries, back to what the row was made from.
 template <typename Row, typename T>
 __device__ __forceinline__ void query_backward_row(const QueryGradient<T>& in, std::int64_t row, int d, Row& g) {
   Row direction;
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(threads)
 
 // gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and the slope of log tau is
 // -sum_i ds_i s_i. partials: [blocks], its sums over a block's rows; or null.
-// finish(row, its gradient): what is done with it.
+// finish(row, gradient) decides what becomes of each row's gradient: stored, or taken further back at once.
 template <typename Row, typename Finish>
 __device__ __forceinline__ void route_backward_rows(const float* dgates, const float* gates, const float* scores,
                                                     const std::int32_t* indices, const float* keys,

@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(threads)
 // The 16-byte pieces of a row are permuted by its number, so that eight rows of one column hit all banks.
 __device__ __forceinline__ int swizzled(int row, int piece) { return (piece ^ (row & 7)) * 16; }
 
-// Where queries are made here: as query_forward does (ops/route.h). query null: they are made already.
+// For queries that this kernel makes itself, as query_forward does (ops/route.h). A null `query`: they exist already.
 struct QueryMade {
   const float* previous;
   float ground;
@@ -188,7 +188,7 @@ __device__ __forceinline__ void load_stage(const Product& product, std::uint32_t
   }
 }
 
-// OWN_KEYS: the keys all fit into the stages, and every block splits them for itself.
+// OWN_KEYS: all keys fit into the stages, so every block splits them for itself instead of reading prepared halves.
 template <int ITEMS, int STAGES, int PARTS, bool OWN_KEYS>
 __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_product_kernel(const Product product) {
   after_previous();
@@ -363,7 +363,7 @@ void launch_kernel(Context& ctx, const Product& product) {
 template <int ITEMS, int STAGES>
 void launch(Context& ctx, Product product) {
   if (keys_fit(product, STAGES)) return launch_kernel<ITEMS, STAGES, 1, true>(ctx, product);
-  const Tensor pieces = ctx.scratch({2, product.experts, product.depth}, DType::bf16),  // of two bytes each, as halves
+  const Tensor pieces = ctx.scratch({2, product.experts, product.depth}, DType::bf16),  // holds halves, as wide
       back = ctx.scratch({product.experts}, DType::f32);
   auto* const halves = static_cast<__half*>(pieces.raw());
   launch_behind(ctx, split_keys_kernel, grid_for(product.experts, warps), threads, 0, product.keys, product.experts,
@@ -373,7 +373,7 @@ void launch(Context& ctx, Product product) {
   launch_kernel<ITEMS, STAGES, most_columns / 128, false>(ctx, product);
 }
 
-// query: made already, or with `made` what it is made of.
+// query: the queries themselves, or what they are made from when `made` says how.
 void choose(Context& ctx, const Tensor& query, const QueryMade& made, const Tensor& keys, const Tensor* bias,
             const Tensor& temperature, Routing& routing) {
   const ArenaScope scope(*ctx.arena);

@@ -11,7 +11,7 @@ bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys,
 // Computes what route_forward does when no choice is given.
 void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
                        const Tensor& temperature, Routing& routing);
-// What query_route_forward says, in the same way.
+// The same for queries that are made on the way; see query_route_forward.
 void make_query_and_choose(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
                            Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature,
                            Tensor& temperature, Routing& routing);
