@@ -40,10 +40,10 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
 
 void check_settings(const MemorySettings& settings, const std::string& where) {
   const auto within = [&](const char* name, double value, double low, double high, const char* right) {
-    if (!(value >= low && value <= high)) bad_input("{}{}: {} is none; say {}", where, name, value, right);
+    if (!(value >= low && value <= high)) bad_input("{}{}: {} is out of range; say {}", where, name, value, right);
   };
   if (settings.slots < 1 || settings.slots > most_slots)
-    bad_input("{}slots: {} is none; say a number of slots from 1 to {}", where, settings.slots, most_slots);
+    bad_input("{}slots: {} is out of range; say a number of slots from 1 to {}", where, settings.slots, most_slots);
   within("match", settings.match, -1, never_match, "a number from -1 to 1, or 2: nothing is ever merged");
   if (settings.sharpness.empty() || settings.sharpness.size() > most_sharpnesses)
     bad_input("{}sharpness: say 1 to {} numbers", where, most_sharpnesses);
@@ -51,16 +51,17 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
   within("decay", settings.decay, 0, 1, "a share from 0 to 1");
   within("share", settings.share, 0, 1, "a share from 0 to 1");
   if (settings.values < 1 || settings.values > most_values)
-    bad_input("{}values: {} is none; say a number of tokens from 1 to {}", where, settings.values, most_values);
+    bad_input("{}values: {} is out of range; say a number of tokens from 1 to {}", where, settings.values, most_values);
   if (settings.parts < 1 || settings.parts > most_parts)
-    bad_input("{}parts: {} is none; say a number of parts from 1 to {}", where, settings.parts, most_parts);
+    bad_input("{}parts: {} is out of range; say a number of parts from 1 to {}", where, settings.parts, most_parts);
   if (settings.slots % settings.parts != 0)
     bad_input("{}parts: {} slots do not make {} parts of equal size; say a number that divides them", where,
               settings.slots, settings.parts);
   if (settings.look < 1 || settings.look > most_parts)
-    bad_input("{}look: {} is none; say a number of parts from 1 to {}", where, settings.look, most_parts);
+    bad_input("{}look: {} is out of range; say a number of parts from 1 to {}", where, settings.look, most_parts);
   if (settings.window < 0 || settings.window > most_window)
-    bad_input("{}window: {} is none; say a number of tokens up to {}, or 0", where, settings.window, most_window);
+    bad_input("{}window: {} is out of range; say a number of tokens up to {}, or 0", where, settings.window,
+              most_window);
 }
 
 double store_bytes(const MemorySettings& settings, std::int64_t d, std::size_t bytes_of_number) {
