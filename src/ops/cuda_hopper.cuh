@@ -99,8 +99,9 @@ __device__ __forceinline__ std::uint64_t matrix_place(std::uint32_t address, int
          (static_cast<std::uint64_t>(group_stride >> 4) << 32) | (std::uint64_t{1} << 62);
 }
 
-// d[64x128] (+)= a[64x16] * b[16x128], with a and b in shared memory; d is overwritten if `add` is 0.
-template <int kTransposed>
+// d[64x128] (+)= a[64x16] * b[16x128], with a and b in shared memory; d is overwritten if `add` is 0. Transposed: the
+// operand has its 16 rows or columns of depth outermost.
+template <int kTransposedB, int kTransposedA = 0>
 __device__ __forceinline__ void multiply_128(float (&d)[64], std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
       "{\n.reg .pred p;\n"
@@ -110,7 +111,7 @@ __device__ __forceinline__ void multiply_128(float (&d)[64], std::uint64_t a, st
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, p, 1, 1, 0, %67;\n}\n"
+      "}, %64, %65, p, 1, 1, %67, %68;\n}\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
         "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -119,7 +120,7 @@ __device__ __forceinline__ void multiply_128(float (&d)[64], std::uint64_t a, st
         "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
         "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
         "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(a), "l"(b), "r"(add), "n"(kTransposed));
+      : "l"(a), "l"(b), "r"(add), "n"(kTransposedA), "n"(kTransposedB));
 }
 
 // The inverse of load_matrices: stores four 8x8 matrices from registers to shared memory.

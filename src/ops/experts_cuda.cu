@@ -140,6 +140,21 @@ __global__ void __launch_bounds__(256) gate_products_kernel(const T* __restrict_
   }
 }
 
+// Some columns of a row on the way back through GELU: `row` becomes gate * upstream * GELU'(row). Returns `sum` with
+// upstream . GELU(row) added.
+template <typename T, int kWidth>
+__device__ __forceinline__ float through_gelu(const Piece<T, kWidth>& upstream, float gate, Piece<T, kWidth>& row,
+                                              float sum) {
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) {
+    const float above = to_f32(upstream.values[c]);
+    const Gelu gelu = gelu_of<T>(to_f32(row.values[c]));
+    sum = fmaf(above, gelu.value, sum);
+    row.values[c] = from_f32<T>(gate * above * gelu.derivative);
+  }
+  return sum;
+}
+
 // Without w2: dgate = dy . GELU(pre), and pre becomes gate * dy * GELU'(pre); one warp per row, kWidth columns per
 // lane. With a low-rank correction of kRanks ranks, also pulled = b^T times the new pre, which saves reading it again;
 // a block then belongs to one expert, with sixteen blocks per tile of rows.
@@ -181,13 +196,7 @@ __global__ void __launch_bounds__(256)
     for (int i = 0; i < ahead; ++i) {
       const int column = first + i * 32 * kWidth;
       if (column >= columns) break;
-#pragma unroll
-      for (int c = 0; c < kWidth; ++c) {
-        const float above = to_f32(upstream[i].values[c]);
-        const Gelu gelu = gelu_of<T>(to_f32(before[i].values[c]));
-        sum = fmaf(above, gelu.value, sum);
-        before[i].values[c] = from_f32<T>(gate * above * gelu.derivative);
-      }
+      sum = through_gelu(upstream[i], gate, before[i], sum);
       *reinterpret_cast<Piece<T, kWidth>*>(values + column) = before[i];
 #pragma unroll
       for (int part = 0; part < kRanks; ++part) {  // the rows of b for these columns, kWidth numbers at a time
@@ -251,13 +260,7 @@ __global__ void __launch_bounds__(256)
     for (int i = 0; i < parts; ++i) {
       const int column = (i * 32 + lane) * kWidth;
       if (column < columns) {
-#pragma unroll
-        for (int c = 0; c < kWidth; ++c) {
-          const float above = to_f32(upstream[i].values[c]);
-          const Gelu gelu = gelu_of<T>(to_f32(before[i].values[c]));
-          sum = fmaf(above, gelu.value, sum);
-          before[i].values[c] = from_f32<T>(gate * above * gelu.derivative);
-        }
+        sum = through_gelu(upstream[i], gate, before[i], sum);
         *reinterpret_cast<Columns*>(values + column) = before[i];
       }
     }

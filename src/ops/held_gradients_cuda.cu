@@ -48,29 +48,6 @@ struct GradientProducts {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// d[64x128] (+)= a[16x64]^T * b[16x128], with a and b in shared memory, their 16 rows outermost; d is overwritten if
-// `add` is 0.
-__device__ __forceinline__ void multiply_transposed_128(float (&d)[64], std::uint64_t a, std::uint64_t b, int add) {
-  asm volatile(
-      "{\n.reg .pred p;\n"
-      "setp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, p, 1, 1, 1, 1;\n}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
-        "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
-        "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
-        "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(a), "l"(b), "r"(add));
-}
-
 // d[64x8] (+)= a[16x64]^T * b[16x8], where b has its eight columns outermost.
 __device__ __forceinline__ void multiply_transposed_8(float (&d)[4], std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
@@ -144,7 +121,7 @@ __device__ __forceinline__ void multiply_steps(float (&sums)[64], float (&totals
 #pragma unroll
     for (int part = 0; part < step_rows / 16; ++part) {
       const std::uint64_t left_part = left + part * (16 * 128 >> 4);
-      multiply_transposed_128(sums, left_part, right + part * (16 * 128 >> 4), previous >= 0 || part > 0);
+      multiply_128<1, 1>(sums, left_part, right + part * (16 * 128 >> 4), previous >= 0 || part > 0);
       if constexpr (kTotals)
         multiply_transposed_8(totals, left_part, matrix_place(at.ones, 1024, 16), step > 0 || part > 0);
     }
