@@ -2,12 +2,18 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace some {
 
 Staging::~Staging() {
   for (Slot& slot : slots_) {
     if (slot.pinned == nullptr) continue;
-    slot.copied->wait();
+    try {
+      slot.copied->wait();
+    } catch (const Error&) {
+      // The GPU is lost: nothing reads this memory any more, and what is told is the error that came first.
+    }
     cuda::release_pinned(slot.pinned);
   }
 }

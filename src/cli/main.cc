@@ -71,17 +71,25 @@ void refuse_ranks(const std::vector<std::string>& words) {
   bad_input("'some {}' works in one process, and {} were started: leave mpirun or srun out", words[0], started.size);
 }
 
+// Nothing that could fail again: neither memory nor the streams are asked for anything.
+[[noreturn]] void end_saying(const char* reason) {
+  for (const char* part : {"some: ", reason, "\n"}) {
+    if (write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
+  }
+  std::_Exit(1);
+}
+
 // An exception where none can be handed on (a thread's end, a destructor): reported like any other, not by a signal.
 [[noreturn]] void last_words() {
-  const char* what = "some: stopped by an error that could not be told\n";
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
-    what = "some: out of memory; 'some info RECIPE' says how much a run needs\n";
+    end_saying("out of memory; 'some info RECIPE' says how much a run needs");
+  } catch (const std::exception& error) {
+    end_saying(error.what());
   } catch (...) {
   }
-  if (write(STDERR_FILENO, what, std::strlen(what)) < 0) std::_Exit(1);
-  std::_Exit(1);
+  end_saying("stopped by an error that could not be told");
 }
 
 }  // namespace
