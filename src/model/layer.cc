@@ -4,6 +4,7 @@
 #include "model/routing.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/linear_two.h"
 #include "ops/look_back.h"
 #include "ops/norm.h"
 
@@ -155,6 +156,11 @@ void modulated_backward(Context& ctx, const ModelConfig& config, const Layer& la
   });
 }
 
+// Where read-in and router read the same, their products are done together.
+bool readin_beside_router(const ModelConfig& config, const Layer& layer) {
+  return layer.readin && !layer.look_back && !config.modulates() && config.router == Router::mlp;
+}
+
 // What the choice has the ranks do before any state travels.
 SpreadTape tell_holders(Context& ctx, const ModelConfig& config, const Pass& pass, const Routing& routing) {
   return begin_spread(ctx, config.experts, routing, pass.past, config.modulates() ? config.listen : 0);
@@ -168,10 +174,17 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   SomeTape tape;
   // spec 3.1: the query network
   tape.raw = ctx.scratch({tokens, query}, ctx.master);
+  tape.seen = layer.readin ? ctx.scratch({tokens, d}) : x;
+  const bool readin_too = readin_beside_router(config, layer);
   if (config.router == Router::mlp) {
     tape.router_pre = ctx.scratch({tokens, config.router_hidden()});
     tape.router_act = ctx.scratch({tokens, config.router_hidden()});
-    linear_gelu_forward(ctx, x, layer.router_weight[0], layer.router_bias[0], tape.router_pre, tape.router_act);
+    if (readin_too) {
+      linear_two_forward(ctx, x, layer.router_weight[0], layer.router_bias[0], tape.router_pre, tape.router_act,
+                         layer.readin, tape.seen);
+    } else {
+      linear_gelu_forward(ctx, x, layer.router_weight[0], layer.router_bias[0], tape.router_pre, tape.router_act);
+    }
     linear_forward(ctx, tape.router_act, layer.router_weight[1], layer.router_bias[1], tape.raw);
   } else {
     linear_forward(ctx, x, layer.router_weight[0], layer.router_bias[0], tape.raw);
@@ -194,11 +207,8 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   const Tensor states = config.past() > 0 ? states_of(ctx, layer, pass, x) : x;
   tape.looked = look_back(ctx, layer, pass, states, x);
   // spec 3.8: the read-in
-  tape.seen = x;
-  if (layer.readin) {
-    tape.seen = ctx.scratch({tokens, d});
+  if (layer.readin && !readin_too)
     linear_forward(ctx, config.modulates() ? x : tape.looked, layer.readin, Param(), tape.seen);
-  }
   // spec 3.5: the experts
   const bool spread = spreads(ctx, config);
   if (spread) tape.spread = tell_holders(ctx, config, pass, tape.routing);
@@ -236,6 +246,7 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
 void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
                    const Tensor& x, const Tensor& dy, const Tensor* dquery_above, Tensor* dquery_below, Tensor& dx) {
   const bool grounded = config.ground > 0 && dquery_below != nullptr;
+  const bool readin_later = readin_beside_router(config, layer);
   Tensor dmixed = dy;
   if (layer.readout) {
     dmixed = ctx.scratch(tape.mixed.shape());
@@ -258,7 +269,9 @@ void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, 
     else
       experts_backward(ctx, dmixed, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, dseen, into,
                        dgates, learnt);
-    if (layer.readin) {
+    if (readin_later) {
+      linear_backward(ctx, dseen, tape.looked, layer.readin, Param(), nullptr, Into::add);
+    } else if (layer.readin) {
       look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
         linear_backward(ctx, dseen, tape.looked, layer.readin, Param(), &target, into);
       });
@@ -293,9 +306,12 @@ void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, 
   }
 
   if (config.router == Router::mlp) {
-    Tensor dact = ctx.scratch(tape.router_act.shape());
-    linear_backward(ctx, draw, tape.router_act, layer.router_weight[1], layer.router_bias[1], &dact, Into::overwrite);
-    linear_gelu_backward(ctx, tape.router_pre, dact, x, layer.router_weight[0], layer.router_bias[0], &dx, Into::add);
+    Tensor dpre = ctx.scratch(tape.router_pre.shape());
+    linear_after_gelu_backward(ctx, draw, tape.router_act, layer.router_weight[1], layer.router_bias[1],
+                               tape.router_pre, dpre);
+    linear_backward(ctx, dpre, x, layer.router_weight[0], layer.router_bias[0], readin_later ? nullptr : &dx,
+                    Into::add);
+    if (readin_later) linear_inputs_backward(ctx, dseen, layer.readin, dpre, layer.router_weight[0], dx, Into::add);
   } else {
     linear_backward(ctx, draw, x, layer.router_weight[0], layer.router_bias[0], &dx, Into::add);
   }

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ops/attention.h"
+#include "ops/attention_hopper.h"
 #include "ops/cuda_attention_plain.cuh"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_state.h"
@@ -151,6 +152,7 @@ void attention_forward(Context& ctx, const Tensor& qkv, const Sequences& sequenc
   AttentionArguments arguments = arguments_of(qkv, sequences, heads, causal);
   arguments.result = out.raw();
   arguments.lse = lse.data<float>();
+  if (fits_hopper(ctx, arguments)) return launch_hopper_forward(ctx, arguments, sequences);
   if (fits_tensor_cores(ctx, arguments)) {
     return by_head_size(ctx, arguments, sequences, [&]<int kHead, int kBlocks>() {
       using Shared = AttentionShared<kHead, kBlocks>;
@@ -170,11 +172,12 @@ void attention_backward(Context& ctx, const Tensor& dout, const Tensor& qkv, con
   if (qkv.dim(0) == 0) return;
   const ArenaScope scope(*ctx.arena);
   AttentionArguments arguments = arguments_of(qkv, sequences, heads, causal);
-  Tensor delta = ctx.scratch({heads, qkv.dim(0)}, DType::f32);
   arguments.out = out.raw();
   arguments.dout = dout.raw();
   arguments.result = dqkv.raw();
   arguments.lse = lse.data<float>();
+  if (fits_hopper(ctx, arguments)) return launch_hopper_backward(ctx, arguments, sequences);
+  Tensor delta = ctx.scratch({heads, qkv.dim(0)}, DType::f32);
   arguments.delta = delta.data<float>();
   if (fits_tensor_cores(ctx, arguments)) {
     return by_head_size(ctx, arguments, sequences, [&]<int kHead, int kBlocks>() {

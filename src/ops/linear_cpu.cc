@@ -1,5 +1,6 @@
 #include "ops/gemm_cpu.h"
 #include "ops/linear.h"
+#include "ops/linear_two.h"
 #include "ops/math_cpu.h"
 #include "ops/support_cpu.h"
 
@@ -27,6 +28,13 @@ void affine(Context& ctx, const Tensor& x, const Param& weight, const Param& bia
 }
 
 template <typename T>
+void input_gradient(Context& ctx, const Tensor& dy, const Param& weight, Tensor& dx, Into into) {
+  const std::int64_t rows = dy.dim(0), in = weight.compute.dim(1), out = weight.compute.dim(0);
+  gemm(*ctx.threads, false, false, rows, in, out, T(1), dy.data<T>(), out, weight.compute.data<T>(), in,
+       into == Into::add ? T(1) : T(0), dx.data<T>(), in);
+}
+
+template <typename T>
 void backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias, Tensor* dx,
               Into into) {
   const std::int64_t rows = x.dim(0), in = weight.compute.dim(1), out = weight.compute.dim(0);
@@ -36,10 +44,16 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weig
          in);
   }
   if (bias && bias.grad) add_column_sums(ctx, gradient, rows, out, bias.grad.data<T>());
-  if (dx != nullptr) {
-    gemm(*ctx.threads, false, false, rows, in, out, T(1), gradient, out, weight.compute.data<T>(), in,
-         into == Into::add ? T(1) : T(0), dx->data<T>(), in);
-  }
+  if (dx != nullptr) input_gradient<T>(ctx, dy, weight, *dx, into);
+}
+
+template <typename T>
+void through_gelu(Context& ctx, const Tensor& pre, Tensor& dy) {
+  const T* before = pre.data<T>();
+  T* gradient = dy.data<T>();
+  parallel_chunks(*ctx.threads, pre.elements(), 16384, [&](std::int64_t begin, std::int64_t end) {
+    gelu_gradient(before + begin, gradient + begin, end - begin);
+  });
 }
 
 }  // namespace
@@ -63,20 +77,39 @@ void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, con
   });
 }
 
+void linear_two_forward(Context& ctx, const Tensor& x, const Param& first, const Param& bias, Tensor& pre, Tensor& y,
+                        const Param& second, Tensor& other) {
+  cpu::linear_gelu_forward(ctx, x, first, bias, pre, y);
+  cpu::linear_forward(ctx, x, second, Param(), other);
+}
+
 void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias,
                      Tensor* dx, Into into) {
   with_precision(ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weight, bias, dx, into); });
+}
+
+void linear_inputs_backward(Context& ctx, const Tensor& first_dy, const Param& first, const Tensor& second_dy,
+                            const Param& second, Tensor& dx, Into into) {
+  with_precision(ctx, [&](auto zero) {
+    input_gradient<decltype(zero)>(ctx, first_dy, first, dx, into);
+    input_gradient<decltype(zero)>(ctx, second_dy, second, dx, Into::add);
+  });
+}
+
+void linear_after_gelu_backward(Context& ctx, const Tensor& dy, const Tensor& y, const Param& weight, const Param& bias,
+                                const Tensor& pre, Tensor& dpre) {
+  with_precision(ctx, [&](auto zero) {
+    using T = decltype(zero);
+    backward<T>(ctx, dy, y, weight, bias, &dpre, Into::overwrite);
+    through_gelu<T>(ctx, pre, dpre);
+  });
 }
 
 void linear_gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy, const Tensor& x, const Param& weight,
                           const Param& bias, Tensor* dx, Into into) {
   with_precision(ctx, [&](auto zero) {
     using T = decltype(zero);
-    const T* before = pre.data<T>();
-    T* gradient = dy.data<T>();
-    parallel_chunks(*ctx.threads, pre.elements(), 16384, [&](std::int64_t begin, std::int64_t end) {
-      gelu_gradient(before + begin, gradient + begin, end - begin);
-    });
+    through_gelu<T>(ctx, pre, dy);
     backward<T>(ctx, dy, x, weight, bias, dx, into);
   });
 }

@@ -4,7 +4,9 @@
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
 #include "ops/held_gradients_cuda.h"
+#include "ops/input_gradients_cuda.h"
 #include "ops/linear.h"
+#include "ops/linear_two.h"
 
 namespace some::ops::cuda {
 namespace {
@@ -77,6 +79,26 @@ void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Para
   if (dx != nullptr)
     matmul(ctx, rows, in, out, {grad.raw(), grad.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), false},
            dx->raw(), dx->dtype(), into == Into::add);
+}
+
+void linear_inputs_backward(Context& ctx, const Tensor& first_dy, const Param& first, const Tensor& second_dy,
+                            const Param& second, Tensor& dx, Into into) {
+  if (add_two_products(ctx, first_dy, first, second_dy, second, dx, into)) return;
+  const auto multiply = [&](const Tensor& dy, const Param& weight, bool add) {
+    matmul(ctx, dy.dim(0), weight.value.dim(1), weight.value.dim(0), {dy.raw(), dy.dtype(), false},
+           {weight.compute.raw(), weight.compute.dtype(), false}, dx.raw(), dx.dtype(), add);
+  };
+  multiply(first_dy, first, into == Into::add);
+  multiply(second_dy, second, true);
+}
+
+void linear_after_gelu_backward(Context& ctx, const Tensor& dy, const Tensor& y, const Param& weight, const Param& bias,
+                                const Tensor& pre, Tensor& dpre) {
+  if (dpre.dim(0) == 0) return;
+  if (product_times_slope(ctx, dy, weight, pre, dpre))
+    return cuda::linear_backward(ctx, dy, y, weight, bias, nullptr, Into::overwrite);
+  cuda::linear_backward(ctx, dy, y, weight, bias, &dpre, Into::overwrite);
+  gelu_backward_with_sums(ctx, pre.raw(), dpre.raw(), pre.dtype(), pre.dim(0), pre.dim(1), nullptr);
 }
 
 void linear_gelu_backward(Context& ctx, const Tensor& pre, Tensor& dy, const Tensor& x, const Param& weight,

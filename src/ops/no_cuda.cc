@@ -9,6 +9,7 @@
 #include "ops/held_gradients.h"
 #include "ops/held_sums.h"
 #include "ops/linear.h"
+#include "ops/linear_two.h"
 #include "ops/look_back.h"
 #include "ops/modulate.h"
 #include "ops/norm.h"
@@ -22,7 +23,17 @@ namespace {
 
 void linear_forward(Context&, const Tensor&, const Param&, const Param&, Tensor&) { refuse(); }
 void linear_gelu_forward(Context&, const Tensor&, const Param&, const Param&, Tensor&, Tensor&) { refuse(); }
+void linear_two_forward(Context&, const Tensor&, const Param&, const Param&, Tensor&, Tensor&, const Param&, Tensor&) {
+  refuse();
+}
+void linear_after_gelu_backward(Context&, const Tensor&, const Tensor&, const Param&, const Param&, const Tensor&,
+                                Tensor&) {
+  refuse();
+}
 void linear_backward(Context&, const Tensor&, const Tensor&, const Param&, const Param&, Tensor*, Into) { refuse(); }
+void linear_inputs_backward(Context&, const Tensor&, const Param&, const Tensor&, const Param&, Tensor&, Into) {
+  refuse();
+}
 void linear_gelu_backward(Context&, const Tensor&, Tensor&, const Tensor&, const Param&, const Param&, Tensor*, Into) {
   refuse();
 }

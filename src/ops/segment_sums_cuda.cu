@@ -125,7 +125,11 @@ __global__ void __launch_bounds__(span_threads)
   }
 }
 
-int chunk_length_of(std::int64_t count) { return count > 32768 ? most_in_chunk : most_in_chunk / 2; }
+// A block reads and writes the targets of its keys one after another, so that short lists are cut into short chunks.
+int chunk_length_of(std::int64_t count) {
+  if (count <= 16384) return together;
+  return count > 32768 ? most_in_chunk : most_in_chunk / 2;
+}
 }  // namespace
 
 std::int64_t segment_sums_bytes(std::int64_t count, int d) {

@@ -1,7 +1,10 @@
 #include "ops/attention.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 
+#include "base/device.h"
 #include "ops/harness.h"
 
 namespace some::ops::test {
@@ -159,6 +162,12 @@ OpCase cached_case(const std::string& label, std::vector<int> lengths, std::int6
   return one;
 }
 
+std::vector<int> many_lengths() {
+  std::vector<int> lengths;
+  for (int s = 0; s < 40; ++s) lengths.push_back(1 + s * 37 % 150);
+  return lengths;
+}
+
 const bool added = add_cases({
     attention_case("one_token", {1}, 12, 3, true),
     attention_case("ones", {1, 1, 1}, 8, 2, true),
@@ -169,6 +178,9 @@ const bool added = add_cases({
     attention_case("long", {260, 70}, 16, 2, false),
     attention_case("wide", {33, 77}, 128, 2, true),
     attention_case("wide", {129, 3}, 64, 1, false),
+    attention_case("packed", {190, 64, 1, 128, 65, 300}, 128, 2, true),
+    attention_case("packed", {63, 192, 2, 129}, 128, 2, false),
+    attention_case("many", many_lengths(), 64, 1, true),
     rope_case(1, 12, 3),
     rope_case(70, 48, 2),
     rope_case(130, 64, 4),
@@ -176,6 +188,51 @@ const bool added = add_cases({
     cached_case("prompts", {40, 7, 23}, 32, 4, 16),
     cached_case("whole", {70}, 64, 1, 100),
 });
+
+// What a sequence gets does not depend on what else is in the batch, to the bit. There is more work than a GPU can do
+// at a time.
+void expect_same_in_any_company(const std::string& device, const std::string& precision) {
+  if (device == "cuda" && !cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  constexpr std::int64_t d = 512;
+  constexpr int heads = 8;
+  Lab lab(device, precision);
+  const auto run = [&](const std::vector<int>& lengths) {  // a sequence's numbers depend on its length alone
+    Array qkv = zeros({total(lengths), 3 * d}), dout = zeros({total(lengths), d});
+    const auto fill = [&](Array& array, std::int64_t width, const std::string& name) {
+      auto at = array.values.begin();
+      for (const int length : lengths) {
+        const Array part = normals({length, width}, fmt::format("{} {}", name, length));
+        at = std::copy(part.values.begin(), part.values.end(), at);
+      }
+    };
+    fill(qkv, 3 * d, "qkv");
+    fill(dout, d, "dout");
+    const Sequences sequences = pack(lab, lengths);
+    const Tensor in = lab.compute(qkv);
+    Tensor out = lab.new_compute({total(lengths), d}), lse = lab.new_master({heads, total(lengths)}),
+           dqkv = lab.new_compute({total(lengths), 3 * d});
+    attention_forward(lab.context(), in, sequences, heads, true, out, lse);
+    attention_backward(lab.context(), lab.compute(dout), in, out, lse, sequences, heads, true, dqkv);
+    return Arrays{{"out", read(out)}, {"dqkv", read(dqkv)}};
+  };
+  std::vector<int> company{70, 513, 3, 200, 64};
+  for (int s = 0; s < 24; ++s) company.push_back(65 + s * 29 % 140);
+  const Arrays together = run(company);
+  std::int64_t begin = 0;
+  for (const int length : company) {
+    for (const auto& [name, alone] : run({length})) {
+      const std::int64_t width = alone.dim(1);
+      EXPECT_TRUE(
+          std::equal(alone.values.begin(), alone.values.end(), together.at(name).values.begin() + begin * width))
+          << name << " of the sequence of " << length;
+    }
+    begin += length;
+  }
+}
+
+TEST(Attention, SameBitsInAnyCompany) { expect_same_in_any_company("cpu", "fp32"); }
+TEST(Attention, SameBitsInAnyCompanyCudaFloat) { expect_same_in_any_company("cuda", "fp32"); }
+TEST(Attention, SameBitsInAnyCompanyCudaBfloat16) { expect_same_in_any_company("cuda", "bf16"); }
 
 }  // namespace
 }  // namespace some::ops::test

@@ -1,6 +1,7 @@
 #include "ops/linear.h"
 
 #include "ops/harness.h"
+#include "ops/linear_two.h"
 
 namespace some::ops::test {
 namespace {
@@ -102,6 +103,104 @@ OpCase linear_gelu_case(std::int64_t rows, std::int64_t in, std::int64_t out) {
   return one;
 }
 
+// Two layers that read the same; the result is the same as that of one after the other.
+OpCase linear_inputs_case(std::int64_t rows, std::int64_t in, std::int64_t first, std::int64_t second, Into into) {
+  OpCase one;
+  one.name = fmt::format("linear_inputs_{}x{}x{}x{}{}", rows, in, first, second, into == Into::add ? "_add" : "");
+  one.inputs = [=] {
+    const auto weight = [&](std::int64_t out, const std::string& name) {
+      return normals({out, in}, name, 1.0 / std::sqrt(static_cast<double>(in)));
+    };
+    return Arrays{{"first", weight(first, "first")},
+                  {"second", weight(second, "second")},
+                  {"dfirst", normals({rows, first}, "dfirst")},
+                  {"dsecond", normals({rows, second}, "dsecond")},
+                  {"dx0", normals({rows, in}, "dx0")}};
+  };
+  one.run = [=](Lab& lab, const Arrays& in_) {
+    Tensor dx = into == Into::add ? lab.compute(in_.at("dx0")) : lab.new_compute({rows, in});
+    linear_inputs_backward(lab.context(), lab.compute(in_.at("dfirst")), lab.param(in_.at("first")),
+                           lab.compute(in_.at("dsecond")), lab.param(in_.at("second")), dx, into);
+    return Arrays{{"dx", read(dx)}};
+  };
+  one.reference = [=](const Arrays& in_) {
+    Array dx = into == Into::add ? in_.at("dx0") : zeros({rows, in});
+    for (const std::string name : {"first", "second"}) {
+      const Array &weight = in_.at(name), &dy = in_.at("d" + name);
+      for (std::int64_t t = 0; t < rows; ++t) {
+        for (std::int64_t o = 0; o < weight.dim(0); ++o) {
+          for (std::int64_t i = 0; i < in; ++i) dx[t * in + i] += dy[t * weight.dim(0) + o] * weight[o * in + i];
+        }
+      }
+    }
+    return Arrays{{"dx", dx}};
+  };
+  return one;
+}
+
+OpCase linear_two_case(std::int64_t rows, std::int64_t in, std::int64_t first, std::int64_t second, bool with_bias) {
+  OpCase one;
+  one.name = fmt::format("linear_two_{}x{}x{}x{}{}", rows, in, first, second, with_bias ? "_bias" : "");
+  one.inputs = [=] {
+    Arrays inputs = linear_inputs(rows, in, first);
+    inputs["other"] = normals({second, in}, "other", 1.0 / std::sqrt(static_cast<double>(in)));
+    return inputs;
+  };
+  one.run = [=](Lab& lab, const Arrays& in_) {
+    const Param bias = with_bias ? lab.param(in_.at("bias")) : Param{};
+    Tensor pre = lab.new_compute({rows, first}), y = lab.new_compute({rows, first}),
+           other = lab.new_compute({rows, second});
+    linear_two_forward(lab.context(), lab.compute(in_.at("x")), lab.param(in_.at("weight")), bias, pre, y,
+                       lab.param(in_.at("other")), other);
+    return Arrays{{"pre", read(pre)}, {"y", read(y)}, {"other", read(other)}};
+  };
+  one.reference = [=](const Arrays& in_) {
+    const Array pre = plain_affine(in_.at("x"), in_.at("weight"), with_bias ? &in_.at("bias") : nullptr);
+    Array y = pre;
+    for (double& value : y.values) value = plain_gelu(value);
+    return Arrays{{"pre", pre}, {"y", y}, {"other", plain_affine(in_.at("x"), in_.at("other"), nullptr)}};
+  };
+  return one;
+}
+
+OpCase linear_after_gelu_case(std::int64_t rows, std::int64_t in, std::int64_t out) {
+  OpCase one;
+  one.name = fmt::format("linear_after_gelu_{}x{}x{}", rows, in, out);
+  one.inputs = [=] {
+    Arrays inputs = linear_inputs(rows, in, out);
+    for (double& value : inputs.at("x").values) value *= 2;
+    return inputs;
+  };
+  one.run = [=](Lab& lab, const Arrays& in_) {
+    const Param weight = lab.param(in_.at("weight"), in_.at("dweight0")),
+                bias = lab.param(in_.at("bias"), in_.at("dbias0"));
+    Array active = in_.at("x");
+    for (double& value : active.values) value = plain_gelu(value);
+    const Tensor pre = lab.compute(in_.at("x")), y = lab.compute(active);
+    Tensor dpre = lab.new_compute({rows, in});
+    linear_after_gelu_backward(lab.context(), lab.compute(in_.at("dy")), y, weight, bias, pre, dpre);
+    return Arrays{{"dpre", read(dpre)}, {"dweight", read(weight.grad)}, {"dbias", read(bias.grad)}};
+  };
+  one.reference = [=](const Arrays& in_) {
+    const Array &x = in_.at("x"), &weight = in_.at("weight"), &dy = in_.at("dy");
+    Array dpre = zeros({rows, in}), dweight = in_.at("dweight0"), dbias = in_.at("dbias0");
+    for (std::int64_t t = 0; t < rows; ++t) {
+      for (std::int64_t o = 0; o < out; ++o) {
+        dbias[o] += dy[t * out + o];
+        for (std::int64_t i = 0; i < in; ++i) {
+          const double at = x[t * in + i], pi = 3.14159265358979323846;
+          const double slope =
+              0.5 * (1.0 + std::erf(at / std::sqrt(2.0))) + at * std::exp(-0.5 * at * at) / std::sqrt(2.0 * pi);
+          dpre[t * in + i] += dy[t * out + o] * weight[o * in + i] * slope;
+          dweight[o * in + i] += dy[t * out + o] * plain_gelu(at);
+        }
+      }
+    }
+    return Arrays{{"dpre", dpre}, {"dweight", dweight}, {"dbias", dbias}};
+  };
+  return one;
+}
+
 const bool added = add_cases({
     linear_case(1, 12, 11, true, Into::overwrite),
     linear_case(1, 1, 1, false, Into::add),
@@ -109,6 +208,17 @@ const bool added = add_cases({
     linear_case(130, 33, 17, false, Into::overwrite),
     linear_case(300, 64, 200, true, Into::add),
     linear_case(1100, 48, 40, true, Into::overwrite),
+    linear_inputs_case(1, 12, 11, 5, Into::add),
+    linear_inputs_case(130, 64, 72, 200, Into::overwrite),
+    linear_inputs_case(300, 320, 256, 128, Into::add),
+    linear_inputs_case(700, 264, 24, 136, Into::add),
+    linear_two_case(1, 12, 11, 5, true),
+    linear_two_case(130, 64, 72, 200, true),
+    linear_two_case(300, 136, 256, 512, true),
+    linear_two_case(700, 40, 264, 24, false),
+    linear_after_gelu_case(1, 12, 11),
+    linear_after_gelu_case(300, 256, 64),
+    linear_after_gelu_case(150, 136, 72),
     linear_gelu_case(1, 12, 11),
     linear_gelu_case(65, 24, 96),
     linear_gelu_case(300, 16, 520),

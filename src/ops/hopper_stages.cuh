@@ -1,0 +1,52 @@
+// A ring of stages in shared memory between a thread that has the copy engine fill them and the warps that multiply
+// (sm_90a only).
+#pragma once
+
+#include "base/rooms.h"
+#include "ops/cuda_hopper.cuh"
+
+namespace some::ops::cuda {
+
+// Bytes of shared memory for kStages stages of kBytes each, wherever it begins.
+template <int kStages, int kBytes>
+inline constexpr int stages_room = 1024 + kStages* kBytes + 2 * 8 * kStages;
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// A stage is `full` once its data has arrived and `empty` once it has been used. Who fills them starts with parity 1,
+// who uses them with 0.
+template <int kStages, int kBytes>
+struct Stages {
+  std::uint32_t data;
+  int stage = 0, parity;
+  __device__ Stages(unsigned char* memory, int first_parity)
+      : data((shared_address(memory) + 1023) & ~1023u), parity(first_parity) {}
+  __device__ std::uint32_t at(int which) const { return data + which * kBytes; }
+  __device__ std::uint32_t full(int which) const { return data + kStages * kBytes + 8 * which; }
+  __device__ std::uint32_t empty(int which) const { return full(kStages + which); }
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  // By one thread, before the others use them: `users` warps release each stage.
+  __device__ void start(int users) const {
+    for (int i = 0; i < kStages; ++i) {
+      barrier_start(full(i), 1);
+      barrier_start(empty(i), users);
+    }
+    barriers_visible();
+  }
+};
+
+// After waiting for products: keeps the compiler from reading their sums any earlier.
+template <int kCount>
+__device__ __forceinline__ void settle(float (&sums)[kCount]) {
+#pragma unroll
+  for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
+}
+
+#endif
+
+}  // namespace some::ops::cuda
