@@ -110,6 +110,7 @@ class Group {
 // SOME_RANKS_AT (docs/scale.md) are refused where they make no sense.
 struct RankEnvironment {
   int rank = 0, size = 1;
+  std::string meeting;  // where several ranks meet without MPI: HOST:PORT or a file's path; empty: they are MPI's
 };
 RankEnvironment rank_environment();
 // The group this process was started in; a group of one where it was started alone. `last_words` is told in one line

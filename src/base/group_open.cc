@@ -59,12 +59,27 @@ std::optional<RankEnvironment> own_environment() {
   if (*rank >= *size)
     bad_input("SOME_RANK is {} and SOME_RANKS is {} in the environment: ranks count from 0, so the last of them is {}",
               *rank, *size, *size - 1);
-  if (*size > 1 && own_variable("SOME_RANKS_AT") == nullptr)
+  const char* const at = own_variable("SOME_RANKS_AT");
+  if (*size > 1 && at == nullptr)
     bad_input(
         "SOME_RANKS is {} in the environment, and SOME_RANKS_AT does not say where the ranks meet: set it to HOST:PORT "
         "of rank 0, or to a file's path with a '/'",
         *size);
-  return RankEnvironment{*rank, *size};
+  return RankEnvironment{*rank, *size, *size > 1 ? at : ""};
+}
+
+// srun numbers the ranks, but it brings them together only where it is asked to serve MPI (--mpi=pmix, pmi2 or its
+// configuration). Where it is not, MPI would end the process with a page of advice, or each rank would think it is
+// alone; so they meet at a file of this step in the folder it was started in, which is the same on all machines.
+std::string meeting_under_srun() {
+  for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"}) {
+    if (std::getenv(name) != nullptr) return {};
+  }
+  const auto job = number_in_environment("SLURM_JOB_ID"), step = number_in_environment("SLURM_STEP_ID");
+  if (!job || !step) return {};
+  // A job that is sent again has the same number.
+  const int again = number_in_environment("SLURM_RESTART_COUNT").value_or(0);
+  return fmt::format("./some-ranks-{}.{}.{}", *job, *step, again);
 }
 
 // Beside the program, or where it is installed.
@@ -252,15 +267,19 @@ void Group::use_gpus(const Device& device, const Log& log) const {
 
 RankEnvironment rank_environment() {
   if (const auto own = own_environment(); own && own->size > 1) return *own;
+  const char* const at = own_variable("SOME_RANKS_AT");
   struct Names {
     const char *rank, *size;
   };
   // Open MPI's mpirun; those of MPICH, Intel and others; srun (in a job script itself SLURM_NTASKS is set too, but
   // there is only one process).
-  for (const Names& names : {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"},
-                             Names{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}}) {
+  const Names srun{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"};
+  for (const Names& names :
+       {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"}, srun}) {
     const auto rank = number_in_environment(names.rank), size = number_in_environment(names.size);
-    if (rank && size && *size > 1) return {*rank, *size};
+    if (!rank || !size || *size == 1) continue;
+    if (at != nullptr) return {*rank, *size, at};
+    return {*rank, *size, names.rank == srun.rank ? meeting_under_srun() : ""};
   }
   return {};
 }
@@ -299,8 +318,8 @@ Group open_group(std::function<void(const std::string&)> last_words) {
     options.patience_seconds = *seconds;
   std::string problem;
   std::shared_ptr<Link> link;
-  if (const char* const at = own_variable("SOME_RANKS_AT")) {
-    link = open_tcp_link(started.rank, started.size, at, options);
+  if (!started.meeting.empty()) {
+    link = open_tcp_link(started.rank, started.size, started.meeting, options);
   } else {
     const OpenLink open_mpi = find_mpi();
     const BeginningWatch watch(started.rank, started.size, options.patience_seconds, listener->last_words);

@@ -43,7 +43,7 @@ bool works_on_ranks(const std::vector<std::string>& words) {
 
 const Group& join_ranks() {
   if (joined) return *joined;
-  meeting = std::getenv("SOME_RANKS_AT") != nullptr && rank_environment().size > 1;
+  meeting = !rank_environment().meeting.empty();
   joined = open_group([](const std::string& line) { say_line("some: {}", line); });
   meeting = false;
   return *joined;

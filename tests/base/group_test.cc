@@ -266,7 +266,8 @@ class EnvironmentOfRanks : public testing::Test {
  private:
   static void clear() {
     for (const char* name : {"SOME_RANK", "SOME_RANKS", "SOME_RANKS_AT", "SOME_RANK_PATIENCE", "OMPI_COMM_WORLD_RANK",
-                             "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"})
+                             "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "SLURM_PROCID",
+                             "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"})
       unsetenv(name);
   }
 };
@@ -282,6 +283,28 @@ TEST_F(EnvironmentOfRanks, IsRead) {
   EXPECT_EQ(rank_environment().rank, 1) << "an empty variable says nothing";
   set({{"PMI_RANK", "x"}, {"PMI_SIZE", "4"}});
   EXPECT_EQ(rank_environment().size, 1) << "variables of others are not ours to judge";
+}
+
+TEST_F(EnvironmentOfRanks, UnderSrunMeetWithoutMpiUnlessItServesMpi) {
+  std::map<std::string, std::string> step{
+      {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "2"}};
+  const auto meeting = [&](const char* name, const char* value) {
+    auto with = step;
+    if (name != nullptr) with[name] = value;
+    set(with);
+    EXPECT_EQ(rank_environment().rank, 1);
+    EXPECT_EQ(rank_environment().size, 4);
+    return rank_environment().meeting;
+  };
+  EXPECT_EQ(meeting(nullptr, nullptr), "./some-ranks-77.2.0");
+  EXPECT_EQ(meeting("SLURM_RESTART_COUNT", "3"), "./some-ranks-77.2.3") << "not the file of the job before";
+  EXPECT_EQ(meeting("SOME_RANKS_AT", "./here"), "./here") << "said outright";
+  EXPECT_EQ(meeting("PMIX_RANK", "1"), "") << "srun --mpi=pmix";
+  EXPECT_EQ(meeting("PMI_FD", "10"), "") << "srun --mpi=pmi2";
+  step["SLURM_STEP_NUM_TASKS"] = "1";
+  set(step);
+  EXPECT_EQ(rank_environment().size, 1);
+  EXPECT_EQ(rank_environment().meeting, "");
 }
 
 TEST_F(EnvironmentOfRanks, NonsenseIsRefused) {
