@@ -232,7 +232,8 @@ try {
   await page.keyboard.press('Home');
   await memory.getByText(/^25 tokens read; since the moment before: \d+ born, \d+ merged into$/).waitFor();
   await page.keyboard.press('End');
-  await memory.locator('canvas').scrollIntoViewIfNeeded();
+  // At once: waiting until it is stable, as scrollIntoViewIfNeeded does, fails where it is drawn anew meanwhile.
+  await memory.locator('canvas').evaluate((canvas) => canvas.scrollIntoView({ block: 'nearest' }));
   const met = await page.evaluate(() => {
     const { drawnStore: all } = window.somePage.views[0].views.inside;
     const busiest = [...all.data.frames.at(-1).dots].sort((a, b) => b[3] - a[3])[0];
