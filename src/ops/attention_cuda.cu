@@ -26,13 +26,7 @@ __global__ void __launch_bounds__(256) delta_kernel(const T* __restrict__ dout, 
     for (int c = 8 * lane; c < head_size; c += 8 * delta_lanes) {
       const uint4 left = *reinterpret_cast<const uint4*>(dout + start + c);
       const uint4 right = *reinterpret_cast<const uint4*>(out + start + c);
-      const auto add = [&](std::uint32_t a, std::uint32_t b) {
-        sum = fmaf(low_half(a), low_half(b), fmaf(high_half(a), high_half(b), sum));
-      };
-      add(left.x, right.x);
-      add(left.y, right.y);
-      add(left.z, right.z);
-      add(left.w, right.w);
+      add_products(sum, left, right);
     }
   } else {
     for (int c = lane; c < head_size; c += delta_lanes)

@@ -296,13 +296,7 @@ __device__ __forceinline__ void keys_backward(const HopperAttention& all, const 
     for (int piece = 0; piece < 4; ++piece) {
       const std::uint32_t place = upstream + row * 128 + (((half_row * 4 + piece) ^ (row & 7)) << 4);
       const uint4 left = load_shared(place), right = load_shared(place + tile_bytes);
-      const auto add = [&](std::uint32_t a, std::uint32_t b) {
-        delta = fmaf(low_half(a), low_half(b), fmaf(high_half(a), high_half(b), delta));
-      };
-      add(left.x, right.x);
-      add(left.y, right.y);
-      add(left.z, right.z);
-      add(left.w, right.w);
+      add_products(delta, left, right);
     }
     delta += __shfl_xor_sync(0xffffffffu, delta, 1);
     row_data[half_row * rows + row] = half_row == 0 ? delta : next_lse;

@@ -294,6 +294,17 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
   store_head_rows<kHead, kBlocks>(sums, factors, out, width, first + warp_row, length, arguments.head_size, lane);
 }
 
+// Adds the dot product of eight numbers and eight others.
+__device__ __forceinline__ void add_products(float& sum, const uint4& left, const uint4& right) {
+  const auto add = [&](std::uint32_t a, std::uint32_t b) {
+    sum = fmaf(low_half(a), low_half(b), fmaf(high_half(a), high_half(b), sum));
+  };
+  add(left.x, right.x);
+  add(left.y, right.y);
+  add(left.z, right.z);
+  add(left.w, right.w);
+}
+
 // The dot product of `columns` numbers (a multiple of 8) from `at` on, computed by the four lanes of a row, which all
 // get the same result.
 template <int kHead>

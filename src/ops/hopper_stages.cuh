@@ -4,12 +4,16 @@
 
 #include "base/rooms.h"
 #include "ops/cuda_hopper.cuh"
+#include "ops/cuda_launch.cuh"
 
 namespace some::ops::cuda {
 
 // Bytes of shared memory for kStages stages of kBytes each, wherever it begins.
 template <int kStages, int kBytes>
 inline constexpr int stages_room = 1024 + kStages* kBytes + 2 * 8 * kStages;
+
+// Of a block that fills and uses a ring: one warpgroup, of which a single thread loads, and two that multiply.
+inline constexpr int ring_threads = 384;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -45,6 +49,23 @@ template <int kCount>
 __device__ __forceinline__ void settle(float (&sums)[kCount]) {
 #pragma unroll
   for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
+}
+
+// What a block of ring_threads does, from its start on: each of the two is given its end of the ring.
+template <typename Ring, typename Load, typename Multiply>
+__device__ __forceinline__ void load_and_multiply(unsigned char* memory, const Load& load, const Multiply& multiply) {
+  constexpr int multiplying_warps = 8;
+  const Ring stage(memory, 0);
+  if (threadIdx.x == 0) stage.start(multiplying_warps);
+  __syncthreads();
+  after_previous();
+  if (threadIdx.x < 128) {
+    fewer_registers<40>();
+    if (threadIdx.x == 0) load(Ring(memory, 1));
+  } else {
+    more_registers<232>();
+    multiply(stage);
+  }
 }
 
 #endif

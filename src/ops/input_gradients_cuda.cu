@@ -16,7 +16,6 @@ namespace {
 
 constexpr int box_bytes = block_depth * 64 * 2;  // of a weight: 64 terms, 64 columns
 constexpr int stages = 4;
-constexpr int threads = 384;  // one warpgroup, of which a single thread loads, and two that multiply
 
 // kSides: how many times 128 columns a tile has. a_bytes: 128 rows, 64 terms.
 template <int kSides>
@@ -34,7 +33,6 @@ struct TwoProducts {
 
 template <int kSides>
 using Ring = Stages<stages, stage_bytes<kSides>>;
-constexpr int multiplying_warps = 8;
 
 template <int kSides>
 __device__ __forceinline__ void load_tiles(const TwoProducts& all, Ring<kSides> stage) {
@@ -132,20 +130,12 @@ __device__ __forceinline__ void multiply_tiles(const TwoProducts& all, Ring<kSid
 
 // kSlope: the result is the product times GELU'(before), instead of their sum.
 template <int kSides, bool kSlope>
-__global__ void __launch_bounds__(threads, 1) two_products_kernel(const __grid_constant__ TwoProducts all) {
+__global__ void __launch_bounds__(ring_threads, 1) two_products_kernel(const __grid_constant__ TwoProducts all) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
-  const Ring<kSides> stage(memory, 0);
-  if (threadIdx.x == 0) stage.start(multiplying_warps);
-  __syncthreads();
-  after_previous();
-  if (threadIdx.x < 128) {
-    fewer_registers<40>();
-    if (threadIdx.x == 0) load_tiles<kSides>(all, Ring<kSides>(memory, 1));
-  } else {
-    more_registers<232>();
-    multiply_tiles<kSides, kSlope>(all, stage);
-  }
+  load_and_multiply<Ring<kSides>>(
+      memory, [&](const Ring<kSides>& stage) { load_tiles<kSides>(all, stage); },
+      [&](const Ring<kSides>& stage) { multiply_tiles<kSides, kSlope>(all, stage); });
 #endif
 }
 
@@ -167,8 +157,8 @@ void launch(const Context& ctx, TwoProducts& all) {
   constexpr int shared = stages_room<stages, stage_bytes<kSides>>;
   const auto kernel = two_products_kernel<kSides, kSlope>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  launch_behind(ctx, kernel, static_cast<unsigned>(std::min(all.tiles, ctx.cuda->multiprocessors)), threads, shared,
-                all);
+  launch_behind(ctx, kernel, static_cast<unsigned>(std::min(all.tiles, ctx.cuda->multiprocessors)), ring_threads,
+                shared, all);
 }
 
 TwoProducts towards(const Tensor& result, const Tensor* before) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/rooms.h"
-#include "ops/linear.h"
+#include "ops/linear_two.h"
 
 namespace some::ops::cuda {
 

@@ -25,13 +25,6 @@ SOME_OP(void, linear_backward,
          Into into),
         (ctx, dy, x, weight, bias, dx, into))
 
-// The gradient of what two layers read: dx = first_dy W1 + second_dy W2, or this added to dx. Types as in
-// linear_backward, but both dy in compute precision.
-SOME_OP(void, linear_inputs_backward,
-        (Context & ctx, const Tensor& first_dy, const Param& first, const Tensor& second_dy, const Param& second,
-         Tensor& dx, Into into),
-        (ctx, first_dy, first, second_dy, second, dx, into))
-
 // Backward of linear_gelu_forward: dy [T, out] compute is the gradient of y and becomes that of pre, dy * GELU'(pre),
 // in place; the rest as in linear_backward, from that.
 SOME_OP(void, linear_gelu_backward,

@@ -17,7 +17,6 @@ namespace {
 constexpr int tile_blocks = 3;  // of 128 columns
 constexpr int stage_bytes = a_bytes + tile_blocks * b_bytes;
 constexpr int stages = 3;
-constexpr int threads = 384;  // one warpgroup, of which a single thread loads, and two that multiply
 constexpr int shared_bytes = stages_room<stages, stage_bytes>;
 
 struct TwoLayers {
@@ -42,7 +41,6 @@ struct Block {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 using Ring = Stages<stages, stage_bytes>;
-constexpr int multiplying_warps = 8;
 
 __device__ __forceinline__ void load_tiles(const TwoLayers& all, Ring stage) {
   for (int number = blockIdx.x; number < all.tiles; number += gridDim.x) {
@@ -145,20 +143,12 @@ __device__ __forceinline__ void multiply_tiles(const TwoLayers& all, Ring stage)
 
 #endif
 
-__global__ void __launch_bounds__(threads, 1) two_layers_kernel(const __grid_constant__ TwoLayers all) {
+__global__ void __launch_bounds__(ring_threads, 1) two_layers_kernel(const __grid_constant__ TwoLayers all) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
-  const Ring stage(memory, 0);
-  if (threadIdx.x == 0) stage.start(multiplying_warps);
-  __syncthreads();
-  after_previous();
-  if (threadIdx.x < 128) {
-    fewer_registers<40>();
-    if (threadIdx.x == 0) load_tiles(all, Ring(memory, 1));
-  } else {
-    more_registers<232>();
-    multiply_tiles(all, stage);
-  }
+  load_and_multiply<Ring>(
+      memory, [&](const Ring& stage) { load_tiles(all, stage); },
+      [&](const Ring& stage) { multiply_tiles(all, stage); });
 #endif
 }
 
@@ -199,8 +189,8 @@ void linear_two_forward(Context& ctx, const Tensor& x, const Param& first, const
   all.column_tiles = (all.first_blocks + blocks(all.columns[1]) + tile_blocks - 1) / tile_blocks;
   all.tiles = (all.rows + tile_rows - 1) / tile_rows * all.column_tiles;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(two_layers_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-  launch_behind(ctx, two_layers_kernel, static_cast<unsigned>(std::min(all.tiles, ctx.cuda->multiprocessors)), threads,
-                shared_bytes, all);
+  launch_behind(ctx, two_layers_kernel, static_cast<unsigned>(std::min(all.tiles, ctx.cuda->multiprocessors)),
+                ring_threads, shared_bytes, all);
 }
 
 }  // namespace some::ops::cuda
