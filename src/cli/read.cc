@@ -130,7 +130,10 @@ void add_memory_flags(Command& command, MemoryChoices& choices) {
                      "tokens from one lesson to the next (default: half of model.seq_len, at most 256)");
   command.add_flag("--documents", choices.documents,
                    "each document is read by itself, as in training, instead of all as one stream");
-  command.add_flag("--no-counts", choices.no_counts, "a control: counts are left out of what a slot says");
+  command.add_option("--counts", choices.counts,
+                     "a slot's say grows with its count to this power, 0 to 1 (default: 1)");
+  command.add_flag_callback(
+      "--no-counts", [&choices] { choices.counts = 0.0; }, "a control: counts are left out of what a slot says");
 }
 
 void add_read(Command& app) {

@@ -23,6 +23,8 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
     list.number("decay", &MemorySettings::decay, 0, 1, "Of the slots' usage, a window.");
     list.number("share", &MemorySettings::share, 0, 1,
                 "What every weight of the mixture of model and memory is given anew after each token.");
+    list.number("counts", &MemorySettings::counts, 0, 1,
+                "A slot's say grows with its count to this power: 1: a slot of ten finds says as much as ten slots.");
     list.integer("values", &MemorySettings::values, 1, static_cast<double>(most_values),
                  "Tokens that a slot can hold, each with its tally; a slot is born with one and inherits others.");
     list.boolean("inherit", &MemorySettings::inherit,
@@ -50,6 +52,7 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
   for (const double one : settings.sharpness) within("sharpness", one, 0, 1e5, "a number from 0 to 100000");
   within("decay", settings.decay, 0, 1, "a share from 0 to 1");
   within("share", settings.share, 0, 1, "a share from 0 to 1");
+  within("counts", settings.counts, 0, 1, "a power from 0 (counts do not matter) to 1");
   if (settings.values < 1 || settings.values > most_values)
     bad_input("{}values: {} is out of range; say a number of tokens from 1 to {}", where, settings.values, most_values);
   if (settings.parts < 1 || settings.parts > most_parts)
@@ -83,6 +86,11 @@ nlohmann::json to_json(const MemorySettings& settings) {
   return out;
 }
 
+double counts_from(const JsonObject& object) {
+  if (object.has("counts") && object.json().at("counts").is_boolean()) return object.need<bool>("counts") ? 1.0 : 0.0;
+  return object.get<double>("counts", MemorySettings{}.counts);
+}
+
 MemorySettings settings_from(const JsonObject& object) {
   MemorySettings settings;
   settings.slots = object.need<std::int64_t>("slots");
@@ -90,7 +98,7 @@ MemorySettings settings_from(const JsonObject& object) {
   settings.sharpness = object.need<std::vector<double>>("sharpness");
   settings.decay = object.need<double>("decay");
   settings.share = object.need<double>("share");
-  settings.counts = object.need<bool>("counts");
+  settings.counts = counts_from(object);
   // Memories that were written before slots could do either.
   settings.values = object.get<std::int64_t>("values", 1);
   settings.inherit = object.get<bool>("inherit", false);

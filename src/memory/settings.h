@@ -35,7 +35,7 @@ struct MemorySettings {
   std::vector<double> sharpness = {5.0, 20.0, 80.0};
   double decay = 0.001;     // of usage, a window
   double share = 0.01;      // what every weight of the mixture gains back after each token
-  bool counts = true;       // a slot's say grows with its count; false is a control
+  double counts = 1.0;      // a slot's say grows with this power of its count; 0, where it does not, is a control
   std::int64_t values = 8;  // tokens that a slot can hold, each with its tally
   bool inherit = true;      // a slot that gives way leaves what it holds to the nearest; false: it is lost
   // A large store in parts of equal size: a query looks only into those whose centres are nearest to it.
@@ -65,5 +65,6 @@ double store_bytes(const MemorySettings& settings, std::int64_t d, std::size_t b
 
 nlohmann::json to_json(const MemorySettings& settings);
 MemorySettings settings_from(const JsonObject& object);
+double counts_from(const JsonObject& object);  // a power; true and false, which it once was, are 1 and 0
 
 }  // namespace some::memory

@@ -6,14 +6,15 @@
 namespace some::memory::cpu {
 namespace {
 
-// What a slot counts for beside its nearness: e^(ln n) is n, and 0 where it is empty.
+// What a slot counts for beside its nearness: e^(power ln n) is n^power, and 0 where it is empty.
 template <typename T>
 const T* masses(Context& ctx, const Store& store, const MemorySettings& settings) {
   const T* counts = store.counts.data<T>();
-  if (settings.counts) return counts;
-  T* ones = ctx.scratch({std::max<std::int64_t>(store.reach, 1)}, dtype_of<T>()).template data<T>();
-  for (std::int64_t m = 0; m < store.reach; ++m) ones[m] = counts[m] > 0 ? T(1) : T(0);
-  return ones;
+  if (settings.counts == 1.0) return counts;
+  const T power = static_cast<T>(settings.counts);
+  T* out = ctx.scratch({std::max<std::int64_t>(store.reach, 1)}, dtype_of<T>()).template data<T>();
+  for (std::int64_t m = 0; m < store.reach; ++m) out[m] = counts[m] > 0 ? std::pow(counts[m], power) : T(0);
+  return out;
 }
 
 // What is gathered over the parts of the store for one position and one sharpness: sums of e^(... - shift).

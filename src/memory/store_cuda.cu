@@ -22,8 +22,19 @@ Sharpnesses sharpnesses(const MemorySettings& settings) {
   return out;
 }
 
-__device__ __forceinline__ float mass_of(float count, bool by_count) {
-  return by_count ? count : (count > 0.0f ? 1.0f : 0.0f);
+// What a slot counts for beside its nearness: its count to a power, and 0 where it is empty.
+__global__ void __launch_bounds__(threads)
+    masses_kernel(const float* counts, float power, std::int64_t reach, float* masses) {
+  after_previous();
+  const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (m < reach) masses[m] = counts[m] > 0.0f ? powf(counts[m], power) : 0.0f;
+}
+const float* masses(Context& ctx, const Store& store, const MemorySettings& settings) {
+  if (settings.counts == 1.0) return floats(store.counts);
+  float* out = floats(ctx.scratch({store.reach}, DType::f32));
+  launch_behind(ctx, masses_kernel, dim3(grid_for(store.reach, threads)), dim3(threads), 0, floats(store.counts),
+                static_cast<float>(settings.counts), store.reach, out);
+  return out;
 }
 
 // One block per row.
@@ -81,7 +92,7 @@ struct Gathered {
 // SEVERAL: slots can hold several tokens.
 template <bool SEVERAL>
 __global__ void __launch_bounds__(threads)
-    search_kernel(Scores scores, Held held, const std::int32_t* targets, Sharpnesses sharpness, bool by_count,
+    search_kernel(Scores scores, Held held, const float* masses, const std::int32_t* targets, Sharpnesses sharpness,
                   bool begins, bool last, Gathered gathered, float* said, std::int32_t* nearest, float* product) {
   after_previous();
   __shared__ float partial[warp_size];
@@ -95,14 +106,14 @@ __global__ void __launch_bounds__(threads)
     const float* row = nullptr;
     std::int32_t first = 0;
     const std::int32_t width = scores.of_row(t, which, row, first) ? scores.width : 0;
-    const float* counts = held.counts + first;
+    const float* mass = masses + first;
     const std::int32_t* values = held.values + first;
     float highest = -INFINITY;
     Near mine = nothing_near();
     if (target >= 0) {
       for (int m = threadIdx.x; m < width; m += threads) {
         const float score = row[m];
-        if (counts[m] > 0.0f) highest = fmaxf(highest, score);
+        if (mass[m] > 0.0f) highest = fmaxf(highest, score);
         bool holds = false;
         if constexpr (SEVERAL) {
           part[m] = held.part_of(first + m, target);
@@ -126,7 +137,7 @@ __global__ void __launch_bounds__(threads)
       float all = 0.0f, matching = 0.0f;
       if (highest > -INFINITY) {
         for (int m = threadIdx.x; m < width; m += threads) {
-          const float weight = mass_of(counts[m], by_count) * expf(sharp * row[m] - shift);
+          const float weight = mass[m] * expf(sharp * row[m] - shift);
           all += weight;
           if constexpr (SEVERAL)
             matching = fmaf(weight, part[m], matching);
@@ -227,16 +238,15 @@ __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const s
 }
 
 // One block per row; `weights` holds the scores at first.
-__global__ void __launch_bounds__(threads)
-    weights_kernel(float* weights, const float* scores, const float* counts, std::int64_t reach, Sharpnesses sharpness,
-                   bool by_count, const float* say) {
+__global__ void __launch_bounds__(threads) weights_kernel(float* weights, const float* scores, const float* mass,
+                                                          std::int64_t reach, Sharpnesses sharpness, const float* say) {
   after_previous();
   __shared__ float partial[warp_size];
   const float* row = scores + blockIdx.x * reach;
   float* result = weights + blockIdx.x * reach;
   float highest = -INFINITY;
   for (std::int64_t m = threadIdx.x; m < reach; m += threads) {
-    if (counts[m] > 0.0f) highest = fmaxf(highest, row[m]);
+    if (mass[m] > 0.0f) highest = fmaxf(highest, row[m]);
     result[m] = 0.0f;
   }
   highest = block_highest(highest, partial);
@@ -244,18 +254,17 @@ __global__ void __launch_bounds__(threads)
   for (int s = 0; s < sharpness.count; ++s) {
     const float sharp = sharpness.of[s], shift = sharp * highest;
     float all = 0.0f;
-    for (std::int64_t m = threadIdx.x; m < reach; m += threads)
-      all += mass_of(counts[m], by_count) * expf(sharp * row[m] - shift);
+    for (std::int64_t m = threadIdx.x; m < reach; m += threads) all += mass[m] * expf(sharp * row[m] - shift);
     const float factor = say[blockIdx.x * sharpness.count + s] / block_sum(all, partial);
     for (std::int64_t m = threadIdx.x; m < reach; m += threads)
-      result[m] += factor * mass_of(counts[m], by_count) * expf(sharp * row[m] - shift);
+      result[m] += factor * mass[m] * expf(sharp * row[m] - shift);
   }
 }
 
 // The same if a row looks into some parts only: scores [visits, part size].
 __global__ void __launch_bounds__(threads)
-    part_weights_kernel(float* weights, const float* scores, const float* counts, std::int64_t reach, Visits visits,
-                        Sharpnesses sharpness, bool by_count, const float* say) {
+    part_weights_kernel(float* weights, const float* scores, const float* mass, std::int64_t reach, Visits visits,
+                        Sharpnesses sharpness, const float* say) {
   after_previous();
   __shared__ float partial[warp_size];
   const int size = visits.part_size, row = blockIdx.x;
@@ -273,7 +282,7 @@ __global__ void __launch_bounds__(threads)
   };
   float highest = -INFINITY;
   each([&](std::int32_t slot, float score) {
-    if (counts[slot] > 0.0f) highest = fmaxf(highest, score);
+    if (mass[slot] > 0.0f) highest = fmaxf(highest, score);
   });
   highest = block_highest(highest, partial);
   if (!(highest > -INFINITY)) return;
@@ -281,11 +290,9 @@ __global__ void __launch_bounds__(threads)
   for (int s = 0; s < sharpness.count; ++s) {
     const float sharp = sharpness.of[s], shift = sharp * highest;
     float all = 0.0f;
-    each([&](std::int32_t slot, float score) { all += mass_of(counts[slot], by_count) * expf(sharp * score - shift); });
+    each([&](std::int32_t slot, float score) { all += mass[slot] * expf(sharp * score - shift); });
     const float factor = say[row * sharpness.count + s] / block_sum(all, partial);
-    each([&](std::int32_t slot, float score) {
-      result[slot] += factor * mass_of(counts[slot], by_count) * expf(sharp * score - shift);
-    });
+    each([&](std::int32_t slot, float score) { result[slot] += factor * mass[slot] * expf(sharp * score - shift); });
   }
 }
 
@@ -315,10 +322,11 @@ void search(Context& ctx, const Store& store, const MemorySettings& settings, co
   const std::int64_t each = sharpness.count * positions;
   const Held held{floats(store.counts), floats(store.tallied()), ints(store.values), store.slots(),
                   static_cast<int>(store.entries())};
+  const float* mass = masses(ctx, store, settings);
   const auto gather = [&](const Scores& scores, bool begins, bool last) {
     const auto launch = [&](auto kernel) {
-      launch_behind(ctx, kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held, ints(targets),
-                    sharpness, settings.counts, begins, last, Gathered{kept, kept + each, kept + 2 * each},
+      launch_behind(ctx, kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held, mass,
+                    ints(targets), sharpness, begins, last, Gathered{kept, kept + each, kept + 2 * each},
                     floats(found.said), ints(found.nearest), floats(found.product));
     };
     if (held.entries > 1)
@@ -374,6 +382,7 @@ void slot_weights(Context& ctx, const Store& store, const MemorySettings& settin
                   const Tensor& say, Tensor& weights) {
   if (store.reach == 0 || queries.dim(0) == 0) return;
   ArenaScope scope(*ctx.arena);
+  const float* mass = masses(ctx, store, settings);
   if (looks_into_some(store, settings)) {
     const auto look = static_cast<int>(parts_to_look_into(store, settings));
     const std::int64_t rows = queries.dim(0), size = store.part_size();
@@ -381,13 +390,13 @@ void slot_weights(Context& ctx, const Store& store, const MemorySettings& settin
     float* found = floats(ctx.scratch({visits.count, size}, DType::f32));
     score_parts(ctx, store, floats(queries), visits, 0, size, found);
     launch_behind(ctx, part_weights_kernel, dim3(static_cast<unsigned>(rows)), dim3(threads), 0, floats(weights), found,
-                  floats(store.counts), store.reach, visits, sharpnesses(settings), settings.counts, floats(say));
+                  mass, store.reach, visits, sharpnesses(settings), floats(say));
     return;
   }
   float* scores = floats(ctx.scratch({queries.dim(0), store.reach}, DType::f32));
   score(ctx, store, floats(queries), queries.dim(0), 0, store.reach, scores);
   launch_behind(ctx, weights_kernel, dim3(static_cast<unsigned>(queries.dim(0))), dim3(threads), 0, floats(weights),
-                scores, floats(store.counts), store.reach, sharpnesses(settings), settings.counts, floats(say));
+                scores, mass, store.reach, sharpnesses(settings), floats(say));
 }
 
 }  // namespace some::memory::cuda

@@ -40,10 +40,11 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryC
               memory.settings.slots);
   if (!(wanted == memory.settings))
     bad_input(
-        "the memory {} was made with other settings (match {}, decay {}, share {}, values {}, inherit {}, parts {}, "
-        "look {}, window {}); leave them out, or name another file",
-        path, memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.values,
-        memory.settings.inherit, memory.settings.parts, memory.settings.look, memory.settings.window);
+        "the memory {} was made with other settings (match {}, decay {}, share {}, counts {}, values {}, inherit {}, "
+        "parts {}, look {}, window {}); leave them out, or name another file",
+        path, memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.counts,
+        memory.settings.values, memory.settings.inherit, memory.settings.parts, memory.settings.look,
+        memory.settings.window);
 }
 
 // Keeps the store at moments on the way, of a part of the slots: enough to be seen, few enough for a page.
@@ -110,13 +111,13 @@ MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& cho
   settings.match = choices.match.value_or(settings.match);
   settings.decay = choices.decay.value_or(settings.decay);
   settings.share = choices.share.value_or(settings.share);
+  settings.counts = choices.counts.value_or(settings.counts);
   settings.values = choices.values.value_or(settings.values);
   settings.inherit = choices.inherit.value_or(settings.inherit);
   settings.parts = choices.parts.value_or(settings.parts);
   settings.look = choices.look.value_or(settings.look);
   if (!choices.sharpness.empty()) settings.sharpness = choices.sharpness;
   if (choices.plain_cache) settings.become_plain_cache();
-  if (choices.no_counts) settings.counts = false;
   if (choices.documents) {
     if (!end) bad_input("--documents: this run's documents have no end to tell them apart by (data.eos = false)");
     settings.border = end;

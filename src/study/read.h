@@ -18,10 +18,9 @@ namespace some::study {
 // Settings of a memory that the user spelled out; the others are the run's, or the memory's own.
 struct MemoryChoices {
   std::optional<std::int64_t> slots, window, values, parts, look;
-  std::optional<double> match, decay, share;
+  std::optional<double> match, decay, share, counts;
   std::optional<bool> inherit;
   std::vector<double> sharpness;
-  bool no_counts = false;
   bool plain_cache = false;  // first in, first out
   bool documents = false;    // each by itself, as in training
 };

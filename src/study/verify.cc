@@ -433,7 +433,7 @@ void Case::memory() {
   settings.sharpness = {config.need<double>("sharpness")};
   settings.decay = config.need<double>("decay");
   settings.share = config.need<double>("share");
-  settings.counts = config.get<bool>("counts", true);
+  settings.counts = memory::counts_from(config);
   settings.values = config.get<std::int64_t>("values", 1);
   settings.inherit = config.get<bool>("inherit", false);
   settings.parts = config.get<std::int64_t>("parts", 1);

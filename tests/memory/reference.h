@@ -116,7 +116,7 @@ struct PlainMemory {
     }
     return all > 0 ? right / all : 0.0;
   }
-  double log_count(std::size_t slot) const { return settings.counts ? std::log(count(slot)) : 0.0; }
+  double log_count(std::size_t slot) const { return settings.counts * std::log(count(slot)); }
 
   // Losses of the mixture; targets below 0 are passed over (their loss stays).
   Row read(const std::vector<Row>& states, const std::vector<std::int32_t>& targets, Row nll) {

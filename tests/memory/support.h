@@ -155,7 +155,8 @@ inline std::vector<StoreCase> store_cases() {
           {"two_sharpnesses", {6, 40, 12, 9, 0.25, 0.1}, with([](auto& s) {
              s.sharpness = {10, 80};
            })},
-          {"counts_left_out", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.counts = false; })},
+          {"counts_left_out", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.counts = 0; })},
+          {"root_of_counts", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.counts = 0.5; })},
           {"first_in_first_out", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.match = never_match; })},
           {"no_decay", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.decay = 0; })},
           {"heirs_of_one_token", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) { s.inherit = true; })},
@@ -168,7 +169,7 @@ inline std::vector<StoreCase> store_cases() {
              s.inherit = true;
              s.values = 2;
              s.slots = 50;
-             s.counts = false;
+             s.counts = 0;
            })},
           {"all_give_way", {5, 30, 7, 9, 0.6, 0.0}, with([](auto& s) {
              s.inherit = true;
@@ -211,7 +212,15 @@ inline std::vector<StoreCase> store_cases() {
              s.parts = 4;
              s.look = 1;
              s.inherit = true;
-             s.counts = false;
+             s.counts = 0;
+           })},
+          {"parts_with_root_of_counts", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
+             s.slots = 64;
+             s.parts = 4;
+             s.look = 2;
+             s.inherit = true;
+             s.values = 4;
+             s.counts = 0.6;
            })},
           {"parts_all_looked_into", {10, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
              s.slots = 120;
