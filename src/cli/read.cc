@@ -67,6 +67,10 @@ void print_report(const ReadReport& report) {
                report.original->mixed);
   }
   const MemoryAfterReading& memory = *report.memory;
+  if (memory.rounds_settled > 0)
+    fmt::print("settled in {} round{} through all it has read{}\n", memory.rounds_settled,
+               memory.rounds_settled == 1 ? "" : "s",
+               report.settling_seconds > 0 ? fmt::format(", {:.1f} s", report.settling_seconds) : "");
   fmt::print("{} of {} slots hold something{}\n", memory.slots_in_use, memory.settings.slots,
              memory.file.empty() ? "" : fmt::format("; memory: {}", memory.file));
   if (report.stopped) fmt::print("stopped: what was read is kept; the same command reads on from there\n");
@@ -74,8 +78,9 @@ void print_report(const ReadReport& report) {
 
 void run(ReadFlags options) {
   const MemoryChoices& choices = options.read.choices;
-  if (choices.plain_cache && (choices.match || choices.values || choices.inherit))
-    bad_input("--plain-cache merges nothing and passes nothing on: it has no --match, --values or --no-inherit");
+  if (choices.plain_cache && (choices.match || choices.values || choices.inherit || choices.rounds))
+    bad_input(
+        "--plain-cache merges nothing and passes nothing on: it has no --match, --values, --no-inherit or --rounds");
   for (const std::string& text : options.read.texts) {
     const bool number = text.find_first_not_of("0123456789.") == std::string::npos;
     if (number && !choices.sharpness.empty() && !std::filesystem::exists(text))
@@ -145,6 +150,8 @@ void add_read(Command& app) {
   command->add_option("--memory", options->read.memory,
                       "the memory's file, made where there is none (default: RUN/memory.safetensors)");
   add_memory_flags(*command, options->read.choices);
+  command->add_option("--rounds", options->read.choices.rounds,
+                      "settle so often when all is read: it is read again, and slots become its centres (default: 0)");
   command->add_flag("--plain-cache", options->read.choices.plain_cache,
                     "a control: nothing is merged or passed on, the oldest slot goes first");
   command->add_option("--tokens", options->read.tokens, "only the first N tokens of each text; 0: all")

@@ -32,6 +32,14 @@ struct Entries {
     hit[j * stride] = place;
   }
 
+  // A token comes to the slot, which may not hold it yet.
+  SOME_HD void meet(std::int32_t token, Where place) const {
+    if (holds(token))
+      found(token, place);
+    else
+      take(token, Number(1), place, place);
+  }
+
   // The slot begins anew, with one token.
   SOME_HD void begin(std::int32_t token, Where place) const {
     put(0, token, Number(1), place, place);

@@ -1,4 +1,4 @@
-// The memory's lesson on the CPU: hits, legacies, births, and the centres of the parts.
+// The memory's lesson on the CPU: hits, legacies, births, and the centres of the parts; and how it settles.
 #include <span>
 
 #include "memory/entries.h"
@@ -77,32 +77,7 @@ std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const Memor
       nearness[at] = scores[m];
     }
   };
-  if (looks_into_some(store, settings)) {
-    const std::int64_t look = parts_to_look_into(store, settings), size = store.part_size();
-    const std::vector<std::int32_t> looked = choose_parts(ctx, store, keys, rows, look);
-    const Visits<T> visits = visits_of(ctx, store, keys, looked, look);
-    const std::int64_t widest = slots_of_part_at_once(size, visits.count());
-    T* scores = ctx.scratch({visits.count(), widest}, dtype_of<T>()).template data<T>();
-    for (std::int64_t first = 0; first < size; first += widest) {
-      const std::int64_t width = std::min(size - first, widest);
-      score_parts(ctx, store, visits, first, width, scores);
-      parallel_chunks(*ctx.threads, rows, 1, [&](std::int64_t i, std::int64_t) {
-        for (std::int64_t pair = i * look; pair < (i + 1) * look; ++pair) {
-          const auto at = static_cast<std::size_t>(pair);
-          look_at(i, scores + visits.place[at] * width, looked[at] * size + first, width);
-        }
-      });
-    }
-    return heirs;
-  }
-  T* scores = ctx.scratch({rows, std::min(reach, slots_at_once)}, dtype_of<T>()).template data<T>();
-  for (std::int64_t first = 0; first < reach; first += slots_at_once) {
-    const std::int64_t last = std::min(reach, first + slots_at_once), width = last - first;
-    score(ctx, store, keys, rows, first, last, scores);
-    parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) look_at(i, scores + i * width, first, width);
-    });
-  }
+  for_scores(ctx, store, settings, keys, rows, look_at);
   return heirs;
 }
 
@@ -301,6 +276,44 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
   if (store.reach < store.slots()) divide_parts<T>(ctx, store);
 }
 
+template <typename T>
+void move_positions_in(Context& ctx, const Tensor& queries, const Tensor& targets, const Tensor& places,
+                       const Tensor& homes, Store& store) {
+  const std::int64_t positions = queries.dim(0), d = queries.dim(1);
+  const std::int32_t* target = targets.data<std::int32_t>();
+  const std::int64_t* place = places.data<std::int64_t>();
+  const std::int32_t* home = homes.data<std::int32_t>();
+  std::vector<std::pair<std::int32_t, std::int64_t>> of_slots;
+  for (std::int64_t t = 0; t < positions; ++t) {
+    if (home[t] >= 0) of_slots.emplace_back(home[t], t);
+  }
+  for_groups(ctx, grouped(std::move(of_slots)), [&](const Group& group) {
+    T* sum = store.keys.data<T>() + group.slot * d;
+    const auto entries = entries_of<T>(store, group.slot);
+    for (const std::int64_t t : group.members) {
+      add_scaled(T(1), queries.data<T>() + t * d, sum, d);
+      entries.meet(target[t], place[t]);
+    }
+  });
+}
+
+template <typename T>
+void make_keys_of_sums(Context& ctx, Store& store) {
+  const std::int64_t d = store.keys.dim(1), size = store.part_size();
+  T* keys = store.keys.data<T>();
+  for (std::int64_t p = 0; store.parts() > 1 && p < store.parts(); ++p) {
+    T* centre = store.centres.data<T>() + p * d;
+    std::fill_n(centre, d, T(0));
+    for (std::int64_t m = p * size; m < (p + 1) * size; ++m) add_scaled(T(1), keys + m * d, centre, d);
+  }
+  parallel_chunks(*ctx.threads, store.slots(), row_grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t m = begin; m < end; ++m) {
+      store.counts.data<T>()[m] = store.usage.data<T>()[m] = entries_of<T>(store, m).total();
+      normalize(keys + m * d, d);
+    }
+  });
+}
+
 }  // namespace
 
 void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
@@ -308,6 +321,16 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
   with_precision(ctx, [&](auto zero) {
     take_lesson<decltype(zero)>(ctx, settings, queries, targets, places, found, store, fates);
   });
+}
+
+void move_in(Context& ctx, const Tensor& queries, const Tensor& targets, const Tensor& places, const Tensor& homes,
+             Store& store) {
+  with_precision(ctx,
+                 [&](auto zero) { move_positions_in<decltype(zero)>(ctx, queries, targets, places, homes, store); });
+}
+
+void settle_down(Context& ctx, Store& store) {
+  with_precision(ctx, [&](auto zero) { make_keys_of_sums<decltype(zero)>(ctx, store); });
 }
 
 }  // namespace some::memory::cpu

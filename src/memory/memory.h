@@ -29,11 +29,12 @@ struct Stretch {
 
 // What made the memory what it is.
 struct Deed {
-  enum class Kind { read, merge, prune } kind = Kind::read;
+  enum class Kind { read, merge, prune, settle } kind = Kind::read;
   Stretch reading;               // read
   MemorySettings settings;       // merge: of the other memory
   std::vector<Deed> others;      // merge: its deeds; its texts are among this memory's
   std::int64_t least_count = 0;  // prune: slots below it were emptied
+  std::int64_t rounds = 0;       // settle: how often, one after another
   bool operator==(const Deed&) const = default;
 };
 

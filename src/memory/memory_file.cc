@@ -27,6 +27,7 @@ nlohmann::json to_json(const std::vector<Deed>& deeds) {
         list.push_back({{"merge", to_json(deed.others)}, {"settings", memory::to_json(deed.settings)}});
         break;
       case Deed::Kind::prune: list.push_back({{"prune", deed.least_count}}); break;
+      case Deed::Kind::settle: list.push_back({{"settle", deed.rounds}}); break;
     }
   }
   return list;
@@ -43,6 +44,9 @@ std::vector<Deed> deeds_from(const JsonObject& from, const std::string& key, con
     } else if (one.has("prune")) {
       deed.kind = Deed::Kind::prune;
       deed.least_count = one.need<std::int64_t>("prune", 0, std::int64_t{1} << 40);
+    } else if (one.has("settle")) {
+      deed.kind = Deed::Kind::settle;
+      deed.rounds = one.need<std::int64_t>("settle", 1, most_rounds);
     } else {
       const auto text = one.need<std::int64_t>("read", 0, static_cast<std::int64_t>(texts.size()) - 1);
       const auto tokens = static_cast<std::int64_t>(texts[static_cast<std::size_t>(text)].tokens.size());

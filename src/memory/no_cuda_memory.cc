@@ -15,6 +15,9 @@ void learn(Context&, const MemorySettings&, const Tensor&, const Tensor&, const 
            Tensor&) {
   refuse();
 }
+void find_homes(Context&, const Store&, const MemorySettings&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
+void move_in(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, Store&) { refuse(); }
+void settle_down(Context&, Store&) { refuse(); }
 void slot_weights(Context&, const Store&, const MemorySettings&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
 
 }  // namespace some::memory::cuda

@@ -99,6 +99,36 @@ MemoryReader::Pass MemoryReader::pass_of(std::span<const std::int32_t> tokens, c
 
 std::int64_t MemoryReader::read(std::span<const std::int32_t> tokens, const Stretch& stretch,
                                 const PassObserver& observe) {
+  return for_answers(tokens, stretch, [&](const Answer& answer) {
+    const auto [results, told] = take_in(stretch, answer);
+    return !observe || observe(results, told);
+  });
+}
+
+bool MemoryReader::bring_home(std::span<const std::int32_t> tokens, const Stretch& stretch, Store& store,
+                              const std::function<bool(std::int64_t)>& observe) {
+  Context& ctx = model_.context();
+  return for_answers(tokens, stretch, [&](const Answer& answer) {
+           const Pass& pass = *answer.pass;
+           const std::int64_t start = pass.windows.front().first;
+           const Tensor places = upload_places(ctx, stretch.text, start, pass.windows.back().last - start);
+           Tensor queries = ctx.scratch(answer.states.shape(), ctx.master);
+           make_queries(ctx, answer.states, memory_->store.mean, queries);
+           for (const Pass::Window& window : pass.windows) {
+             const ArenaScope scope(*ctx.arena);
+             const Tensor own = queries.rows(window.begin, window.end);
+             const Tensor targets = answer.targets.rows(window.begin, window.end);
+             Tensor homes = ctx.scratch({window.last - window.first}, DType::i32);
+             find_homes(ctx, memory_->store, memory_->settings, own, targets, homes);
+             move_in(ctx, own, targets, places.rows(window.first - start, window.last - start), homes, store);
+           }
+           return !observe || observe(pass.windows.back().last - start);
+         }) == stretch.end;
+}
+
+// Calls work for every pass through the model, until it says to stop. Returns how far that was.
+std::int64_t MemoryReader::for_answers(std::span<const std::int32_t> tokens, const Stretch& stretch,
+                                       const std::function<bool(const Answer&)>& work) {
   if (stretch.window < 1 || stretch.window > model_.config().seq_len)
     bad_input("a window of {} tokens: this model reads 1 to model.seq_len = {} at once", stretch.window,
               model_.config().seq_len);
@@ -115,10 +145,8 @@ std::int64_t MemoryReader::read(std::span<const std::int32_t> tokens, const Stre
       next = round.back().windows.back().last;
     }
     for (const Answer& answer : answer_together(round)) {
-      const Pass& pass = *answer.pass;
-      const auto [results, told] = take_in(stretch, answer);
-      at = pass.windows.back().last;
-      const bool go_on = !observe || observe(results, told);
+      at = answer.pass->windows.back().last;
+      const bool go_on = work(answer);
       // One rank may be told to stop, all of them do.
       if (group.highest(go_on ? 0 : 1) != 0) return at;
     }
@@ -268,6 +296,48 @@ std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, s
   });
 }
 
+std::int64_t rounds_settled(const Memory& memory) {
+  return !memory.deeds.empty() && memory.deeds.back().kind == Deed::Kind::settle ? memory.deeds.back().rounds : 0;
+}
+
+namespace {
+
+// Everything that was read, in its order; what came by merging too.
+void collect_readings(const std::vector<Deed>& deeds, std::vector<Stretch>& readings) {
+  for (const Deed& deed : deeds) {
+    if (deed.kind == Deed::Kind::read) readings.push_back(deed.reading);
+    collect_readings(deed.others, readings);
+  }
+}
+
+}  // namespace
+
+bool settle(Model& model, Memory& memory, const std::function<bool(std::int64_t, std::int64_t)>& observe) {
+  std::vector<Stretch> readings;
+  collect_readings(memory.deeds, readings);
+  std::int64_t total = 0, done = 0;
+  for (const Stretch& reading : readings) total += reading.end - reading.begin;
+  Context& ctx = model.context();
+  Store store = make_store(ctx, memory.settings, memory.store.mean);
+  MemoryReader reader(model, &memory, false);
+  for (const Stretch& reading : readings) {
+    const bool whole = reader.bring_home(memory.texts[static_cast<std::size_t>(reading.text)].tokens, reading, store,
+                                         [&](std::int64_t tokens) {
+                                           done += tokens;
+                                           return !observe || observe(done, total);
+                                         });
+    if (!whole) return false;
+  }
+  settle_down(ctx, store);
+  store.reach = memory.store.reach;
+  store.shares = memory.store.shares;
+  memory.store = std::move(store);
+  const std::int64_t rounds = rounds_settled(memory);
+  if (rounds == 0) memory.deeds.emplace_back().kind = Deed::Kind::settle;
+  memory.deeds.back().rounds = rounds + 1;
+  return true;
+}
+
 Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64_t most,
                   std::optional<std::int32_t> border) {
   Context& ctx = model.context();
@@ -309,11 +379,17 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
 namespace {
 
 // Tokens that a list of deeds reads, but for one text.
-std::int64_t tokens_of(const std::vector<Deed>& deeds, std::int64_t without) {
-  std::int64_t sum = 0;
+struct TokensRead {
+  std::int64_t once = 0, in_all = 0;  // settling reads again what was read
+};
+TokensRead tokens_of(const std::vector<Deed>& deeds, std::int64_t without) {
+  TokensRead sum;
   for (const Deed& deed : deeds) {
-    if (deed.kind == Deed::Kind::read && deed.reading.text != without) sum += deed.reading.end - deed.reading.begin;
-    sum += tokens_of(deed.others, without);
+    TokensRead more = tokens_of(deed.others, without);
+    if (deed.kind == Deed::Kind::read && deed.reading.text != without)
+      more.once = more.in_all = deed.reading.end - deed.reading.begin;
+    sum.once += more.once;
+    sum.in_all += more.in_all + deed.rounds * sum.once;
   }
   return sum;
 }
@@ -343,6 +419,14 @@ void do_again(Model& model, Memory& memory, const std::vector<Deed>& deeds, std:
         break;
       }
       case Deed::Kind::prune: prune(ctx, memory, deed.least_count); break;
+      case Deed::Kind::settle:
+        for (std::int64_t i = 0; i < deed.rounds; ++i) {
+          settle(model, memory, [&, before = std::int64_t{0}](std::int64_t so_far, std::int64_t) mutable {
+            done(so_far - std::exchange(before, so_far));
+            return true;
+          });
+        }
+        break;
     }
   }
 }
@@ -358,7 +442,7 @@ void renumber(std::vector<Deed>& deeds, std::int64_t gone) {
 
 Memory without_text(Model& model, const Memory& memory, std::int64_t text,
                     const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  const std::int64_t total = tokens_of(memory.deeds, text);
+  const std::int64_t total = tokens_of(memory.deeds, text).in_all;
   std::int64_t so_far = 0;
   Memory left = make_memory(model.context(), memory.settings, model.config(), memory.store.mean);
   left.model = memory.model;

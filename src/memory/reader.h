@@ -52,11 +52,18 @@ class MemoryReader {
   // the whole memory, the same as one rank would have to the bit, and one that is told to stop stops all.
   std::int64_t read(std::span<const std::int32_t> tokens, const Stretch& stretch, const PassObserver& observe);
 
+  // The same text, whose positions move into their homes in another store (spec 8, settling). False where `observe`,
+  // told how many tokens have come in, said to stop.
+  bool bring_home(std::span<const std::int32_t> tokens, const Stretch& stretch, Store& store,
+                  const std::function<bool(std::int64_t)>& observe);
+
   std::vector<double> shares() const;  // the weights of the mixture now
 
  private:
   struct Pass;
   struct Answer;
+  std::int64_t for_answers(std::span<const std::int32_t> tokens, const Stretch& stretch,
+                           const std::function<bool(const Answer&)>& work);
   std::vector<Answer> answer_together(const std::vector<Pass>& round);
   std::pair<std::vector<WindowResult>, std::vector<Fate>> take_in(const Stretch& stretch, const Answer& answer);
   Pass pass_of(std::span<const std::int32_t> tokens, const Stretch& stretch, std::int64_t at) const;
@@ -71,6 +78,12 @@ class MemoryReader {
 // of it before (bad_input otherwise). Only the targets below `end`. Returns how far it came.
 std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, std::span<const std::int32_t> tokens,
                         std::int64_t end, const PassObserver& observe);
+
+// One round of settling (spec 8): all that the memory has read is read again, and its slots become what comes to them.
+// False where `observe` said to stop: the memory is then as it was.
+bool settle(Model& model, Memory& memory, const std::function<bool(std::int64_t done, std::int64_t of)>& observe);
+// Rounds since the last text was read.
+std::int64_t rounds_settled(const Memory& memory);
 
 // The average state over a text, for a memory's `mean`; at most `most` tokens of it. With a border each document is
 // read by itself.

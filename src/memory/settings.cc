@@ -33,6 +33,9 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
                  "Parts of the store, of which a query looks into the nearest alone; 1: it meets every slot.");
     list.integer("look", &MemorySettings::look, 1, static_cast<double>(most_parts),
                  "Parts that a query looks into, where there are several.");
+    list.integer(
+        "rounds", &MemorySettings::rounds, 0, static_cast<double>(most_rounds),
+        "How often the memory settles when it has read: all of it is read again, and slots become its centres.");
     list.integer("window", &MemorySettings::window, 0, static_cast<double>(most_window),
                  "Tokens from one lesson to the next; 0: half of model.seq_len, at most 256.");
     return list.list;
@@ -62,6 +65,8 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
               settings.slots, settings.parts);
   if (settings.look < 1 || settings.look > most_parts)
     bad_input("{}look: {} is out of range; say a number of parts from 1 to {}", where, settings.look, most_parts);
+  if (settings.rounds < 0 || settings.rounds > most_rounds)
+    bad_input("{}rounds: {} is out of range; say a number of rounds up to {}", where, settings.rounds, most_rounds);
   if (settings.window < 0 || settings.window > most_window)
     bad_input("{}window: {} is out of range; say a number of tokens up to {}, or 0", where, settings.window,
               most_window);
@@ -82,6 +87,7 @@ nlohmann::json to_json(const MemorySettings& settings) {
     out["parts"] = settings.parts;
     out["look"] = settings.look;
   }
+  if (settings.rounds > 0) out["rounds"] = settings.rounds;
   if (settings.border) out["document_end"] = *settings.border;
   return out;
 }
@@ -104,6 +110,7 @@ MemorySettings settings_from(const JsonObject& object) {
   settings.inherit = object.get<bool>("inherit", false);
   settings.parts = object.get<std::int64_t>("parts", settings.parts);
   settings.look = object.get<std::int64_t>("look", settings.look);
+  settings.rounds = object.get<std::int64_t>("rounds", 0);
   settings.window = object.need<std::int64_t>("window");
   if (object.has("document_end"))
     settings.border = object.need<int>("document_end", 0, std::numeric_limits<int>::max());

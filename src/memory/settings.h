@@ -25,6 +25,8 @@ inline constexpr std::size_t most_sharpnesses = 8;
 inline constexpr std::int64_t most_values = 64;
 inline constexpr std::int64_t most_window = 8192;  // positions of one lesson
 inline constexpr std::int64_t most_parts = 4096;
+inline constexpr std::int64_t most_rounds = 1000;
+inline constexpr double home_of_token = 0.25;  // settling: what it counts that a slot is wholly the token
 inline constexpr double never_match = 2.0;  // no product of unit vectors reaches it: nothing is merged, the oldest slot
                                             // goes first, which makes a plain cache of the store
 
@@ -41,6 +43,7 @@ struct MemorySettings {
   // A large store in parts of equal size: a query looks only into those whose centres are nearest to it.
   std::int64_t parts = 1;   // 1: every query meets every slot
   std::int64_t look = 8;    // parts that a query looks into; as many as there are, or more: all
+  std::int64_t rounds = 0;  // of settling, whenever a text has been read
   std::int64_t window = 0;  // tokens from one lesson to the next; 0: half of seq_len, at most 256
   // The token that ends a document: each is then read by itself, as in training. Without it a text is one stream.
   std::optional<std::int32_t> border = std::nullopt;

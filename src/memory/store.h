@@ -85,6 +85,20 @@ SOME_OP(void, learn,
          const Tensor& places, const Found& found, Store& store, Tensor& fates),
         (ctx, settings, queries, targets, places, found, store, fates))
 
+// Settling (spec 8). The slot that suits each position best, homes: i32 [T]; -1 where the target is negative or nothing
+// is held yet.
+SOME_OP(void, find_homes,
+        (Context & ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+         const Tensor& targets, Tensor& homes),
+        (ctx, store, settings, queries, targets, homes))
+// At most most_window positions move into their homes in another store, whose keys are sums of queries until
+// settle_down makes keys of them, counts and usages of the tallies, and centres of the parts. places: i64 [T], packed.
+SOME_OP(void, move_in,
+        (Context & ctx, const Tensor& queries, const Tensor& targets, const Tensor& places, const Tensor& homes,
+         Store& store),
+        (ctx, queries, targets, places, homes, store))
+SOME_OP(void, settle_down, (Context & ctx, Store& store), (ctx, store))
+
 // How much of each row's answer every slot has: weights [R, reach] = sum over sharpnesses of say[r, s] * the slot's
 // weight at that sharpness. say: [R, sharpnesses] master; weights: zeros where nothing was learnt yet.
 SOME_OP(void, slot_weights,

@@ -58,22 +58,6 @@ struct PartOfSlot {
   const T* part;
   T operator()(std::int64_t m) const { return part[m]; }
 };
-template <typename T>
-PartOfSlot<T> parts_of_token(const Store& store, std::int64_t first, std::int64_t width, std::int32_t token, T* part) {
-  const std::int64_t slots = store.slots();
-  const T* counts = store.counts.data<T>() + first;
-  std::fill_n(part, width, T(0));
-  for (std::int64_t j = 0; j < store.entries(); ++j) {
-    const std::int32_t* value = store.values.data<std::int32_t>() + j * slots + first;
-    const T* tally = store.tallies.data<T>() + j * slots + first;
-#pragma omp simd
-    for (std::int64_t m = 0; m < width; ++m) part[m] += value[m] == token ? tally[m] : T(0);
-  }
-#pragma omp simd
-  for (std::int64_t m = 0; m < width; ++m) part[m] /= std::max(counts[m], T(1));
-  return {part};
-}
-
 template <typename T, typename Part>
 Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T sharpness, T highest, Part part) {
   const T shift = sharpness * highest;
@@ -125,44 +109,19 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
   std::fill_n(product, positions, T(0));
   // scores: of one position with the slots [first, first + width).
   const auto look_at = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
+    if (target[t] < 0) return;
     const T highest = highest_score(scores, mass + first, width);
     if (highest == std::numeric_limits<T>::lowest()) return;  // all empty
     Position<T> here{sums.data() + t * kinds, nearest[t], product[t]};
     if (store.entries() == 1)
       here.look(settings, scores, mass + first, first, width, highest, IsToken<T>{values + first, target[t]});
-    else
-      here.look(settings, scores, mass + first, first, width, highest,
-                parts_of_token(store, first, width, target[t], thread_buffer<T>(0, width)));
+    else {
+      T* part = thread_buffer<T>(0, width);
+      parts_of_token(store, first, width, target[t], part);
+      here.look(settings, scores, mass + first, first, width, highest, PartOfSlot<T>{part});
+    }
   };
-  if (const std::int64_t look = parts_to_look_into(store, settings); looks_into_some(store, settings)) {
-    const std::int64_t size = store.part_size();
-    const std::vector<std::int32_t> looked = choose_parts(ctx, store, queries.data<T>(), positions, look);
-    const Visits<T> visits = visits_of(ctx, store, queries.data<T>(), looked, look);
-    const std::int64_t widest = slots_of_part_at_once(size, visits.count());
-    T* scores = ctx.scratch({std::max<std::int64_t>(visits.count(), 1), widest}, dtype_of<T>()).template data<T>();
-    for (std::int64_t first = 0; first < size; first += widest) {
-      const std::int64_t width = std::min(size - first, widest);
-      score_parts(ctx, store, visits, first, width, scores);
-      parallel_chunks(*ctx.threads, positions, 1, [&](std::int64_t t, std::int64_t) {
-        for (std::int64_t i = t * look; i < (t + 1) * look && target[t] >= 0; ++i) {
-          const auto at = static_cast<std::size_t>(i);
-          look_at(t, scores + visits.place[at] * width, looked[at] * size + first, width);
-        }
-      });
-    }
-  } else {
-    const std::int64_t widest = std::min(store.reach, slots_at_once);
-    T* scores = ctx.scratch({positions, std::max<std::int64_t>(widest, 1)}, dtype_of<T>()).template data<T>();
-    for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
-      const std::int64_t last = std::min(store.reach, first + slots_at_once), width = last - first;
-      score(ctx, store, queries.data<T>(), positions, first, last, scores);
-      parallel_chunks(*ctx.threads, positions, row_grain, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t t = begin; t < end; ++t) {
-          if (target[t] >= 0) look_at(t, scores + t * width, first, width);
-        }
-      });
-    }
-  }
+  for_scores(ctx, store, settings, queries.data<T>(), positions, look_at);
   for (std::int64_t t = 0; t < positions; ++t) {
     for (std::int64_t s = 0; s < kinds; ++s) {
       const Sums<T>& one = sums[static_cast<std::size_t>(t * kinds + s)];
@@ -276,6 +235,34 @@ void weigh_parts(Context& ctx, const Store& store, const MemorySettings& setting
   });
 }
 
+// Settling: nearness, and a little for what part of the slot the token is. The lower slot among equals.
+template <typename T>
+void find_homes_of(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                   const Tensor& targets, Tensor& homes) {
+  const std::int64_t positions = queries.dim(0);
+  const bool only_holders = store.entries() == 1;  // it could not keep another token
+  const std::int32_t* target = targets.data<std::int32_t>();
+  const T* counts = store.counts.data<T>();
+  std::int32_t* home = homes.data<std::int32_t>();
+  std::fill_n(home, positions, -1);
+  std::vector<T> best(static_cast<std::size_t>(positions));
+  for_scores(ctx, store, settings, queries.data<T>(), positions,
+             [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
+               if (target[t] < 0) return;
+               T* part = thread_buffer<T>(0, width);
+               parts_of_token(store, first, width, target[t], part);
+               T& most = best[static_cast<std::size_t>(t)];
+               for (std::int64_t m = 0; m < width; ++m) {
+                 const auto slot = static_cast<std::int32_t>(first + m);
+                 if (!(counts[slot] > 0) || (only_holders && !(part[m] > 0))) continue;
+                 const T suits = scores[m] + static_cast<T>(home_of_token) * part[m];
+                 if (home[t] >= 0 && !(suits > most || (suits == most && slot < home[t]))) continue;
+                 home[t] = slot;
+                 most = suits;
+               }
+             });
+}
+
 }  // namespace
 
 void make_queries(Context& ctx, const Tensor& states, const Tensor& mean, Tensor& queries) {
@@ -297,6 +284,11 @@ void make_queries(Context& ctx, const Tensor& states, const Tensor& mean, Tensor
 void search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
             const Tensor& targets, Found& found) {
   with_precision(ctx, [&](auto zero) { search_store<decltype(zero)>(ctx, store, settings, queries, targets, found); });
+}
+
+void find_homes(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                const Tensor& targets, Tensor& homes) {
+  with_precision(ctx, [&](auto zero) { find_homes_of<decltype(zero)>(ctx, store, settings, queries, targets, homes); });
 }
 
 void mix(Context& ctx, const MemorySettings& settings, const Found& found, const Tensor& targets, Tensor& shares,

@@ -105,4 +105,56 @@ void score_parts(Context& ctx, const Store& store, const Visits<T>& visits, std:
   gemm_batch(*ctx.threads, products);
 }
 
+// Calls work(row, scores, first, width) with the scores of each row [count, d] with the slots it looks into, those from
+// `first` on. Rows beside each other in threads, the slots of one row one after another.
+template <typename T, typename Work>
+void for_scores(Context& ctx, const Store& store, const MemorySettings& settings, const T* rows, std::int64_t count,
+                Work&& work) {
+  ArenaScope scope(*ctx.arena);
+  if (looks_into_some(store, settings)) {
+    const std::int64_t look = parts_to_look_into(store, settings), size = store.part_size();
+    const std::vector<std::int32_t> looked = choose_parts(ctx, store, rows, count, look);
+    const Visits<T> visits = visits_of(ctx, store, rows, looked, look);
+    const std::int64_t widest = slots_of_part_at_once(size, visits.count());
+    T* scores = ctx.scratch({std::max<std::int64_t>(visits.count(), 1), widest}, dtype_of<T>()).template data<T>();
+    for (std::int64_t first = 0; first < size; first += widest) {
+      const std::int64_t width = std::min(size - first, widest);
+      score_parts(ctx, store, visits, first, width, scores);
+      parallel_chunks(*ctx.threads, count, 1, [&](std::int64_t row, std::int64_t) {
+        for (std::int64_t pair = row * look; pair < (row + 1) * look; ++pair) {
+          const auto at = static_cast<std::size_t>(pair);
+          work(row, scores + visits.place[at] * width, looked[at] * size + first, width);
+        }
+      });
+    }
+    return;
+  }
+  const std::int64_t widest = std::min(store.reach, slots_at_once);
+  T* scores = ctx.scratch({std::max<std::int64_t>(count, 1), std::max<std::int64_t>(widest, 1)}, dtype_of<T>())
+                  .template data<T>();
+  for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
+    const std::int64_t last = std::min(store.reach, first + slots_at_once), width = last - first;
+    score(ctx, store, rows, count, first, last, scores);
+    parallel_chunks(*ctx.threads, count, row_grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) work(row, scores + row * width, first, width);
+    });
+  }
+}
+
+// What part of each of the slots [first, first + width) is a token: part [width].
+template <typename T>
+void parts_of_token(const Store& store, std::int64_t first, std::int64_t width, std::int32_t token, T* part) {
+  const std::int64_t slots = store.slots();
+  const T* counts = store.counts.data<T>() + first;
+  std::fill_n(part, width, T(0));
+  for (std::int64_t j = 0; j < store.entries(); ++j) {
+    const std::int32_t* value = store.values.data<std::int32_t>() + j * slots + first;
+    const T* tally = store.tallied().template data<T>() + j * slots + first;
+#pragma omp simd
+    for (std::int64_t m = 0; m < width; ++m) part[m] += value[m] == token ? tally[m] : T(0);
+  }
+#pragma omp simd
+  for (std::int64_t m = 0; m < width; ++m) part[m] /= std::max(counts[m], T(1));
+}
+
 }  // namespace some::memory::cpu

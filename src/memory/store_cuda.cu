@@ -296,6 +296,66 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
+// Settling: one block per position, like search_kernel; the slot that suits best of those considered so far.
+__global__ void __launch_bounds__(threads)
+    homes_kernel(Scores scores, Held held, const std::int32_t* targets, float of_token, bool begins,
+                 std::int32_t* homes, float* suits) {
+  after_previous();
+  __shared__ Near nearest_of[warps];
+  const int t = blockIdx.x, looks = scores.looks();
+  const std::int32_t target = targets[t];
+  Near mine = nothing_near();
+  for (int which = 0; which < looks && target >= 0; ++which) {
+    const float* row = nullptr;
+    std::int32_t first = 0;
+    if (!scores.of_row(t, which, row, first)) continue;
+    for (int m = threadIdx.x; m < scores.width; m += threads) {
+      if (!(held.counts[first + m] > 0.0f)) continue;
+      const float part = held.part_of(first + m, target);
+      if (held.entries == 1 && !(part > 0.0f)) continue;  // it could not keep another token
+      mine.consider({row[m] + of_token * part, first + m});
+    }
+  }
+  mine = block_nearest(mine, nearest_of);
+  if (threadIdx.x != 0) return;
+  Near found{begins ? 0.0f : suits[t], begins ? -1 : homes[t]};
+  found.consider(mine);
+  homes[t] = found.slot;
+  suits[t] = found.product;
+}
+
+Held held_by(const Store& store) {
+  return {floats(store.counts), floats(store.tallied()), ints(store.values), store.slots(),
+          static_cast<int>(store.entries())};
+}
+
+// Calls work(scores, begins, last) with the scores of all rows with the slots they look into, some slots at a time.
+template <typename Work>
+void for_scores(Context& ctx, const Store& store, const MemorySettings& settings, const float* rows, std::int64_t count,
+                const Work& work) {
+  if (looks_into_some(store, settings)) {
+    const auto look = static_cast<int>(parts_to_look_into(store, settings));
+    const std::int64_t size = store.part_size();
+    const Visits visits = visits_of(ctx, store, choose_parts(ctx, store, rows, count, look), count, look);
+    const std::int64_t widest = slots_of_part_at_once(size, visits.count);
+    float* scores = floats(ctx.scratch({visits.count, widest}, DType::f32));
+    for (std::int64_t first = 0; first < size; first += widest) {
+      const std::int64_t width = std::min(size - first, widest);
+      score_parts(ctx, store, rows, visits, first, width, scores);
+      work(Scores{scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits}, first == 0,
+           first + width == size);
+    }
+    return;
+  }
+  float* scores = floats(ctx.scratch({count, std::min(store.reach, slots_at_once)}, DType::f32));
+  for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
+    const std::int64_t last = std::min(store.reach, first + slots_at_once);
+    score(ctx, store, rows, count, first, last, scores);
+    work(Scores{scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), {}}, first == 0,
+         last == store.reach);
+  }
+}
+
 }  // namespace
 
 void make_queries(Context& ctx, const Tensor& states, const Tensor& mean, Tensor& queries) {
@@ -320,8 +380,7 @@ void search(Context& ctx, const Store& store, const MemorySettings& settings, co
   ArenaScope scope(*ctx.arena);
   float* kept = floats(ctx.scratch({3, static_cast<std::int64_t>(sharpness.count), positions}, DType::f32));
   const std::int64_t each = sharpness.count * positions;
-  const Held held{floats(store.counts), floats(store.tallied()), ints(store.values), store.slots(),
-                  static_cast<int>(store.entries())};
+  const Held held = held_by(store);
   const float* mass = masses(ctx, store, settings);
   const auto gather = [&](const Scores& scores, bool begins, bool last) {
     const auto launch = [&](auto kernel) {
@@ -334,28 +393,25 @@ void search(Context& ctx, const Store& store, const MemorySettings& settings, co
     else
       launch(search_kernel<false>);
   };
-  if (looks_into_some(store, settings)) {
-    const auto look = static_cast<int>(parts_to_look_into(store, settings));
-    const std::int64_t size = store.part_size();
-    const Visits visits =
-        visits_of(ctx, store, choose_parts(ctx, store, floats(queries), positions, look), positions, look);
-    const std::int64_t widest = slots_of_part_at_once(size, visits.count);
-    float* scores = floats(ctx.scratch({visits.count, widest}, DType::f32));
-    for (std::int64_t first = 0; first < size; first += widest) {
-      const std::int64_t width = std::min(size - first, widest);
-      score_parts(ctx, store, floats(queries), visits, first, width, scores);
-      gather({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits}, first == 0,
-             first + width == size);
-    }
+  for_scores(ctx, store, settings, floats(queries), positions, gather);
+}
+
+void find_homes(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                const Tensor& targets, Tensor& homes) {
+  const std::int64_t positions = queries.dim(0);
+  if (positions == 0) return;
+  ArenaScope scope(*ctx.arena);
+  float* suits = floats(ctx.scratch({positions}, DType::f32));
+  if (store.reach == 0) {
+    launch_behind(ctx, nothing_found_kernel, dim3(grid_for(positions, threads)), dim3(threads), 0, suits, ints(homes),
+                  suits, static_cast<int>(positions), 0);
     return;
   }
-  float* scores = floats(ctx.scratch({positions, std::min(store.reach, slots_at_once)}, DType::f32));
-  for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
-    const std::int64_t last = std::min(store.reach, first + slots_at_once);
-    score(ctx, store, floats(queries), positions, first, last, scores);
-    gather({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), {}}, first == 0,
-           last == store.reach);
-  }
+  const Held held = held_by(store);
+  for_scores(ctx, store, settings, floats(queries), positions, [&](const Scores& scores, bool begins, bool) {
+    launch_behind(ctx, homes_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held,
+                  ints(targets), static_cast<float>(home_of_token), begins, ints(homes), suits);
+  });
 }
 
 void mix(Context& ctx, const MemorySettings& settings, const Found& found, const Tensor& targets, Tensor& shares,

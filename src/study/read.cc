@@ -34,7 +34,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 // What the user asks for must be what the memory is.
 void refuse_changes(const Memory& memory, const std::string& path, const MemoryChoices& choices,
                     std::optional<TokenId> end) {
-  const MemorySettings wanted = chosen_settings(memory.settings, choices, end);
+  MemorySettings wanted = chosen_settings(memory.settings, choices, end);
+  wanted.rounds = memory.settings.rounds;  // a memory can settle at any time
   if (wanted.slots != memory.settings.slots)
     bad_input("--slots {}: the memory {} has {}; leave --slots out, or name another file", wanted.slots, path,
               memory.settings.slots);
@@ -45,6 +46,21 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryC
         path, memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.counts,
         memory.settings.values, memory.settings.inherit, memory.settings.parts, memory.settings.look,
         memory.settings.window);
+}
+
+// The rounds of settling that are still to come; each is kept when it is done. False where it was told to stop.
+bool settle_all(Model& model, Memory& memory, const ReadOptions& options, const std::function<void()>& save) {
+  while (rounds_settled(memory) < memory.settings.rounds) {
+    const std::string what =
+        fmt::format("all of it again, round {} of {} of settling", rounds_settled(memory) + 1, memory.settings.rounds);
+    const bool whole = settle(model, memory, [&](std::int64_t done, std::int64_t total) {
+      if (options.progress) options.progress(what, done, total);
+      return !(options.stop && options.stop());
+    });
+    if (!whole) return false;
+    save();
+  }
+  return true;
 }
 
 // Keeps the store at moments on the way, of a part of the slots: enough to be seen, few enough for a page.
@@ -116,6 +132,7 @@ MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& cho
   settings.inherit = choices.inherit.value_or(settings.inherit);
   settings.parts = choices.parts.value_or(settings.parts);
   settings.look = choices.look.value_or(settings.look);
+  settings.rounds = choices.rounds.value_or(settings.rounds);
   if (!choices.sharpness.empty()) settings.sharpness = choices.sharpness;
   if (choices.plain_cache) settings.become_plain_cache();
   if (choices.documents) {
@@ -198,6 +215,7 @@ TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options)
         return !stopped;
       });
   save_memory(memory, path);
+  if (!stopped) stopped = !settle_all(*run.model, memory, options, [&] { save_memory(memory, path); });
   TrainingRemembered report;
   report.file = path;
   report.tokens = read;
@@ -272,6 +290,8 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   if (there) {
     memory = open_memory(run, options.memory);
     refuse_changes(memory, options.memory, options.choices, document_end(run));
+    memory.settings.rounds = options.choices.rounds.value_or(memory.settings.rounds);
+    check_settings(memory.settings, "--");
   } else if (!options.frozen) {
     memory = new_memory(run, chosen_settings(usual_settings(run), options.choices, document_end(run)));
     // A name that cannot be written to is reported before hours of reading.
@@ -334,7 +354,12 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   report.stopped = stopped;
   if (options.frozen) return report;
   save();
-  report.memory = {options.memory, memory.settings, slots_in_use(memory),
+  if (!stopped && rounds_settled(memory) < memory.settings.rounds) {
+    const auto start = std::chrono::steady_clock::now();
+    report.stopped = stopped = !settle_all(model, memory, options, save);
+    report.settling_seconds = seconds_since(start);
+  }
+  report.memory = {options.memory, memory.settings, slots_in_use(memory), rounds_settled(memory),
                    say_of(memory.settings, read_vector(memory.store.shares))};
   if (options.original_tokens > 1 && !stopped) {
     if (options.progress) options.progress("the run's validation text", 0, options.original_tokens);

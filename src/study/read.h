@@ -17,7 +17,7 @@ namespace some::study {
 
 // Settings of a memory that the user spelled out; the others are the run's, or the memory's own.
 struct MemoryChoices {
-  std::optional<std::int64_t> slots, window, values, parts, look;
+  std::optional<std::int64_t> slots, window, values, parts, look, rounds;
   std::optional<double> match, decay, share, counts;
   std::optional<bool> inherit;
   std::vector<double> sharpness;
@@ -75,14 +75,15 @@ struct MemoryAfterReading {
   std::string file;  // empty: not kept
   MemorySettings settings;
   std::int64_t slots_in_use = 0;
-  std::vector<double> say;  // what its slots weigh in an answer, of each sharpness
+  std::int64_t rounds_settled = 0;  // since the last text was read
+  std::vector<double> say;          // what its slots weigh in an answer, of each sharpness
 };
 
 struct ReadReport {
   std::string run;
   std::int64_t step = 0, window = 0;
   std::vector<TextReading> texts;
-  double seconds = 0;
+  double seconds = 0, settling_seconds = 0;
   bool stopped = false;
   std::optional<MemoryAfterReading> memory;  // none: the model read alone
   std::optional<TwoLosses> original;         // on the run's validation text, where that was asked for

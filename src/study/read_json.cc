@@ -50,6 +50,8 @@ json to_json(const ReadReport& report) {
     out["memory"] = {{"file", report.memory->file},
                      {"settings", memory::to_json(report.memory->settings)},
                      {"slots_in_use", report.memory->slots_in_use},
+                     {"rounds_settled", report.memory->rounds_settled},
+                     {"settling_seconds", report.settling_seconds},
                      {"say", report.memory->say}};
   }
   if (report.original)

@@ -38,6 +38,21 @@ TEST_P(CudaStore, AgreesWithTheCpu) {
       }
       place += one.shape.positions;
     }
+    for (int round = 0; round < 2; ++round) {
+      SCOPED_TRACE(testing::Message() << "round " << round << " of settling");
+      settle_store(*gpu, one.settings, make_stream(one.shape, 7), store);
+      settle_store(*exact, one.settings, make_stream(one.shape, 7), wanted);
+      ASSERT_EQ(read_vector(store.values), read_vector(wanted.values));
+      EXPECT_EQ(read_vector(store.tallied()), read_vector(wanted.tallied()));
+      EXPECT_EQ(read_vector(store.counts), read_vector(wanted.counts));
+      EXPECT_EQ(read_vector(store.usage), read_vector(wanted.usage));
+      EXPECT_LT(largest_error(read_vector(store.keys), read_vector(wanted.keys)), 1e-5);
+      EXPECT_EQ(read_vector(store.born), read_vector(wanted.born));
+      EXPECT_EQ(read_vector(store.hit), read_vector(wanted.hit));
+      if (one.settings.parts > 1) {
+        EXPECT_LT(largest_error(read_vector(store.centres), read_vector(wanted.centres)), 1e-5);
+      }
+    }
     twice.push_back(store);
   }
   EXPECT_TRUE(same_bits(twice[0], twice[1]));

@@ -262,6 +262,59 @@ TEST_P(Divided, ForgettingLeavesWhatWouldBeThereHadTheTextNeverBeenRead) {
   EXPECT_TRUE(same_bits(without_text(*fixture.model, merged, 1, {}).store, left.store));
 }
 
+TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
+  const Folder folder;
+  const std::vector<std::int32_t> a = Fixture::words(500, 5), b = Fixture::words(3000, 6), c = Fixture::words(300, 7);
+  Fixture fixture;
+  Memory all = fixture.memory(small_settings()), without = fixture.memory(small_settings());
+  learn_text(*fixture.model, all, "a", a, 500, {});
+  learn_text(*fixture.model, all, "b", b, 3000, {});
+  EXPECT_EQ(rounds_settled(all), 0);
+  save_memory(all, folder.file("unsettled"));
+  const Memory unsettled = load_memory(*fixture.ctx, folder.file("unsettled"));
+  // What is stopped on the way changes nothing.
+  std::int64_t most = 0;
+  EXPECT_FALSE(settle(*fixture.model, all, [&](std::int64_t done, std::int64_t of) {
+    EXPECT_EQ(of, 499 + 2999);
+    most = done;
+    return done < 1000;
+  }));
+  EXPECT_GE(most, 1000);
+  EXPECT_TRUE(same(all, unsettled));
+  // Round after round is the same whether or not it was kept in a file between, and for any number of threads.
+  EXPECT_TRUE(settle(*fixture.model, all, {}));
+  EXPECT_FALSE(same_bits(all.store, unsettled.store));
+  save_memory(all, folder.file("m"));
+  EXPECT_TRUE(settle(*fixture.model, all, {}));
+  Fixture other(3, 1);
+  Memory resumed = load_memory(*other.ctx, folder.file("m"));
+  EXPECT_EQ(rounds_settled(resumed), 1);
+  EXPECT_TRUE(settle(*other.model, resumed, {}));
+  EXPECT_TRUE(same(all, resumed));
+  EXPECT_EQ(rounds_settled(all), 2);
+  // Everything that was read has a home, but for tokens that a full slot could not take.
+  const std::vector<double> counts = read_vector(all.store.counts);
+  const double held = std::accumulate(counts.begin(), counts.end(), 0.0);
+  EXPECT_LE(held, 499 + 2999);
+  EXPECT_GT(held, 0.5 * (499 + 2999));
+  // It can read on, and forget: what is left is settled as it would have been.
+  learn_text(*fixture.model, all, "c", c, 300, {});
+  EXPECT_EQ(rounds_settled(all), 0);
+  learn_text(*fixture.model, without, "a", a, 500, {});
+  settle(*fixture.model, without, {});
+  settle(*fixture.model, without, {});
+  learn_text(*fixture.model, without, "c", c, 300, {});
+  std::int64_t last = 0, total = 0;
+  EXPECT_TRUE(same(without_text(*fixture.model, all, 1,
+                                [&](std::int64_t done, std::int64_t of) {
+                                  EXPECT_GT(done, last);
+                                  last = done;
+                                  total = of;
+                                }),
+                   without));
+  EXPECT_EQ(last, total);
+}
+
 TEST(Merging, KeepsTheStrongAndKnowsTheTexts) {
   Fixture fixture;
   Memory first = fixture.memory(small_settings()), second = fixture.memory(small_settings());

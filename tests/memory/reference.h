@@ -204,6 +204,41 @@ struct PlainMemory {
     for (std::size_t part = 0, begun = centres.size(); part < begun; ++part) divide_if_full(part);
   }
 
+  // One round of settling: every position goes to the slot that suits it best, and slots become what came to them.
+  void settle(const std::vector<std::vector<Row>>& states, const std::vector<std::vector<std::int32_t>>& targets) {
+    PlainMemory fresh(settings, mean);
+    fresh.centres.assign(centres.size(), Row(mean.size(), 0.0));
+    for (std::size_t w = 0; w < states.size(); ++w) {
+      for (std::size_t t = 0; t < states[w].size(); ++t) {
+        const std::int32_t token = targets[w][t];
+        if (token < 0) continue;
+        const Row q = query(states[w][t]);
+        double best = -1e300;
+        std::size_t home = keys.size();
+        for (const std::size_t m : seen_from(q)) {
+          if (!(count(m) > 0) || (settings.values == 1 && !(tally_of(m, token) > 0))) continue;
+          const double suits = product(m, q) + home_of_token * tally_of(m, token) / count(m);
+          if (suits > best) {
+            best = suits;
+            home = m;
+          }
+        }
+        if (home == keys.size()) continue;
+        for (std::size_t c = 0; c < q.size(); ++c) {
+          fresh.keys[home][c] += q[c];
+          fresh.centres[home / part_size()][c] += q[c];
+        }
+        take(fresh.held[home], token, 1);
+      }
+    }
+    for (std::size_t m = 0; m < keys.size(); ++m) {
+      fresh.keys[m] = normalized(fresh.keys[m]);
+      fresh.usage[m] = fresh.count(m);
+    }
+    fresh.weights = weights;
+    *this = fresh;
+  }
+
   // A part that is more than three quarters full gives about half of its slots to the next one that has not begun.
   void divide_if_full(std::size_t part) {
     const std::size_t size = part_size(), first = part * size, fresh = centres.size() * size;

@@ -43,9 +43,59 @@ TEST_P(StoreCases, AgreesWithThePlainReference) {
   }
 }
 
+TEST_P(StoreCases, SettlesLikeThePlainReference) {
+  const StoreCase& one = GetParam();
+  const std::vector<Window> stream = make_stream(one.shape, 7);
+  std::vector<std::vector<Row>> states;
+  std::vector<std::vector<std::int32_t>> targets;
+  for (const Window& window : stream) {
+    states.push_back(window.states);
+    targets.push_back(window.targets);
+  }
+  for (const char* precision : {"f64", "fp32"}) {
+    const double tolerance = std::string(precision) == "f64" ? 1e-11 : 2e-5;
+    PlainMemory plain(one.settings, mean_of(one.shape));
+    auto ctx = make_context("cpu", precision);
+    Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
+    for (const Window& window : stream) {
+      read_window(*ctx, one.settings, store, window, 0);
+      plain.learn(window.states, window.targets);
+    }
+    for (int round = 0; round < 2; ++round) {
+      SCOPED_TRACE(testing::Message() << precision << " round " << round);
+      settle_store(*ctx, one.settings, stream, store);
+      plain.settle(states, targets);
+      ASSERT_EQ(read_vector(store.values), plain.values());
+      EXPECT_EQ(read_vector(store.tallied()), plain.tallies());
+      EXPECT_EQ(read_vector(store.counts), plain.counts());
+      EXPECT_EQ(read_vector(store.usage), plain.usage);
+      EXPECT_LT(largest_error(read_vector(store.keys), flat(plain.keys)), tolerance);
+      if (one.settings.parts > 1) {
+        EXPECT_LT(largest_error(read_vector(store.centres.rows(0, store.parts_begun())), flat(plain.centres)),
+                  tolerance);
+      }
+    }
+    // Its tokens know where they were first met and last found.
+    for (std::int64_t at = 0; at < store.values.elements(); ++at) {
+      const std::int32_t token = store.values.data<std::int32_t>()[at];
+      for (const Tensor* places : {&store.born, &store.hit}) {
+        const std::int64_t where = places->data<std::int64_t>()[at];
+        if (token < 0) {
+          EXPECT_EQ(where, nowhere);
+        } else {
+          const auto offset = static_cast<std::size_t>(unpacked(where).offset),
+                     each = static_cast<std::size_t>(one.shape.positions);
+          EXPECT_EQ(targets.at(offset / each).at(offset % each), token);
+        }
+      }
+      EXPECT_LE(store.born.data<std::int64_t>()[at], store.hit.data<std::int64_t>()[at]);
+    }
+  }
+}
+
 TEST_P(StoreCases, HasTheSameBitsForAnyNumberOfThreads) {
   const StoreCase& one = GetParam();
-  std::vector<Store> stores;
+  std::vector<Store> stores, settled;
   std::vector<Row> losses;
   for (const int threads : {1, 2, 5}) {
     Host host;
@@ -58,10 +108,13 @@ TEST_P(StoreCases, HasTheSameBitsForAnyNumberOfThreads) {
       all.insert(all.end(), outcome.nll.begin(), outcome.nll.end());
     }
     stores.push_back(store);
+    settle_store(*ctx, one.settings, make_stream(one.shape, 3), store);
+    settled.push_back(store);
     losses.push_back(all);
   }
   for (std::size_t i = 1; i < stores.size(); ++i) {
     EXPECT_TRUE(same_bits(stores[0], stores[i]));
+    EXPECT_TRUE(same_bits(settled[0], settled[i]));
     EXPECT_EQ(losses[0], losses[i]);
   }
 }

@@ -95,6 +95,31 @@ inline Outcome read_window(Context& ctx, const MemorySettings& settings, Store& 
   return out;
 }
 
+// One round of settling, as a memory does it.
+inline void settle_store(Context& ctx, const MemorySettings& settings, const std::vector<Window>& stream,
+                         Store& store) {
+  Store draft = make_store(ctx, settings, store.mean);
+  std::int64_t first_place = 0;
+  for (const Window& window : stream) {
+    ctx.arena->reset();
+    const auto count = static_cast<std::int64_t>(window.states.size());
+    const Tensor states = numbers(window.states, ctx.compute).to(ctx.device);
+    Tensor targets = Tensor::empty({count}, DType::i32), places = Tensor::empty({count}, DType::i64);
+    std::copy(window.targets.begin(), window.targets.end(), targets.data<std::int32_t>());
+    for (std::int64_t t = 0; t < count; ++t) places.data<std::int64_t>()[t] = packed({0, first_place + t});
+    const Tensor wanted = targets.to(ctx.device);
+    Tensor queries = ctx.scratch(states.shape(), ctx.master), homes = ctx.scratch({count}, DType::i32);
+    make_queries(ctx, states, store.mean, queries);
+    find_homes(ctx, store, settings, queries, wanted, homes);
+    move_in(ctx, queries, wanted, places.to(ctx.device), homes, draft);
+    first_place += count;
+  }
+  settle_down(ctx, draft);
+  draft.reach = store.reach;
+  draft.shares = store.shares;
+  store = draft;
+}
+
 inline double largest_error(const Row& got, const Row& wanted) {
   double largest = 0, error = got.size() == wanted.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < std::min(got.size(), wanted.size()); ++i) {
