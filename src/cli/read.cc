@@ -136,7 +136,7 @@ void add_memory_flags(Command& command, MemoryChoices& choices) {
   command.add_flag("--documents", choices.documents,
                    "each document is read by itself, as in training, instead of all as one stream");
   command.add_option("--counts", choices.counts,
-                     "a slot's say grows with its count to this power, 0 to 1 (default: 1)");
+                     "the power of its count with which a slot is heard, 0 to 1 (default: 1)");
   command.add_flag_callback(
       "--no-counts", [&choices] { choices.counts = 0.0; }, "a control: counts are left out of what a slot says");
 }

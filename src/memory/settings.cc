@@ -24,7 +24,7 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
     list.number("share", &MemorySettings::share, 0, 1,
                 "What every weight of the mixture of model and memory is given anew after each token.");
     list.number("counts", &MemorySettings::counts, 0, 1,
-                "A slot's say grows with its count to this power: 1: a slot of ten finds says as much as ten slots.");
+                "The power of its count with which a slot is heard; 1: as its finds would be as slots of their own.");
     list.integer("values", &MemorySettings::values, 1, static_cast<double>(most_values),
                  "Tokens that a slot can hold, each with its tally; a slot is born with one and inherits others.");
     list.boolean("inherit", &MemorySettings::inherit,
@@ -35,7 +35,7 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
                  "Parts that a query looks into, where there are several.");
     list.integer(
         "rounds", &MemorySettings::rounds, 0, static_cast<double>(most_rounds),
-        "How often the memory settles when it has read: all of it is read again, and slots become its centres.");
+        "Rounds of settling, when all is read: it is read again, and slots become the centres of what comes to them.");
     list.integer("window", &MemorySettings::window, 0, static_cast<double>(most_window),
                  "Tokens from one lesson to the next; 0: half of model.seq_len, at most 256.");
     return list.list;

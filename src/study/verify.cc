@@ -134,6 +134,7 @@ class Case {
   void keys();
   void model();
   void memory();
+  void compare_store(const std::string& name, const Store& store);
 
   Fixture fixture_;
   Tolerances tolerances_;
@@ -438,6 +439,7 @@ void Case::memory() {
   settings.inherit = config.get<bool>("inherit", false);
   settings.parts = config.get<std::int64_t>("parts", 1);
   settings.look = config.get<std::int64_t>("look", settings.look);
+  settings.rounds = config.get<std::int64_t>("rounds", 0);
   check_settings(settings, report_.file + ": ");
   std::int64_t windows = 0;
   while (fixture_.has(fmt::format("window.{}.states", windows))) ++windows;
@@ -480,13 +482,39 @@ void Case::memory() {
     Tensor fates = ctx.scratch({positions}, DType::i32);
     learn(ctx, settings, queries, targets, on_device(places), found, store, fates);
     if (tolerances_.losses_only) continue;
-    compare(fmt::format("{}.keys", i), store.keys, tolerances_.values);
-    compare_indices(fmt::format("{}.values", i), store.values, nullptr);
-    if (store.entries() > 1) compare(fmt::format("{}.tallies", i), store.tallies, tolerances_.values);
-    compare(fmt::format("{}.counts", i), store.counts, tolerances_.values);
-    compare(fmt::format("{}.usage", i), store.usage, tolerances_.values);
-    compare(fmt::format("{}.shares", i), store.shares, tolerances_.values);
+    compare_store(std::to_string(i), store);
   }
+  for (std::int64_t round = 0; round < settings.rounds; ++round) {
+    Store settled = make_store(ctx, settings, store.mean);
+    for (std::int64_t i = 0, begin = 0; i < windows; ++i) {
+      ctx.arena->reset();
+      const std::string window = fmt::format("window.{}.", i);
+      const std::int64_t positions = fixture_.shape(window + "states", 2)[0];
+      const Tensor targets =
+          on_device(fixture_.ids(window + "targets", {positions}, 0, std::numeric_limits<std::int32_t>::max()));
+      Tensor queries = ctx.scratch({positions, d}, ctx.master), homes = ctx.scratch({positions}, DType::i32);
+      Tensor places = Tensor::empty({positions}, DType::i64);
+      for (std::int64_t t = 0; t < positions; ++t) places.data<std::int64_t>()[t] = packed({0, begin + t});
+      begin += positions;
+      make_queries(ctx, input(window + "states", {positions, d}, ctx.compute), store.mean, queries);
+      find_homes(ctx, store, settings, queries, targets, homes);
+      move_in(ctx, queries, targets, on_device(places), homes, settled);
+    }
+    settle_down(ctx, settled);
+    settled.reach = store.reach;
+    settled.shares = store.shares;
+    store = settled;
+    if (!tolerances_.losses_only) compare_store(fmt::format("settled.{}", round), store);
+  }
+}
+
+void Case::compare_store(const std::string& name, const Store& store) {
+  compare(name + ".keys", store.keys, tolerances_.values);
+  compare_indices(name + ".values", store.values, nullptr);
+  if (store.entries() > 1) compare(name + ".tallies", store.tallies, tolerances_.values);
+  compare(name + ".counts", store.counts, tolerances_.values);
+  compare(name + ".usage", store.usage, tolerances_.values);
+  compare(name + ".shares", store.shares, tolerances_.values);
 }
 
 }  // namespace

@@ -118,19 +118,28 @@ def model_case(config, inputs):
     return result, {"margin": run.margin}
 
 
+def store_case(name, store):
+    """The store as it is now; where slots hold one token each there is no axis for several."""
+    one = len(store.values) == 1
+    result = {} if one else {f"{name}.tallies": store.tallies.copy()}
+    result.update({f"{name}.keys": store.keys.copy(), f"{name}.values": store.values[0 if one else ...].copy(),
+                   f"{name}.counts": store.counts.copy(), f"{name}.usage": store.usage.copy(),
+                   f"{name}.shares": store.weights.copy()})
+    return result
+
+
 def memory_case(config, inputs):
     store = memory.Memory(config["slots"], inputs["mean"], config["match"], config["sharpness"], config["decay"],
                           config["share"], config.get("values", 1), config.get("inherit", False),
-                          config.get("parts", 1), config.get("look", 8))
+                          config.get("parts", 1), config.get("look", 8), config.get("counts", 1.0))
     result = {}
     for i in range(config["windows"]):
         states, targets, model = (inputs[f"window.{i}.{name}"] for name in ("states", "targets", "model_probability"))
         result[f"{i}.memory_probability"], result[f"{i}.probability"] = store.read(states, targets, model)
         store.learn(states, targets)
-        one = config.get("values", 1) == 1
-        if not one:
-            result[f"{i}.tallies"] = store.tallies.copy()
-        result.update({f"{i}.keys": store.keys.copy(), f"{i}.values": store.values[0 if one else ...].copy(),
-                       f"{i}.counts": store.counts.copy(), f"{i}.usage": store.usage.copy(),
-                       f"{i}.shares": store.weights.copy()})
+        result.update(store_case(i, store))
+    windows = [(inputs[f"window.{i}.states"], inputs[f"window.{i}.targets"]) for i in range(config["windows"])]
+    for round in range(config.get("rounds", 0)):
+        store.settle(windows)
+        result.update(store_case(f"settled.{round}", store))
     return result, {"margin": store.margin}

@@ -3,12 +3,14 @@
 import numpy as np
 
 SHARES = np.array([0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8])
+HOME_OF_TOKEN = 0.25  # settling: what it counts that a slot is wholly the token
 
 
 class Memory:
-    def __init__(self, slots, mean, match, sharpness, decay, share, values=1, inherit=False, parts=1, look=1):
+    def __init__(self, slots, mean, match, sharpness, decay, share, values=1, inherit=False, parts=1, look=1,
+                 power=1.0):
         self.mean, self.match, self.sharpness, self.decay, self.share = mean, match, sharpness, decay, share
-        self.inherit = inherit
+        self.inherit, self.power = inherit, power  # of counts
         self.parts, self.look, self.size = parts, look, slots // parts
         self.centres = np.zeros((1, len(mean)))  # of the parts that have begun: sums of what they took in
         self.keys = np.zeros((slots, len(mean)))
@@ -34,7 +36,7 @@ class Memory:
             p_memory = 0.0
             alive = np.array([slot for slot in self.seen(q) if counts[slot] > 0], dtype=int)
             if len(alive):
-                score = self.sharpness * (self.keys[alive] @ q) + np.log(counts[alive])
+                score = self.sharpness * (self.keys[alive] @ q) + self.power * np.log(counts[alive])
                 weight = np.exp(score - score.max())
                 part = (self.tallies * (self.values == y)).sum(axis=0)[alive] / counts[alive]
                 p_memory = (weight * part).sum() / weight.sum()
@@ -176,3 +178,27 @@ class Memory:
             values[free[0]], tallies[free[0]] = y, tally
         elif tallies[least] <= tally:
             values[least], tallies[least] = y, tally
+
+    def settle(self, windows):
+        """One round: every position goes to the slot that suits it best, and slots become what came to them."""
+        old, counts = (self.keys.copy(), self.values.copy(), self.tallies.copy()), self.counts
+        homes = []
+        for states, targets in windows:
+            for q, y in zip(self.queries(states), targets):
+                part = (old[2] * (old[1] == y)).sum(axis=0) / np.maximum(counts, 1.0)
+                among = np.array([slot for slot in self.seen(q) if counts[slot] > 0], dtype=int)
+                if len(old[1]) == 1:  # it could not keep another token
+                    among = among[part[among] > 0]
+                if not len(among):
+                    continue
+                suits = old[0][among] @ q + HOME_OF_TOKEN * part[among]
+                best = np.sort(suits)[::-1]
+                self.margin = min([self.margin] + [best[0] - x for x in best[1:2]])
+                homes.append((among[np.argmax(suits)], q, y))
+        self.keys[:], self.values[:], self.tallies[:], self.centres[:] = 0.0, -1, 0.0, 0.0
+        for slot, q, y in homes:
+            self.keys[slot] += q
+            self.centres[slot // self.size] += q
+            self.take(slot, y, 1.0)
+        self.keys /= np.maximum(np.sqrt((self.keys**2).sum(axis=1, keepdims=True)), 1e-12)
+        self.usage = self.counts

@@ -286,6 +286,11 @@ CASES = {
     "memory-parts": {"slots": 24, "parts": 4, "look": 2, "noise": 0.4, "windows": 6},
     "memory-parts-heirs": {"slots": 16, "parts": 4, "look": 2, "noise": 0.4, "decay": 0.1, "windows": 6, "values": 3,
                            "inherit": True},
+    "memory-counts": {"slots": 7, "noise": 0.4, "windows": 6, "values": 3, "inherit": True, "counts": 0.5},
+    "memory-settled": {"slots": 9, "noise": 0.4, "windows": 4, "values": 3, "inherit": True, "rounds": 2},
+    "memory-settled-parts": {"slots": 16, "parts": 4, "look": 2, "noise": 0.4, "windows": 5, "values": 3,
+                             "inherit": True, "rounds": 2},
+    "memory-settled-one-token": {"slots": 12, "noise": 0.4, "windows": 4, "rounds": 2},
     "memory-several": {"slots": 7, "noise": 0.4, "decay": 0.1, "windows": 6, "values": 3, "inherit": True},
 }
 
