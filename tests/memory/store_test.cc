@@ -16,6 +16,21 @@ void run_case(const StoreCase& one, const char* precision, Check&& check) {
   }
 }
 
+// Both places of every token that a store holds are places of the text where it stands.
+void expect_tokens_at_their_places(const Store& store, const std::vector<std::int32_t>& text) {
+  for (std::int64_t at = 0; at < store.values.elements(); ++at) {
+    const std::int32_t token = store.values.data<std::int32_t>()[at];
+    for (const Tensor* places : {&store.born, &store.hit}) {
+      const std::int64_t where = places->data<std::int64_t>()[at];
+      if (token < 0) {
+        EXPECT_EQ(where, nowhere);
+      } else {
+        EXPECT_EQ(text.at(static_cast<std::size_t>(unpacked(where).offset)), token);
+      }
+    }
+  }
+}
+
 class StoreCases : public testing::TestWithParam<StoreCase> {};
 
 TEST_P(StoreCases, AgreesWithThePlainReference) {
@@ -75,21 +90,11 @@ TEST_P(StoreCases, SettlesLikeThePlainReference) {
                   tolerance);
       }
     }
-    // Its tokens know where they were first met and last found.
-    for (std::int64_t at = 0; at < store.values.elements(); ++at) {
-      const std::int32_t token = store.values.data<std::int32_t>()[at];
-      for (const Tensor* places : {&store.born, &store.hit}) {
-        const std::int64_t where = places->data<std::int64_t>()[at];
-        if (token < 0) {
-          EXPECT_EQ(where, nowhere);
-        } else {
-          const auto offset = static_cast<std::size_t>(unpacked(where).offset),
-                     each = static_cast<std::size_t>(one.shape.positions);
-          EXPECT_EQ(targets.at(offset / each).at(offset % each), token);
-        }
-      }
+    std::vector<std::int32_t> read;
+    for (const auto& window : targets) read.insert(read.end(), window.begin(), window.end());
+    expect_tokens_at_their_places(store, read);
+    for (std::int64_t at = 0; at < store.values.elements(); ++at)
       EXPECT_LE(store.born.data<std::int64_t>()[at], store.hit.data<std::int64_t>()[at]);
-    }
   }
 }
 
@@ -145,20 +150,9 @@ TEST_P(StoreCases, SlotsKnowTheirPlaces) {
       EXPECT_EQ(store.born.data<std::int64_t>()[m], born[m]);
       EXPECT_EQ(store.hit.data<std::int64_t>()[m], hit[m]);
     }
-    // Wherever a token was put, both of its places are places where it stood.
     for (std::int64_t t = 0; t < std::ssize(window.targets); ++t)
       read.push_back(window.targets[static_cast<std::size_t>(t)]);
-    for (std::int64_t at = 0; at < store.values.elements(); ++at) {
-      const std::int32_t token = store.values.data<std::int32_t>()[at];
-      for (const Tensor* places : {&store.born, &store.hit}) {
-        const std::int64_t where = places->data<std::int64_t>()[at];
-        if (token < 0) {
-          EXPECT_EQ(where, nowhere);
-        } else {
-          EXPECT_EQ(read.at(static_cast<std::size_t>(unpacked(where).offset)), token);
-        }
-      }
-    }
+    expect_tokens_at_their_places(store, read);
   });
 }
 
