@@ -206,6 +206,7 @@ struct PlainMemory {
 
   // One round of settling: every position goes to the slot that suits it best, and slots become what came to them.
   void settle(const std::vector<std::vector<Row>>& states, const std::vector<std::vector<std::int32_t>>& targets) {
+    const Row n = counts();
     PlainMemory fresh(settings, mean);
     fresh.centres.assign(centres.size(), Row(mean.size(), 0.0));
     for (std::size_t w = 0; w < states.size(); ++w) {
@@ -216,8 +217,9 @@ struct PlainMemory {
         double best = -1e300;
         std::size_t home = keys.size();
         for (const std::size_t m : seen_from(q)) {
-          if (!(count(m) > 0) || (settings.values == 1 && !(tally_of(m, token) > 0))) continue;
-          const double suits = product(m, q) + home_of_token * tally_of(m, token) / count(m);
+          const double tally = n[m] > 0 ? tally_of(m, token) : 0;
+          if (!(n[m] > 0) || (settings.values == 1 && !(tally > 0))) continue;
+          const double suits = product(m, q) + home_of_token * tally / n[m];
           if (suits > best) {
             best = suits;
             home = m;
