@@ -185,9 +185,6 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
     } else {
       linear_gelu_forward(ctx, x, layer.router_weight[0], layer.router_bias[0], tape.router_pre, tape.router_act);
     }
-    linear_forward(ctx, tape.router_act, layer.router_weight[1], layer.router_bias[1], tape.raw);
-  } else {
-    linear_forward(ctx, x, layer.router_weight[0], layer.router_bias[0], tape.raw);
   }
   // spec 3.2: the query
   tape.query = ctx.scratch({tokens, query}, ctx.master);
@@ -200,10 +197,12 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   const RoutingRule& routing = routing_rule(config.routing);
   const bool given = routing.choose != nullptr;
   if (given) routing.choose(ctx, config, layer.index, *pass.tokens, tape.routing.indices);
-  query_route_forward(ctx, tape.raw, config.ground > 0 ? previous_query : nullptr, config.ground, tape.query,
-                      tape.norms, layer.keys.routing_keys(), layer.keys.routing_bias(),
-                      layer.log_temperature ? &layer.log_temperature.value : nullptr, tape.temperature, given,
-                      tape.routing);
+  const bool hidden = config.router == Router::mlp;
+  router_route_forward(
+      ctx, {hidden ? tape.router_act : x, layer.router_weight[hidden ? 1 : 0], layer.router_bias[hidden ? 1 : 0]},
+      tape.raw, config.ground > 0 ? previous_query : nullptr, config.ground, tape.query, tape.norms,
+      layer.keys.routing_keys(), layer.keys.routing_bias(),
+      layer.log_temperature ? &layer.log_temperature.value : nullptr, tape.temperature, given, tape.routing);
   const Tensor states = config.past() > 0 ? states_of(ctx, layer, pass, x) : x;
   tape.looked = look_back(ctx, layer, pass, states, x);
   // spec 3.8: the read-in

@@ -70,6 +70,10 @@ void query_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const
   refuse();
 }
 void route_forward(Context&, const Tensor&, const Tensor&, const Tensor*, const Tensor&, bool, Routing&) { refuse(); }
+void router_route_forward(Context&, const RouterEnd&, Tensor&, const Tensor*, double, Tensor&, Tensor&, const Tensor&,
+                          const Tensor*, const Tensor*, Tensor&, bool, Routing&) {
+  refuse();
+}
 void query_route_forward(Context&, const Tensor&, const Tensor*, double, Tensor&, Tensor&, const Tensor&, const Tensor*,
                          const Tensor*, Tensor&, bool, Routing&) {
   refuse();
