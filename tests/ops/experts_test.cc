@@ -266,6 +266,13 @@ const bool added = add_cases({
     experts_case({140, 40, 136, 3, 2, Choice::spread, false, false, false, 11}),
     experts_case({140, 40, 136, 3, 2, Choice::spread, true, false, false, 4}),
     experts_case({100, 416, 264, 2, 1, Choice::all_one, true}),
+    experts_case({70, 64, 1024, 5, 4, Choice::skip_first, true}),
+    experts_case({150, 40, 136, 7, 6, Choice::spread, true}),
+    // More tiles than multiprocessors, for tiles of 256 columns forward or backward.
+    experts_case({100, 24, 256, 140, 4, Choice::spread, true}),
+    experts_case({700, 72, 512, 62, 1, Choice::all_one, true}),
+    experts_case({100, 256, 24, 140, 4, Choice::spread, true}),
+    experts_case({700, 256, 72, 130, 1, Choice::all_one, true}),
     experts_case({70, 512, 72, 5, 4, Choice::skip_first, true}),
     experts_case({20, 8, 1040, 2, 2, Choice::spread, true}),
 });
