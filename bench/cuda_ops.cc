@@ -328,7 +328,10 @@ void register_all() {
     tokens = tokens.to(b.ctx->device);
     const Param table = b.param({vocabulary, d}, 1.0);
     const Tensor dout = b.random({rows, d}, DType::bf16);
-    time_loop(b, state, 2.0 * static_cast<double>(rows * d), 0, [&] { embed_backward(*b.ctx, tokens, dout, table); });
+    time_loop(b, state, 2.0 * static_cast<double>(rows * d), 0, [&] {
+      const ArenaScope scope(*b.ctx->arena);
+      embed_backward(*b.ctx, tokens, order_tokens(*b.ctx, tokens, table), dout, table);
+    });
   });
   add("head_loss",
       [](auto& state, std::int64_t rows) {

@@ -62,6 +62,7 @@ ArenaScope::ArenaScope(Arena& arena)
       in_use_(arena.in_use_) {}
 
 ArenaScope::~ArenaScope() {
+  if (arena_.keeps_) return;
   if (in_use_ == 0) {
     arena_.reset();
     return;

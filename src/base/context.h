@@ -28,6 +28,8 @@ class Arena {
   std::size_t peak_bytes() const { return peak_; }
   // Goes up whenever memory is taken or given back: while it stays, equal allocations give equal addresses.
   std::int64_t generation() const { return generation_; }
+  // While it is told to keep, what ends gives nothing back; the scope around it does later.
+  void keep(bool all) { keeps_ = all; }
 
  private:
   friend class ArenaScope;
@@ -42,6 +44,7 @@ class Arena {
   std::size_t in_use_ = 0;
   std::size_t peak_ = 0;
   std::int64_t generation_ = 0;
+  bool keeps_ = false;
 };
 
 class ArenaScope {

@@ -46,6 +46,10 @@ struct MatmulKey {
 struct CudaState {
   int index = 0;  // of the GPU
   cudaStream_t stream = nullptr;
+  cudaStream_t second = nullptr;  // of base/beside.h; while something is put there, the two have changed places
+  cudaEvent_t turn = nullptr;     // where one of them begins to wait for the other
+  bool changed_places = false;    // they have
+  bool apart = false;             // something was put on the second that the first has not waited for
   cublasLtHandle_t blas = nullptr;
   void* workspace = nullptr;
   std::size_t workspace_bytes = std::size_t{32} << 20;

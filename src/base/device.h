@@ -113,6 +113,10 @@ void zero(CudaState& state, void* data, std::size_t bytes);
 void copy(CudaState* to, void* target, CudaState* from, const void* source, std::size_t bytes);  // null: the host
 void synchronize(CudaState& state);
 int index_of(const CudaState& state);
+// Of base/beside.h: makes the state's second stream the one that work is put on, and the first one again.
+void begin_beside(CudaState& state);
+void end_beside(CudaState& state);
+void join_beside(CudaState& state);
 
 }  // namespace cuda
 }  // namespace some

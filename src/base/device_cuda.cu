@@ -143,7 +143,12 @@ std::shared_ptr<CudaState> open(int index) {
   auto state = std::make_shared<CudaState>();
   state->index = index;
   const OnGpu on(*state);
-  SOME_CUDA_CHECK(cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking));
+  // What runs beside gets the places that nothing else wants.
+  int least = 0, greatest = 0;
+  SOME_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  SOME_CUDA_CHECK(cudaStreamCreateWithPriority(&state->stream, cudaStreamNonBlocking, greatest));
+  SOME_CUDA_CHECK(cudaStreamCreateWithPriority(&state->second, cudaStreamNonBlocking, least));
+  SOME_CUDA_CHECK(cudaEventCreateWithFlags(&state->turn, cudaEventDisableTiming));
   SOME_CUBLAS_CHECK(cublasLtCreate(&state->blas));
   state->workspace = allocate(*state, state->workspace_bytes);
   state->multiprocessors = properties.multiProcessorCount;
@@ -173,6 +178,38 @@ void* stream_of(const Device& device) { return device.cuda().stream; }
 std::size_t memory_peak(const Device& device) { return device.cuda().bytes_peak; }
 
 int index_of(const CudaState& state) { return state.index; }
+
+namespace {
+// Makes later work on `second` wait for what is on `first` now.
+void wait_for(const CudaState& state, cudaStream_t first, cudaStream_t second) {
+  const OnGpu on(state);
+  SOME_CUDA_CHECK(cudaEventRecord(state.turn, first));
+  SOME_CUDA_CHECK(cudaStreamWaitEvent(second, state.turn, 0));
+}
+}  // namespace
+
+// A recording (base/graph.h) stays one chain: steps that are recorded are long, and have little to gain.
+void begin_beside(CudaState& state) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  SOME_CUDA_CHECK(cudaStreamIsCapturing(state.stream, &status));
+  if (status != cudaStreamCaptureStatusNone) return;
+  wait_for(state, state.stream, state.second);
+  std::swap(state.stream, state.second);
+  state.changed_places = true;
+}
+
+void end_beside(CudaState& state) {
+  if (!state.changed_places) return;
+  std::swap(state.stream, state.second);
+  state.changed_places = false;
+  state.apart = true;
+}
+
+void join_beside(CudaState& state) {
+  if (!state.apart) return;
+  state.apart = false;
+  wait_for(state, state.second, state.stream);
+}
 
 OnGpu::OnGpu(const CudaState& state) {
   int now = 0;
@@ -309,10 +346,14 @@ double Event::milliseconds_since(const Event& earlier) const {
 
 CudaState::~CudaState() {
   if (stream != nullptr) cudaStreamSynchronize(stream);
+  if (second != nullptr) cudaStreamSynchronize(second);
   held_sums.reset();
   if (blas != nullptr) cublasLtDestroy(blas);
   cuda::release(*this, workspace, workspace_bytes);
-  if (stream != nullptr && cudaStreamDestroy(stream) != cudaSuccess) cudaGetLastError();
+  if (turn != nullptr && cudaEventDestroy(turn) != cudaSuccess) cudaGetLastError();
+  for (const cudaStream_t one : {second, stream}) {
+    if (one != nullptr && cudaStreamDestroy(one) != cudaSuccess) cudaGetLastError();
+  }
 }
 
 }  // namespace some

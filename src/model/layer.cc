@@ -1,5 +1,7 @@
 #include "model/layer.h"
 
+#include <functional>
+
 #include "model/expert_part.h"
 #include "model/routing.h"
 #include "ops/elementwise.h"
@@ -185,9 +187,6 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
     } else {
       linear_gelu_forward(ctx, x, layer.router_weight[0], layer.router_bias[0], tape.router_pre, tape.router_act);
     }
-    linear_forward(ctx, tape.router_act, layer.router_weight[1], layer.router_bias[1], tape.raw);
-  } else {
-    linear_forward(ctx, x, layer.router_weight[0], layer.router_bias[0], tape.raw);
   }
   // spec 3.2: the query
   tape.query = ctx.scratch({tokens, query}, ctx.master);
@@ -200,10 +199,12 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   const RoutingRule& routing = routing_rule(config.routing);
   const bool given = routing.choose != nullptr;
   if (given) routing.choose(ctx, config, layer.index, *pass.tokens, tape.routing.indices);
-  query_route_forward(ctx, tape.raw, config.ground > 0 ? previous_query : nullptr, config.ground, tape.query,
-                      tape.norms, layer.keys.routing_keys(), layer.keys.routing_bias(),
-                      layer.log_temperature ? &layer.log_temperature.value : nullptr, tape.temperature, given,
-                      tape.routing);
+  const bool hidden = config.router == Router::mlp;
+  router_route_forward(
+      ctx, {hidden ? tape.router_act : x, layer.router_weight[hidden ? 1 : 0], layer.router_bias[hidden ? 1 : 0]},
+      tape.raw, config.ground > 0 ? previous_query : nullptr, config.ground, tape.query, tape.norms,
+      layer.keys.routing_keys(), layer.keys.routing_bias(),
+      layer.log_temperature ? &layer.log_temperature.value : nullptr, tape.temperature, given, tape.routing);
   const Tensor states = config.past() > 0 ? states_of(ctx, layer, pass, x) : x;
   tape.looked = look_back(ctx, layer, pass, states, x);
   // spec 3.8: the read-in
@@ -253,7 +254,27 @@ void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, 
     linear_backward(ctx, dy, tape.mixed, layer.readout, Param(), &dmixed, Into::overwrite);
   }
 
+  // Gradient reaches the router through the gates only: keys and choice are not differentiated (spec 3).
   Tensor dgates = ctx.scratch(tape.routing.gates.shape(), ctx.master);
+  Tensor dlog_temperature = layer.log_temperature.grad;
+  Tensor* const dlog = dlog_temperature ? &dlog_temperature : nullptr;
+  Tensor* const dprevious = grounded ? dquery_below : nullptr;
+  const double ground = grounded ? config.ground : 0.0;
+  const bool banded = config.entropy_low >= 0 || config.entropy_high >= 0;
+  const bool gates_only = config.balance_loss <= 0 && dquery_above == nullptr;  // nothing else reaches the query
+  Tensor draw = gates_only ? ctx.scratch(tape.query.shape()) : Tensor();
+  Tensor dpre = config.router == Router::mlp ? ctx.scratch(tape.router_pre.shape()) : Tensor();
+  const auto gates_backward = [&] {
+    route_query_backward(ctx, dgates, tape.routing, layer.keys.routing_keys(), tape.temperature, tape.raw, tape.query,
+                         tape.norms, ground, draw, dprevious, dlog);
+  };
+  const auto router_end_backward = [&] {
+    linear_after_gelu_backward(ctx, draw, tape.router_act, layer.router_weight[1], layer.router_bias[1],
+                               tape.router_pre, dpre);
+  };
+  // The way back through the gates as far as it touches nothing that the experts' way back touches.
+  const bool early =
+      gates_only && !banded && config.router == Router::mlp && !config.modulates() && !spreads(ctx, config);
   ExpertGrads grads;
   for (const ExpertPart* part : active_parts(config)) part->gradients(ctx, layer, grads);
   Tensor dseen = layer.readin ? ctx.scratch(tape.seen.shape()) : dx;
@@ -268,7 +289,12 @@ void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, 
       spread_backward(ctx, dmixed, tape.experts, tape.spread, dseen, into, dgates, learnt);
     else
       experts_backward(ctx, dmixed, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, dseen, into,
-                       dgates, learnt);
+                       dgates, learnt,
+                       early ? std::function<void()>([&] {
+                         gates_backward();
+                         router_end_backward();
+                       })
+                             : nullptr);
     if (readin_later) {
       linear_backward(ctx, dseen, tape.looked, layer.readin, Param(), nullptr, Into::add);
     } else if (layer.readin) {
@@ -278,18 +304,12 @@ void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, 
     }
   }
 
-  // Gradient reaches the router through the gates only: keys and choice are not differentiated (spec 3).
   Tensor auxiliary = pass.auxiliary_loss;
-  if (config.entropy_low >= 0 || config.entropy_high >= 0) {
+  if (banded) {
     entropy_band_loss(ctx, tape.routing.gates, pass.taking_part, config.entropy_low, config.entropy_high,
                       config.entropy_coefficient * pass.auxiliary_share, dgates, auxiliary);
   }
-  Tensor dlog_temperature = layer.log_temperature.grad;
-  Tensor* const dlog = dlog_temperature ? &dlog_temperature : nullptr;
-  Tensor* const dprevious = grounded ? dquery_below : nullptr;
-  const double ground = grounded ? config.ground : 0.0;
-  Tensor draw;
-  if (config.balance_loss > 0 || dquery_above != nullptr) {
+  if (!gates_only) {
     Tensor dquery = ctx.scratch(tape.query.shape(), ctx.master);
     route_backward(ctx, dgates, tape.routing, layer.keys.routing_keys(), tape.temperature, dquery, dlog);
     if (config.balance_loss > 0) {
@@ -299,16 +319,12 @@ void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, 
     if (dquery_above) add_into(ctx, *dquery_above, dquery);
     draw = ctx.compute == ctx.master ? dquery : ctx.scratch(dquery.shape());  // in place where it can be
     query_backward(ctx, dquery, tape.raw, tape.query, tape.norms, ground, draw, dprevious);
-  } else {
-    draw = ctx.scratch(tape.query.shape());
-    route_query_backward(ctx, dgates, tape.routing, layer.keys.routing_keys(), tape.temperature, tape.raw, tape.query,
-                         tape.norms, ground, draw, dprevious, dlog);
+  } else if (!early) {
+    gates_backward();
   }
 
   if (config.router == Router::mlp) {
-    Tensor dpre = ctx.scratch(tape.router_pre.shape());
-    linear_after_gelu_backward(ctx, draw, tape.router_act, layer.router_weight[1], layer.router_bias[1],
-                               tape.router_pre, dpre);
+    if (!early) router_end_backward();
     linear_backward(ctx, dpre, x, layer.router_weight[0], layer.router_bias[0], readin_later ? nullptr : &dx,
                     Into::add);
     if (readin_later) linear_inputs_backward(ctx, dseen, layer.readin, dpre, layer.router_weight[0], dx, Into::add);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/beside.h"
 #include "base/staging.h"
 #include "experts/library_file.h"
 #include "ops/elementwise.h"
@@ -61,6 +62,7 @@ struct Model::Block {
 
 // Everything the backward pass needs from the forward pass of all layers.
 struct Model::Tape {
+  TokenOrder order;
   Tensor embedded;
   NormTape first_norm;  // pre-norm only
   std::vector<Block> blocks;
@@ -246,8 +248,11 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
                   parts_.layers[0].norm1_bias, &dresidual, dsum2);
     dy = dsum2;
   }
-  sums.finish();
-  embed_backward(ctx, batch.tokens, dy, parts_.embed);
+  {
+    const Beside beside(ctx);
+    sums.finish();
+  }
+  embed_backward(ctx, batch.tokens, tape.order, dy, parts_.embed);
 }
 
 void Model::check_ids(const DeviceBatch& batch) const {
@@ -271,22 +276,31 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options, con
   pass.past = past_table(batch);
   Tape tape;
   tape.blocks.reserve(parts_.layers.size());
+  {
+    const Beside beside(ctx);
+    tape.order = order_tokens(ctx, batch.tokens, parts_.embed);
+  }
   const Tensor h = forward(batch, pass, tape);
+  join_beside(ctx);
+  {  // few numbers, in several small steps: beside the head and the way back
+    const Beside beside(ctx);
+    // Layers that do not learn are only counted: those that are alike in this are added up together.
+    for (const bool learns : {true, false}) {
+      std::vector<LayerChoices> choices;
+      for (std::size_t i = 0; i < options.keys.size(); ++i) {
+        if (options.keys[i].learns == learns)
+          choices.push_back({tape.blocks[i].some.query, tape.blocks[i].some.routing, options.keys[i],
+                             options.first_position, &key_sums_[i]});
+      }
+      if (!choices.empty()) add_key_sums(ctx, choices, pass.taking_part);
+    }
+  }
   Tensor nll = ctx.scratch({batch.sequences.tokens}, ctx.master);
   Tensor dh = ctx.scratch(h.shape());
   head_loss(ctx, h, parts_.head_weight, parts_.head_bias, batch.targets, options.loss_scale, nll, &dh);
-  // Layers that do not learn are only counted: those that are alike in this are added up together.
-  for (const bool learns : {true, false}) {
-    std::vector<LayerChoices> choices;
-    for (std::size_t i = 0; i < options.keys.size(); ++i) {
-      if (options.keys[i].learns == learns)
-        choices.push_back({tape.blocks[i].some.query, tape.blocks[i].some.routing, options.keys[i],
-                           options.first_position, &key_sums_[i]});
-    }
-    if (!choices.empty()) add_key_sums(ctx, choices, pass.taking_part);
-  }
   if (ready) ready(config_.layers);
   backward(batch, pass, tape, dh, ready);
+  join_beside(ctx);
   return nll;
 }
 

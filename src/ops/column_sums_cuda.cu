@@ -134,6 +134,7 @@ struct Sums {
 
 template <int kMost>
 __global__ void __launch_bounds__(threads) add_partials_kernel(const __grid_constant__ Sums<kMost> all) {
+  after_previous();
   int block = blockIdx.x, index = 0;
   if constexpr (kMost > 1) {
     while (block >= all.sums[index].blocks) block -= all.sums[index++].blocks;
@@ -216,8 +217,7 @@ struct HeldSums {
   void forget() { used = count = blocks = 0; }
   void launch(Context& ctx) {
     if (count > 0) {
-      add_partials_kernel<most><<<blocks, threads, 0, ctx.cuda->stream>>>(waiting);
-      SOME_CUDA_LAUNCHED();
+      launch_behind(ctx, add_partials_kernel<most>, static_cast<unsigned>(blocks), threads, 0, waiting);
     }
     forget();
   }
@@ -252,8 +252,7 @@ void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t 
                 static_cast<int>(grid_for(columns, warp_size))};
   HeldSums& sums = held(ctx);
   if (!sums.owns(partials)) {
-    add_partials_kernel<1><<<sum.blocks, threads, 0, ctx.cuda->stream>>>(Sums<1>{{sum}});
-    SOME_CUDA_LAUNCHED();
+    launch_behind(ctx, add_partials_kernel<1>, static_cast<unsigned>(sum.blocks), threads, 0, Sums<1>{{sum}});
     return;
   }
   // Two sums with the same target must not run side by side.

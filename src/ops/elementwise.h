@@ -12,6 +12,8 @@ SOME_OP(void, add_into, (Context & ctx, const Tensor& x, Tensor& y),
         (ctx, x, y))  // y += x; same shape; types of real numbers may differ (compute/master), i32 and i64 are alike
 SOME_OP(void, convert, (Context & ctx, const Tensor& x, Tensor& y), (ctx, x, y))  // y = x in y's type
 SOME_OP(void, fill, (Context & ctx, double value, Tensor& x), (ctx, value, x))
+// x[i] = values[i], at most 8 of them, in one launch; x: master
+SOME_OP(void, fill_each, (Context & ctx, std::span<const double> values, Tensor& x), (ctx, values, x))
 // out[0] = sum of x, in a fixed order; x, out: master
 SOME_OP(void, sum_all, (Context & ctx, const Tensor& x, Tensor& out), (ctx, x, out))
 // y[i] = x[rows[i]], zeros for a row of -1; rows: i32 [N]

@@ -98,6 +98,15 @@ void fill(Context& ctx, double value, Tensor& x) {
   });
 }
 
+void fill_each(Context&, std::span<const double> values, Tensor& x) {
+  if (static_cast<std::int64_t>(values.size()) != x.elements())
+    failed("fill_each: {} values for {} elements", values.size(), x.elements());
+  with_type(x, [&](auto zero) {
+    using T = decltype(zero);
+    std::transform(values.begin(), values.end(), x.data<T>(), [](double value) { return write<T>(value); });
+  });
+}
+
 void sum_all(Context& ctx, const Tensor& x, Tensor& out) {
   with_precision(ctx, [&](auto zero) {
     using T = decltype(zero);

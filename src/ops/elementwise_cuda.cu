@@ -75,6 +75,14 @@ struct Fill {
   __device__ void operator()(std::int64_t i) const { target[i] = value; }
 };
 
+constexpr std::size_t most_values = 8;
+
+struct FillEach {
+  float values[most_values];
+  float* target;
+  __device__ void operator()(std::int64_t i) const { target[i] = values[i]; }
+};
+
 struct Exponential {
   const float* x;
   float* y;
@@ -156,6 +164,14 @@ void fill(Context& ctx, double value, Tensor& x) {
     case DType::f64: break;
   }
   failed("fill does not take {} on the GPU", name_of(x.dtype()));
+}
+
+void fill_each(Context& ctx, std::span<const double> values, Tensor& x) {
+  if (values.size() > most_values || static_cast<std::int64_t>(values.size()) != x.elements())
+    failed("fill_each: {} values for {} elements, at most {}", values.size(), x.elements(), most_values);
+  FillEach each{{}, floats(x)};
+  for (std::size_t i = 0; i < values.size(); ++i) each.values[i] = static_cast<float>(values[i]);
+  for_each(ctx, x.elements(), each);
 }
 
 void sum_all(Context& ctx, const Tensor& x, Tensor& out) {

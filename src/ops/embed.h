@@ -14,8 +14,16 @@ SOME_OP(void, embed_forward,
          Tensor& out),
         (ctx, tokens, positions, embed, sinusoidal, out))
 
-// embed.grad[v] += sqrt(d) * sum of dout[t] over the t with tokens[t] == v, in the order of t.
-SOME_OP(void, embed_backward, (Context & ctx, const Tensor& tokens, const Tensor& dout, const Param& embed),
-        (ctx, tokens, dout, embed))
+// The tokens by id, and the place in the batch that each came from; those of one id keep their order. Only a GPU needs
+// it: on the CPU both are empty. In the context's arena.
+struct TokenOrder {
+  Tensor ids, places;  // i32 [T]
+};
+SOME_OP(TokenOrder, order_tokens, (Context & ctx, const Tensor& tokens, const Param& embed), (ctx, tokens, embed))
+
+// embed.grad[v] += sqrt(d) * sum of dout[t] over the t with tokens[t] == v, in the order of t. order: of the tokens.
+SOME_OP(void, embed_backward,
+        (Context & ctx, const Tensor& tokens, const TokenOrder& order, const Tensor& dout, const Param& embed),
+        (ctx, tokens, order, dout, embed))
 
 }  // namespace some::ops

@@ -1,6 +1,7 @@
 // Embedding. Forward reads and writes one row per token; backward sorts the tokens by id and sums the rows of each id.
 #include <cmath>
 
+#include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
 #include "ops/embed.h"
 #include "ops/segment_sums.h"
@@ -18,6 +19,7 @@ __global__ void __launch_bounds__(threads)
     embed_forward_kernel(const std::int32_t* __restrict__ tokens, const std::int32_t* __restrict__ positions,
                          const float* __restrict__ table, std::int64_t count, int d, float scale, bool sinusoidal,
                          T* __restrict__ out) {
+  after_previous();
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * tokens_per_block,
                      end = min(count, begin + tokens_per_block);
   for (int column = threadIdx.x * WIDTH; column < d; column += threads * WIDTH) {
@@ -49,6 +51,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void iota_kernel(std::int32_t* out, int count) {
+  after_previous();
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) out[i] = i;
 }
@@ -66,9 +69,8 @@ void embed_forward(Context& ctx, const Tensor& tokens, const Tensor& positions, 
     const float* table = floats(embed.value);
     T* target = elements_of<T>(out);
     const auto launch = [&](auto kernel) {
-      kernel<<<grid_for(count, tokens_per_block), threads, 0, ctx.cuda->stream>>>(ints(tokens), ints(positions), table,
-                                                                                  count, d, scale, sinusoidal, target);
-      SOME_CUDA_LAUNCHED();
+      launch_behind(ctx, kernel, grid_for(count, tokens_per_block), threads, 0, ints(tokens), ints(positions), table,
+                    count, d, scale, sinusoidal, target);
     };
     if (d % 4 == 0 && all_aligned16(table, target))
       launch(embed_forward_kernel<T, 4>);
@@ -77,18 +79,25 @@ void embed_forward(Context& ctx, const Tensor& tokens, const Tensor& positions, 
   });
 }
 
-void embed_backward(Context& ctx, const Tensor& tokens, const Tensor& dout, const Param& embed) {
+TokenOrder order_tokens(Context& ctx, const Tensor& tokens, const Param& embed) {
+  const std::int64_t count = tokens.elements();
+  if (!embed.grad || count == 0) return {};
+  TokenOrder order{ctx.scratch({count}, DType::i32), ctx.scratch({count}, DType::i32)};
+  const ArenaScope scope(*ctx.arena);
+  std::int32_t* places = ints(ctx.scratch({count}, DType::i32));
+  launch_behind(ctx, iota_kernel, grid_for(count, 256), 256, 0, places, static_cast<int>(count));
+  sort_pairs_into(ctx, ints(tokens), places, count, bits_for(embed.value.dim(0) - 1), ints(order.ids),
+                  ints(order.places));
+  return order;
+}
+
+void embed_backward(Context& ctx, const Tensor& tokens, const TokenOrder& order, const Tensor& dout,
+                    const Param& embed) {
   const std::int64_t count = tokens.elements();
   if (!embed.grad || count == 0) return;
-  const std::int64_t vocabulary = embed.value.dim(0);
   const int d = static_cast<int>(embed.value.dim(1));
-  const ArenaScope scope(*ctx.arena);
-  std::int32_t* order = ints(ctx.scratch({count}, DType::i32));
-  iota_kernel<<<grid_for(count, 256), 256, 0, ctx.cuda->stream>>>(order, static_cast<int>(count));
-  SOME_CUDA_LAUNCHED();
-  const SortedPairs sorted = sort_pairs(ctx, ints(tokens), order, count, bits_for(vocabulary - 1));
-  const SegmentSums sums{sorted, dout.raw(), floats(embed.grad)};
-  add_segment_sums(ctx, std::span(&sums, 1), count, static_cast<std::int32_t>(vocabulary), 1, dout.dtype(), d,
+  const SegmentSums sums{{ints(order.ids), ints(order.places)}, dout.raw(), floats(embed.grad)};
+  add_segment_sums(ctx, std::span(&sums, 1), count, static_cast<std::int32_t>(embed.value.dim(0)), 1, dout.dtype(), d,
                    static_cast<float>(std::sqrt(static_cast<double>(d))));
 }
 

@@ -1,6 +1,8 @@
 // The mixture of experts itself: choices sorted by expert, then two products for each expert (spec 3.5).
 #pragma once
 
+#include <functional>
+
 #include "base/rooms.h"
 #include "ops/linear.h"
 #include "ops/low_rank.h"
@@ -53,11 +55,14 @@ struct ExpertGrads {  // master precision, added to; only where the matrices the
 };
 
 // dx [T, d] compute is overwritten or added to; dgates [T, k] master is overwritten; the tape may be overwritten. grads
-// may be null. The gradients of low-rank corrections are added to their parameters' own.
+// may be null. The gradients of low-rank corrections are added to their parameters' own. beside: what needs no more
+// than dgates; a GPU does it beside the rest, and either is done before what follows. It may take scratch memory for
+// itself.
 SOME_OP(void, experts_backward,
         (Context & ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
-         const Tensor& gates, ExpertTape& tape, Tensor& dx, Into into, Tensor& dgates, ExpertGrads* grads),
-        (ctx, dy, x, weights, plan, gates, tape, dx, into, dgates, grads))
+         const Tensor& gates, ExpertTape& tape, Tensor& dx, Into into, Tensor& dgates, ExpertGrads* grads,
+         const std::function<void()>& beside = {}),
+        (ctx, dy, x, weights, plan, gates, tape, dx, into, dgates, grads, beside))
 
 // The sum over a token's choices alone, where a row of each is at hand: y[t] = sum_i gate[t,i] * rows[place[t,i]], or
 // added to y; without gates (null) each counts once. rows: [N, w], y: [T, w] compute; place: i32 [T, k].

@@ -258,10 +258,11 @@ void sum_choices(Context& ctx, const Tensor& rows, const Tensor& place, const Te
 
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
                       const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Into into,
-                      Tensor& dgates, ExpertGrads* grads) {
+                      Tensor& dgates, ExpertGrads* grads, const std::function<void()>& beside) {
   if (into == Into::overwrite) cpu::fill(ctx, 0, dx);
   with_precision(
       ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weights, plan, gates, tape, dx, dgates, grads); });
+  if (beside) beside();
 }
 
 }  // namespace some::ops::cpu

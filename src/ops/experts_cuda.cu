@@ -5,6 +5,7 @@
 // of the choices, so that no result depends on timing. Storing the GELU costs 2*T*k*f bytes, written and read;
 // recomputing it while the second product loads would cost its arithmetic once per column tile. Backward, the gradients
 // of the gate and of the GELU are taken while the first product is still in registers.
+#include "base/beside.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_primitives.cuh"
 #include "ops/experts.h"
@@ -400,7 +401,7 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
 
 void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
                       const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Into into,
-                      Tensor& dgates, ExpertGrads* grads) {
+                      Tensor& dgates, ExpertGrads* grads, const std::function<void()>& beside) {
   if (x.dim(0) == 0) return;
   if (tape.outputs && (grads != nullptr || weights.low1))
     failed("experts that learn need what went into their GELU, which was not kept");
@@ -474,6 +475,10 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     });
   }
 
+  if (beside) {
+    const Beside running(ctx);
+    beside();
+  }
   GroupedProduct second = product_of(ctx, plan, tile_table(ctx, plan));
   second.a = pre.raw();
   second.b = weights.w1.raw();
@@ -505,6 +510,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     first.target = grads->w1.data<float>();
     grouped_outer(ctx, first);
   }
+  if (beside) join_beside(ctx);  // before its scratch memory is given back
 }
 
 void sum_choices(Context& ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y) {

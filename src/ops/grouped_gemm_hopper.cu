@@ -264,7 +264,7 @@ void launch_load(Context& ctx, const GroupedProduct& product) {
 }  // namespace
 
 void launch_warpgroup(Context& ctx, const GroupedProduct& product) {
-  if (product.gather != 0 && launch_resident(ctx, product)) return;
+  if (product.gather != 0 ? launch_resident(ctx, product) : launch_wide(ctx, product)) return;
   return product.gather == 0 ? launch_load<Load::rows>(ctx, product) : launch_load<Load::copies>(ctx, product);
 }
 

@@ -156,5 +156,6 @@ void launch_warp(Context& ctx, const GroupedProduct& product);
 void launch_warpgroup(Context& ctx, const GroupedProduct& product);
 // Returns false if its kernels cannot compute this product.
 bool launch_resident(Context& ctx, const GroupedProduct& product);
+bool launch_wide(Context& ctx, const GroupedProduct& product);
 
 }  // namespace some::ops::cuda

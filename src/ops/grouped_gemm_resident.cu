@@ -10,7 +10,8 @@
 // One warp streams matrices, two gather rows, one announces their arrival, and two pairs of warpgroups multiply
 // (wgmma), with 64 rows per warpgroup: one pair finishes its tile (GELU, stores) while the other multiplies. As long as
 // there is a whole row of tiles for every block, blocks take whole rows in turn, so that those running at the same time
-// share an expert's matrix in L2; what remains is divided into equal runs of tiles.
+// share an expert's matrix in L2; what remains is divided by rows where that takes no longer, and otherwise into equal
+// runs of tiles. Products without a finish have a kernel with larger tiles (below).
 //
 // Measured on one H200 with 98304 rows in 64 groups, 512 -> 1024: 230 us with GELU and 286 to 307 with its derivative.
 // Gathering first and then loading by the copy engine took 214 and 321, plus the time for the gathering. Of its 420
@@ -21,6 +22,7 @@
 #include "ops/cuda_launch.cuh"
 #include "ops/grouped_gemm_hopper_finish.cuh"
 #include "ops/grouped_gemm_hopper_load.cuh"
+#include "ops/hopper_stages.cuh"
 
 namespace some::ops::cuda {
 namespace {
@@ -71,11 +73,20 @@ struct Walk {
   int column_tiles, whole, first, left;  // `whole` tiles form whole rows, the others start at number `first`
   int done = 0, row, column;
   __device__ Walk(int row_tiles, int columns) : column_tiles(columns) {
-    const int grid = gridDim.x, block = blockIdx.x, rounds = row_tiles / grid;
-    const int rest = (row_tiles - rounds * grid) * columns, begin = rest * block / grid;
+    const int grid = gridDim.x, block = blockIdx.x, rounds = row_tiles / grid, rows = row_tiles - rounds * grid;
+    const int rest = rows * columns;
+    int begin = rest * block / grid, end = rest * (block + 1) / grid;
+    // Where it takes no longer, the rest too is divided so that a block stays in one row: it gathers less, and blocks
+    // that need the same part of a matrix need it at the same time.
+    const int sharing = rows > 0 ? grid / rows : 1;
+    if ((columns + sharing - 1) / sharing <= (rest + grid - 1) / grid) {
+      const int row_begin = block / sharing * columns, part = block % sharing;
+      begin = min(row_begin + columns * part / sharing, rest);
+      end = min(row_begin + columns * (part + 1) / sharing, rest);
+    }
     whole = rounds * columns;
     first = rounds * grid * columns + begin;
-    left = whole + rest * (block + 1) / grid - begin;
+    left = whole + end - begin;
     row = whole > 0 ? block : first / columns;
     column = whole > 0 ? 0 : first % columns;
   }
@@ -100,22 +111,26 @@ struct Walk {
   }
 };
 
-template <Columns kColumns, Finish kFinish>
+// kBlocks: how many times 128 columns a tile has.
+template <Columns kColumns, Finish kFinish, int kBlocks, typename Room>
 __device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const ProductArguments& arguments,
-                                                const Places<kFinish>& places, Walk walk) {
+                                                const Room& places, Walk walk) {
   const int lane = threadIdx.x & 31;
   int stage = 0, parity = 1, row = -1;
   Tile tile;
   for (; walk.left > 0; walk.advance()) {
     if (walk.row != row) tile = row_tile(arguments, row = walk.row);
-    const int first_column = walk.column * block_columns;
+    const int first_column = walk.column * kBlocks * block_columns;
     if constexpr (reads_result(kFinish)) prefetch_result<4, 32>(arguments, tile, first_column, lane);
     for (int step = 0; step < places.steps; ++step) {
       barrier_wait(places.empty(stage), parity);
       if (lane == 0) {
-        barrier_expect(places.full(stage), b_bytes);
-        load_matrix<kColumns>(map_b, places.matrix(stage), places.full(stage), step * block_depth, first_column,
-                              tile.group, arguments.columns);
+        barrier_expect(places.full(stage), kBlocks * b_bytes);
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          load_matrix<kColumns>(map_b, places.matrix(stage) + block * b_bytes, places.full(stage), step * block_depth,
+                                first_column + block * block_columns, tile.group, arguments.columns);
+        }
       }
       __syncwarp();
       places.advance(stage, parity);
@@ -123,11 +138,11 @@ __device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const 
   }
 }
 
-// Each warp takes every other group of four rows, with eight lanes per row.
-template <Finish kFinish>
-__device__ __forceinline__ void gather_rows(const ProductArguments& arguments, const Places<kFinish>& places,
-                                            Walk walk) {
-  const int warp = threadIdx.x / 32 - 2 * pair_warps - 2, lane = threadIdx.x & 31, piece = lane & 7;
+// Each warp takes every other group of four rows, with eight lanes per row. warp: 0 or 1.
+template <typename Room>
+__device__ __forceinline__ void gather_rows(const ProductArguments& arguments, const Room& places, Walk walk,
+                                            int warp) {
+  const int lane = threadIdx.x & 31, piece = lane & 7;
   const int first = 4 * warp + (lane >> 3);  // this lane takes every eighth row from here on
   int parity = 1;
   for (; walk.left > 0; walk.next_row()) {
@@ -164,8 +179,8 @@ __device__ __forceinline__ void gather_rows(const ProductArguments& arguments, c
 
 // A fence makes what threads have written readable for the tensor cores, but it waits for everything its own thread has
 // in flight. This warp has nothing in flight, unlike those that copy or multiply, so it issues the fence for them.
-template <Finish kFinish>
-__device__ __forceinline__ void announce_rows(const Places<kFinish>& places, Walk walk) {
+template <typename Room>
+__device__ __forceinline__ void announce_rows(const Room& places, Walk walk) {
   int parity = 0;
   for (; walk.left > 0; walk.next_row()) {
     for (int step = 0; step < places.steps; ++step) {
@@ -208,8 +223,8 @@ __device__ __forceinline__ void multiply(float (&sums)[64], const Places<kFinish
 }
 
 // For a tile in which this warpgroup has no rows: releases its stages as they come.
-template <Finish kFinish>
-__device__ __forceinline__ void pass_by(const Places<kFinish>& places, int& stage, int& parity, bool last, int lane) {
+template <typename Room>
+__device__ __forceinline__ void pass_by(const Room& places, int& stage, int& parity, bool last, int lane) {
   for (int step = 0; step < places.steps; ++step) {
     barrier_wait(places.full(stage), parity);
     if (lane == 0) {
@@ -288,9 +303,9 @@ __global__ void __launch_bounds__(threads, 1)
   if (threadIdx.x >= 2 * pair_threads) {
     fewer_registers<32>();
     if (threadIdx.x < 2 * pair_threads + 32) {
-      stream_matrices<kColumns, kFinish>(&map_b, arguments, places, walk);
+      stream_matrices<kColumns, kFinish, 1>(&map_b, arguments, places, walk);
     } else if (threadIdx.x >= 2 * pair_threads + 64) {
-      gather_rows(arguments, places, walk);
+      gather_rows(arguments, places, walk, threadIdx.x / 32 - 2 * pair_warps - 2);
     } else if (threadIdx.x == 2 * pair_threads + 32) {
       announce_rows(places, walk);
     }
@@ -299,6 +314,140 @@ __global__ void __launch_bounds__(threads, 1)
     multiply_tiles<kColumns, kFinish, kCorrected>(arguments, places, walk);
   }
 #endif
+}
+
+// Where the epilogue is no more than stores, which need no other warpgroups' products to hide behind: tiles of 128 x
+// 256 and one pair of warpgroups, with 128 sums a thread. A product of 64 x 256 reads its rows once, so that the tensor
+// cores' 1,024 cycles for 128 x 256 x 64 take 896 of shared memory instead of 1,024.
+constexpr int wide_threads = 384, wide_blocks = 2, wide_stages = 3;
+constexpr int wide_shared =
+    1024 + most_steps * a_bytes + wide_stages * wide_blocks * b_bytes + 8 * (3 * most_steps + 2 * wide_stages);
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+struct WidePlaces {
+  std::uint32_t base;
+  int steps;
+  __device__ std::uint32_t rows(int step) const { return base + step * a_bytes; }
+  __device__ std::uint32_t matrix(int stage) const { return rows(most_steps) + stage * wide_blocks * b_bytes; }
+  __device__ std::uint32_t rows_full(int step) const { return matrix(wide_stages) + 8 * step; }
+  __device__ std::uint32_t rows_empty(int step) const { return rows_full(most_steps + step); }
+  __device__ std::uint32_t rows_copied(int step) const { return rows_full(2 * most_steps + step); }
+  __device__ std::uint32_t full(int stage) const { return rows_full(3 * most_steps + stage); }
+  __device__ std::uint32_t empty(int stage) const { return full(wide_stages + stage); }
+  __device__ void advance(int& stage, int& parity) const {
+    if (++stage == wide_stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+__device__ __forceinline__ void multiply_wide_tiles(const ProductArguments& arguments, const WidePlaces& places,
+                                                    Walk walk) {
+  const int half = threadIdx.x / 128 - 1, warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
+  int stage = 0, parity = 0, rows_parity = 0;
+  bool fresh = true;  // the rows have arrived since the last tile
+  for (; walk.left > 0; walk.advance()) {
+    const bool last = walk.last_of_row();
+    const Tile tile = row_tile(arguments, walk.row);
+    const int first = tile.begin + half * 64;
+    if (first < tile.end) {
+      float sums[wide_blocks][1][64];
+      int previous = 0;
+      for (int step = 0; step < places.steps; ++step) {
+        if (fresh) barrier_wait(places.rows_full(step), rows_parity);
+        barrier_wait(places.full(stage), parity);
+        const std::uint64_t a_place = matrix_place(places.rows(step) + half * (a_bytes / 2), 1024, 16);
+        const std::uint64_t b_place = matrix_place(places.matrix(stage), 1024, 16);
+        products_fence();
+#pragma unroll
+        for (int part = 0; part < block_depth / 16; ++part)
+          multiply_256<0>(sums[0][0], sums[1][0], a_place + part * (32 >> 4), b_place + part * (32 >> 4),
+                          step > 0 || part > 0);
+        products_commit();
+        products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
+        if (step > 0 && lane == 0) {
+          barrier_arrive(places.empty(previous));
+          if (last) barrier_arrive(places.rows_empty(step - 1));
+        }
+        previous = stage;
+        places.advance(stage, parity);
+      }
+      products_wait<0>();
+      if (lane == 0) {
+        barrier_arrive(places.empty(previous));
+        if (last) barrier_arrive(places.rows_empty(places.steps - 1));
+      }
+#pragma unroll
+      for (int block = 0; block < wide_blocks; ++block) {
+        settle(sums[block][0]);
+        const int column = (walk.column * wide_blocks + block) * block_columns;
+        WarpTile<Finish::store, true, 1, false> share{arguments, first + warp * 16, tile.end, column, 0, 0,
+                                                      lane,      tile.group};
+        share.finish(sums[block]);
+      }
+    } else {
+      pass_by(places, stage, parity, last, lane);
+    }
+    fresh = last;
+    rows_parity ^= last ? 1 : 0;
+  }
+}
+
+#endif
+
+__global__ void __launch_bounds__(wide_threads, 1)
+    wide_resident_kernel(const __grid_constant__ CUtensorMap map_b,
+                         const __grid_constant__ ProductArguments arguments) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ unsigned char memory[];
+  constexpr int multiplying_warps = 8;
+  WidePlaces places;
+  places.base = (shared_address(memory) + 1023) & ~1023u;
+  places.steps = (arguments.depth + block_depth - 1) / block_depth;
+  if (threadIdx.x == 0) {
+    for (int step = 0; step < places.steps; ++step) {
+      barrier_start(places.rows_copied(step), 32 * gathering_warps);
+      barrier_start(places.rows_full(step), 1);
+      barrier_start(places.rows_empty(step), multiplying_warps);
+    }
+    for (int stage = 0; stage < wide_stages; ++stage) {
+      barrier_start(places.full(stage), 1);
+      barrier_start(places.empty(stage), multiplying_warps);
+    }
+    barriers_visible();
+    prefetch_map(&map_b);
+  }
+  __syncthreads();
+  after_previous();
+  const Walk walk(row_tile_count(arguments), arguments.column_tiles);
+  if (threadIdx.x < 128) {
+    fewer_registers<40>();
+    if (threadIdx.x < 32) {
+      stream_matrices<Columns::woven, Finish::store, wide_blocks>(&map_b, arguments, places, walk);
+    } else if (threadIdx.x >= 64) {
+      gather_rows(arguments, places, walk, threadIdx.x / 32 - 2);
+    } else if (threadIdx.x == 32) {
+      announce_rows(places, walk);
+    }
+  } else {
+    more_registers<232>();
+    multiply_wide_tiles(arguments, places, walk);
+  }
+#endif
+}
+
+bool launch_wide_kernel(Context& ctx, const GroupedProduct& product) {
+  if (product.rank > 0 || product.columns % (wide_blocks * block_columns) != 0) return false;
+  const ProductArguments arguments = arguments_of(product, wide_blocks * block_columns, wide_blocks * block_columns);
+  const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * arguments.column_tiles;
+  if (most < ctx.cuda->multiprocessors) return false;  // smaller tiles occupy more of them
+  const CUtensorMap map_b = describe_matrices<Columns::woven>(product);
+  SOME_CUDA_CHECK(cudaFuncSetAttribute(wide_resident_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wide_shared));
+  launch_behind(ctx, wide_resident_kernel, static_cast<unsigned>(ctx.cuda->multiprocessors), wide_threads, wide_shared,
+                map_b, arguments);
+  return true;
 }
 
 template <Columns kColumns, Finish kFinish, bool kCorrected>
@@ -338,7 +487,7 @@ bool launch_resident(Context& ctx, const GroupedProduct& product) {
     launch<Columns::woven, Finish::gelu>(ctx, product);
   } else if (product.finish == Finish::gelu_slope) {
     launch<Columns::woven, Finish::gelu_slope>(ctx, product);
-  } else {
+  } else if (!launch_wide_kernel(ctx, product)) {
     launch<Columns::woven, Finish::store>(ctx, product);
   }
   return true;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/column_sums.h"
+#include "ops/cuda_launch.cuh"
 #include "ops/cuda_toolkit.cuh"
 #include "ops/head_loss.h"
 
@@ -61,6 +62,7 @@ template <typename T, int PARTS, int WIDTH, bool GRADIENT>
 __global__ void __launch_bounds__(threads, 2)
     cross_entropy_kernel(T* logits, const std::int32_t* targets, std::int64_t rows, int vocabulary, float scale,
                          float* nll, float* partials) {
+  after_previous();
   __shared__ Softmax shared[2][warps];
   float column_sum[PARTS][WIDTH] = {};
   int turn = 0;
@@ -155,6 +157,7 @@ template <typename T>
 __global__ void __launch_bounds__(threads)
     cross_entropy_any_kernel(T* logits, const std::int32_t* targets, int vocabulary, float scale, bool gradient,
                              float* nll) {
+  after_previous();
   __shared__ Softmax shared[warps];
   const std::int64_t row = blockIdx.x;
   T* line = logits + row * vocabulary;
@@ -211,18 +214,16 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
       const std::int32_t* wanted = ints(targets) + first;
       float* losses = floats(nll) + first;
       const auto launch = [&](auto kernel) {
-        kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(logits, wanted, rows, static_cast<int>(vocabulary),
-                                                         static_cast<float>(scale), losses, partials);
-        SOME_CUDA_LAUNCHED();
+        launch_behind(ctx, kernel, blocks, threads, 0, logits, wanted, rows, static_cast<int>(vocabulary),
+                      static_cast<float>(scale), losses, partials);
       };
       const auto launch_parts = [&](auto count) {
         constexpr int P = decltype(count)::value;
         gradient ? launch(cross_entropy_kernel<T, P, width, true>) : launch(cross_entropy_kernel<T, P, width, false>);
       };
       if (!in_registers) {
-        cross_entropy_any_kernel<T><<<static_cast<int>(rows), threads, 0, ctx.cuda->stream>>>(
-            logits, wanted, static_cast<int>(vocabulary), static_cast<float>(scale), gradient, losses);
-        SOME_CUDA_LAUNCHED();
+        launch_behind(ctx, cross_entropy_any_kernel<T>, static_cast<unsigned>(rows), threads, 0, logits, wanted,
+                      static_cast<int>(vocabulary), static_cast<float>(scale), gradient, losses);
       } else if (parts <= most_parts / 4) {
         launch_parts(std::integral_constant<int, most_parts / 4>{});
       } else if (parts <= most_parts / 2) {

@@ -5,6 +5,7 @@
 #include "base/rooms.h"
 #include "ops/cuda_hopper.cuh"
 #include "ops/cuda_launch.cuh"
+#include "ops/grouped_gemm_hopper_load.cuh"
 
 namespace some::ops::cuda {
 
@@ -49,6 +50,46 @@ template <int kCount>
 __device__ __forceinline__ void settle(float (&sums)[kCount]) {
 #pragma unroll
   for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
+}
+
+// Multiplies `steps` stages: 64 rows of the left operand, from a_bytes / 2 * half of a stage on, by kBlocks blocks of
+// 128 columns, which lie behind a_bytes, one after another; transposed: as boxes of 64 columns. kWide: two blocks at a
+// time are one product, which reads the left operand once for both. Leaves the sums ready to be read.
+template <int kTransposed, bool kWide, int kBlocks, typename Ring>
+__device__ __forceinline__ void multiply_stages(float (&sums)[kBlocks][64], Ring& stage, int steps, int half,
+                                                int lane) {
+  static_assert(!kWide || kBlocks % 2 == 0);
+  constexpr int part_bytes = kTransposed ? 16 * 128 : 32;  // from 16 terms to the next
+  int previous = -1;
+  for (int step = 0; step < steps; ++step) {
+    barrier_wait(stage.full(stage.stage), stage.parity);
+    const std::uint32_t base = stage.at(stage.stage);
+    const std::uint64_t left = matrix_place(base + half * (a_bytes / 2), 1024, 16);
+    const std::uint64_t right = matrix_place(base + a_bytes, 1024, kTransposed ? b_bytes / 2 : 16);
+    products_fence();
+#pragma unroll
+    for (int part = 0; part < block_depth / 16; ++part) {
+      const std::uint64_t left_part = left + part * (32 >> 4), right_part = right + part * (part_bytes >> 4);
+#pragma unroll
+      for (int block = 0; block < kBlocks; block += kWide ? 2 : 1) {
+        const std::uint64_t columns = right_part + block * (b_bytes >> 4);
+        if constexpr (kWide) {
+          multiply_256<kTransposed>(sums[block], sums[block + 1], left_part, columns, step > 0 || part > 0);
+        } else {
+          multiply_128<kTransposed>(sums[block], left_part, columns, step > 0 || part > 0);
+        }
+      }
+    }
+    products_commit();
+    products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
+    if (previous >= 0 && lane == 0) barrier_arrive(stage.empty(previous));
+    previous = stage.stage;
+    stage.advance();
+  }
+  products_wait<0>();
+  if (lane == 0) barrier_arrive(stage.empty(previous));
+#pragma unroll
+  for (auto& block : sums) settle(block);
 }
 
 // What a block of ring_threads does, from its start on: each of the two is given its end of the ring.

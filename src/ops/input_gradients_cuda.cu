@@ -74,31 +74,7 @@ __device__ __forceinline__ void multiply_tiles(const TwoProducts& all, Ring<kSid
           there && all.before != nullptr ? *reinterpret_cast<const uint4*>(all.before + place) : make_uint4(0, 0, 0, 0);
     });
     float sums[kSides][64];
-    int previous = -1;
-    for (int step = 0; step < all.steps[0] + all.steps[1]; ++step) {
-      barrier_wait(stage.full(stage.stage), stage.parity);
-      const std::uint32_t base = stage.at(stage.stage);
-      const std::uint64_t left = matrix_place(base + half * (a_bytes / 2), 1024, 16);
-      const std::uint64_t right = matrix_place(base + a_bytes, 1024, box_bytes);
-      products_fence();
-#pragma unroll
-      for (int part = 0; part < block_depth / 16; ++part) {
-#pragma unroll
-        for (int side = 0; side < kSides; ++side) {
-          multiply_128<1>(sums[side], left + part * (32 >> 4),
-                          right + side * (2 * box_bytes >> 4) + part * (16 * 128 >> 4), step > 0 || part > 0);
-        }
-      }
-      products_commit();
-      products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
-      if (previous >= 0 && lane == 0) barrier_arrive(stage.empty(previous));
-      previous = stage.stage;
-      stage.advance();
-    }
-    products_wait<0>();
-    if (lane == 0) barrier_arrive(stage.empty(previous));
-#pragma unroll
-    for (auto& part : sums) settle(part);
+    multiply_stages<1, false>(sums, stage, all.steps[0] + all.steps[1], half, lane);
     each([&](int i, bool there, std::int64_t place) {
       std::uint32_t pieces[4] = {before[i].x, before[i].y, before[i].z, before[i].w};
       transpose_quad(pieces, lane);

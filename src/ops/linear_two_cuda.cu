@@ -109,31 +109,7 @@ __device__ __forceinline__ void multiply_tiles(const TwoLayers& all, Ring stage)
   const int half = threadIdx.x / 128 - 1, warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31;
   for (int number = blockIdx.x; number < all.tiles; number += gridDim.x) {
     float sums[tile_blocks][64];
-    int previous = -1;
-    for (int step = 0; step < all.steps; ++step) {
-      barrier_wait(stage.full(stage.stage), stage.parity);
-      const std::uint32_t base = stage.at(stage.stage);
-      const std::uint64_t left = matrix_place(base + half * (a_bytes / 2), 1024, 16);
-      const std::uint64_t right = matrix_place(base + a_bytes, 1024, 16);
-      products_fence();
-#pragma unroll
-      for (int part = 0; part < block_depth / 16; ++part) {
-#pragma unroll
-        for (int i = 0; i < tile_blocks; ++i) {
-          multiply_128<0>(sums[i], left + part * (32 >> 4), right + i * (b_bytes >> 4) + part * (32 >> 4),
-                          step > 0 || part > 0);
-        }
-      }
-      products_commit();
-      products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
-      if (previous >= 0 && lane == 0) barrier_arrive(stage.empty(previous));
-      previous = stage.stage;
-      stage.advance();
-    }
-    products_wait<0>();
-    if (lane == 0) barrier_arrive(stage.empty(previous));
-#pragma unroll
-    for (auto& part : sums) settle(part);
+    multiply_stages<0, false>(sums, stage, all.steps, half, lane);
     const int row = number / all.column_tiles * tile_rows + half * 64 + warp * 16 + (lane >> 2);
     const int first = number % all.column_tiles * tile_blocks;
 #pragma unroll

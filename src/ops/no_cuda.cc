@@ -63,13 +63,18 @@ void rope(Context&, Tensor&, const Tensor&, int, bool) { refuse(); }
 void attention_cached(Context&, const Tensor&, const Tensor&, const Tensor&, int, Tensor&, Tensor&) { refuse(); }
 
 void embed_forward(Context&, const Tensor&, const Tensor&, const Param&, bool, Tensor&) { refuse(); }
-void embed_backward(Context&, const Tensor&, const Tensor&, const Param&) { refuse(); }
+TokenOrder order_tokens(Context&, const Tensor&, const Param&) { refuse(); }
+void embed_backward(Context&, const Tensor&, const TokenOrder&, const Tensor&, const Param&) { refuse(); }
 
 void query_forward(Context&, const Tensor&, const Tensor*, double, Tensor&, Tensor&) { refuse(); }
 void query_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, Tensor&, Tensor*) {
   refuse();
 }
 void route_forward(Context&, const Tensor&, const Tensor&, const Tensor*, const Tensor&, bool, Routing&) { refuse(); }
+void router_route_forward(Context&, const RouterEnd&, Tensor&, const Tensor*, double, Tensor&, Tensor&, const Tensor&,
+                          const Tensor*, const Tensor*, Tensor&, bool, Routing&) {
+  refuse();
+}
 void query_route_forward(Context&, const Tensor&, const Tensor*, double, Tensor&, Tensor&, const Tensor&, const Tensor*,
                          const Tensor*, Tensor&, bool, Routing&) {
   refuse();
@@ -107,7 +112,7 @@ void experts_forward(Context&, const Tensor&, const ExpertWeights&, const Dispat
   refuse();
 }
 void experts_backward(Context&, const Tensor&, const Tensor&, const ExpertWeights&, const DispatchPlan&, const Tensor&,
-                      ExpertTape&, Tensor&, Into, Tensor&, ExpertGrads*) {
+                      ExpertTape&, Tensor&, Into, Tensor&, ExpertGrads*, const std::function<void()>&) {
   refuse();
 }
 
@@ -123,6 +128,7 @@ void adamw_step(Context&, Tensor&, Tensor&, const Tensor&, Tensor&, Tensor&, con
 void add_into(Context&, const Tensor&, Tensor&) { refuse(); }
 void convert(Context&, const Tensor&, Tensor&) { refuse(); }
 void fill(Context&, double, Tensor&) { refuse(); }
+void fill_each(Context&, std::span<const double>, Tensor&) { refuse(); }
 void sum_all(Context&, const Tensor&, Tensor&) { refuse(); }
 void gather_rows(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
 void exponential(Context&, const Tensor&, Tensor&) { refuse(); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/rooms.h"
+#include "ops/linear.h"
 #include "ops/op.h"
 #include "ops/param.h"
 
@@ -45,6 +46,18 @@ SOME_OP(void, query_route_forward,
          const Tensor& keys, const Tensor* bias, const Tensor* log_temperature, Tensor& temperature, bool choice_given,
          Routing& routing),
         (ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature, choice_given, routing))
+
+// linear_forward and query_route_forward in one: raw = y W^T + b first. y: [T, in] compute; raw is written, too.
+struct RouterEnd {
+  const Tensor& y;
+  const Param &weight, &bias;
+};
+SOME_OP(void, router_route_forward,
+        (Context & ctx, const RouterEnd& router, Tensor& raw, const Tensor* previous, double ground, Tensor& query,
+         Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature, Tensor& temperature,
+         bool choice_given, Routing& routing),
+        (ctx, router, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature, choice_given,
+         routing))
 
 // The control of random routing: k distinct experts for token id v, in random order, by a fixed hash of (seed, layer,
 // v).

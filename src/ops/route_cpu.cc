@@ -206,6 +206,14 @@ void query_route_forward(Context& ctx, const Tensor& raw, const Tensor* previous
   cpu::route_forward(ctx, query, keys, bias, temperature, choice_given, routing);
 }
 
+void router_route_forward(Context& ctx, const RouterEnd& router, Tensor& raw, const Tensor* previous, double ground,
+                          Tensor& query, Tensor& norms, const Tensor& keys, const Tensor* bias,
+                          const Tensor* log_temperature, Tensor& temperature, bool choice_given, Routing& routing) {
+  cpu::linear_forward(ctx, router.y, router.weight, router.bias, raw);
+  cpu::query_route_forward(ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature,
+                           choice_given, routing);
+}
+
 void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
   const std::int32_t* token = tokens.data<std::int32_t>();
   const int k = static_cast<int>(indices.dim(1));

@@ -384,6 +384,21 @@ void query_route_forward(Context& ctx, const Tensor& raw, const Tensor* previous
   cuda::route_forward(ctx, query, keys, bias, temperature, choice_given, routing);
 }
 
+void router_route_forward(Context& ctx, const RouterEnd& router, Tensor& raw, const Tensor* previous, double ground,
+                          Tensor& query, Tensor& norms, const Tensor& keys, const Tensor* bias,
+                          const Tensor* log_temperature, Tensor& temperature, bool choice_given, Routing& routing) {
+  const int k = static_cast<int>(routing.indices.dim(1));
+  const bool together = !choice_given && k <= keys.dim(0) && product_serves(ctx, raw, keys, k) &&
+                        product_takes_router(ctx, router, raw, keys) &&
+                        all_aligned16(query.raw(), previous != nullptr ? previous->raw() : nullptr);
+  if (!together) cuda::linear_forward(ctx, router.y, router.weight, router.bias, raw);
+  if (together)
+    return make_query_and_choose(ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature,
+                                 routing, &router);
+  cuda::query_route_forward(ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature,
+                            choice_given, routing);
+}
+
 void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
   const std::int64_t count = tokens.elements();
   const int k = static_cast<int>(indices.dim(1));

@@ -36,6 +36,11 @@ constexpr std::size_t shared_size(int d, int experts, int stages) {
          static_cast<std::size_t>(block_rows * line_width(experts)) * sizeof(float);
 }
 
+// What is added to make the queries' raw form from the router's hidden layer.
+constexpr std::size_t router_size(int d, int in) {
+  return static_cast<std::size_t>(block_rows + d) * static_cast<std::size_t>(in) * 2;
+}
+
 // Powers of two that bring the largest magnitude into [2^10, 2^11) and back. Zero, infinity and NaN stay as they are.
 struct Scale {
   float there, back;
@@ -154,8 +159,19 @@ struct QueryMade {
   std::int32_t* counts;          // [blocks, experts]
 };
 
+// For queries made of the router's output, which this kernel makes as well: raw = y W^T + b. A null y: it exists
+// already.
+struct RouterMade {
+  const bf16 *y, *weight;  // [rows, in], [d, in]
+  const float* bias;       // [d], or null
+  float* raw;              // [rows, d]
+  int in;
+};
+constexpr int most_router_in = 256;
+
 struct Product {
   const float* query;  // [rows, d]; with `made` what the query is made of
+  RouterMade router;
   QueryMade made;
   const float* keys;
   const __half* pieces;  // of the keys
@@ -188,6 +204,51 @@ __device__ __forceinline__ void load_stage(const Product& product, std::uint32_t
   }
 }
 
+// Rows of y and of the weight in shared memory: [rows][in], their 16-byte pieces permuted by row. Only starts the
+// copies.
+__device__ __forceinline__ void load_router(const RouterMade& router, std::uint32_t target, std::int64_t first_row,
+                                            std::int64_t rows, int d) {
+  const int pieces = router.in / 8, all = (block_rows + d) * pieces;
+  for (int i = static_cast<int>(threadIdx.x); i < all; i += static_cast<int>(blockDim.x)) {
+    const int line = i / pieces, piece = i % pieces;
+    const bool state = line < block_rows, valid = !state || first_row + line < rows;
+    const bf16* const source = state ? router.y + (valid ? first_row + line : 0) * router.in
+                                     : router.weight + static_cast<std::int64_t>(line - block_rows) * router.in;
+    copy_async(target + static_cast<std::uint32_t>(line * router.in * 2 + swizzled(line, piece)), source + piece * 8,
+               valid);
+  }
+  copy_async_commit();
+}
+
+// Multiplies them, with 16 tokens and 16 columns per warp, and leaves the result in `lines`, `width` apart. 16 warps.
+__device__ __forceinline__ void make_raw(const RouterMade& router, std::uint32_t place, float* lines, int width, int d,
+                                         int warp, int lane) {
+  const int first_row = warp % 4 * 16, first_column = warp / 4 * 16;
+  if (first_column >= d) return;
+  const int a_row = first_row + lane % 16, a_piece = lane / 16;
+  const int b_row = block_rows + first_column + lane % 8 + lane / 16 * 8, b_piece = lane / 8 % 2;
+  float sums[2][4] = {};
+#pragma unroll 4
+  for (int step = 0; step < router.in / 16; ++step) {
+    std::uint32_t left[4], right[4];
+    load_matrices(left,
+                  place + static_cast<std::uint32_t>(a_row * router.in * 2 + swizzled(a_row, step * 2 + a_piece)));
+    load_matrices(right,
+                  place + static_cast<std::uint32_t>(b_row * router.in * 2 + swizzled(b_row, step * 2 + b_piece)));
+#pragma unroll
+    for (int n = 0; n < 2; ++n) multiply_add(sums[n], left, right[2 * n], right[2 * n + 1]);
+  }
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const int row = first_row + lane / 4, column = first_column + 8 * n + lane % 4 * 2;
+    const float2 shift =
+        router.bias != nullptr ? *reinterpret_cast<const float2*>(router.bias + column) : make_float2(0.0f, 0.0f);
+    *reinterpret_cast<float2*>(lines + row * width + column) = make_float2(sums[n][0] + shift.x, sums[n][1] + shift.y);
+    *reinterpret_cast<float2*>(lines + (row + 8) * width + column) =
+        make_float2(sums[n][2] + shift.x, sums[n][3] + shift.y);
+  }
+}
+
 // OWN_KEYS: all keys fit into the stages, so every block splits them for itself instead of reading prepared halves.
 template <int ITEMS, int STAGES, int PARTS, bool OWN_KEYS>
 __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_product_kernel(const Product product) {
@@ -211,6 +272,9 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
                                           i / steps, i % steps);
     copy_async_commit();
   };
+  const bool makes_raw = OWN_KEYS && product.router.y != nullptr;
+  const std::uint32_t router_place = shared_address(lines + block_rows * width);
+  if (makes_raw) load_router(product.router, router_place, first_row, product.rows, d);
   if constexpr (OWN_KEYS) {
 #pragma unroll 4
     for (int expert = warp; expert < product.experts; expert += block_warps) {
@@ -231,12 +295,20 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
     for (int i = 0; i < STAGES - 1; ++i) load(i);
   }
 
+  if (makes_raw) {
+    copy_async_wait<0>();
+    __syncthreads();
+    make_raw(product.router, router_place, lines, width, d, warp, lane);
+    __syncthreads();
+  }
+
 #pragma unroll(PARTS == 1 ? block_rows / block_warps : 2)
   for (int row = warp; row < block_rows; row += block_warps) {
     Row<PARTS> q;
     const std::int64_t token = first_row + row;
     const bool there = token < product.rows;
-    q.load(there ? product.query + token * d : nullptr, d, lane);
+    q.load(!there ? nullptr : makes_raw ? lines + row * width : product.query + token * d, d, lane);
+    if (makes_raw && there) q.store(product.router.raw + token * d, d, lane);
     if (product.made.query != nullptr) {
       const float first = q.length();
       q.multiply(1.0f / first);
@@ -354,7 +426,8 @@ bool keys_fit(const Product& product, int stages) {
 
 template <int ITEMS, int STAGES, int PARTS, bool OWN_KEYS>
 void launch_kernel(Context& ctx, const Product& product) {
-  const std::size_t shared = shared_size(product.d, product.experts, STAGES);
+  const std::size_t shared =
+      shared_size(product.d, product.experts, STAGES) + router_size(product.d, product.router.in);
   auto* const kernel = choose_by_product_kernel<ITEMS, STAGES, PARTS, OWN_KEYS>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   launch_behind(ctx, kernel, grid_for(product.rows, block_rows), warps_for<PARTS> * warp_size, shared, product);
@@ -374,11 +447,12 @@ void launch(Context& ctx, Product product) {
 }
 
 // query: the queries themselves, or what they are made from when `made` says how.
-void choose(Context& ctx, const Tensor& query, const QueryMade& made, const Tensor& keys, const Tensor* bias,
-            const Tensor& temperature, Routing& routing) {
+void choose(Context& ctx, const Tensor& query, const QueryMade& made, const RouterMade& router, const Tensor& keys,
+            const Tensor* bias, const Tensor& temperature, Routing& routing) {
   const ArenaScope scope(*ctx.arena);
   Product product{};
   product.query = floats(query);
+  product.router = router;
   product.made = made;
   product.keys = floats(keys);
   product.bias = bias != nullptr ? floats(*bias) : nullptr;
@@ -411,12 +485,12 @@ bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys,
 
 void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
                        const Tensor& temperature, Routing& routing) {
-  choose(ctx, query, {}, keys, bias, temperature, routing);
+  choose(ctx, query, {}, {}, keys, bias, temperature, routing);
 }
 
 void make_query_and_choose(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
                            Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature,
-                           Tensor& temperature, Routing& routing) {
+                           Tensor& temperature, Routing& routing, const RouterEnd* router) {
   const std::int64_t blocks = grid_for(raw.dim(0), block_rows);
   routing.counts = ctx.scratch({blocks, keys.dim(0)}, DType::i32);
   QueryMade made{};
@@ -426,7 +500,25 @@ void make_query_and_choose(Context& ctx, const Tensor& raw, const Tensor* previo
   made.norms = floats(norms);
   made.log_temperature = log_temperature != nullptr ? floats(*log_temperature) : nullptr;
   made.counts = ints(routing.counts);
-  choose(ctx, raw, made, keys, bias, temperature, routing);
+  RouterMade before{};
+  if (router != nullptr)
+    before = {elements_of<bf16>(router->y), elements_of<bf16>(router->weight.compute),
+              router->bias ? floats(router->bias.value) : nullptr, floats(raw),
+              static_cast<int>(router->weight.value.dim(1))};
+  choose(ctx, raw, made, before, keys, bias, temperature, routing);
+}
+
+bool product_takes_router(const Context& ctx, const RouterEnd& router, const Tensor& raw, const Tensor& keys) {
+  const std::int64_t d = keys.dim(1), in = router.weight.value.dim(1), experts = keys.dim(0);
+  if (d > block_depth || d % 16 != 0 || in % 64 != 0 || in > most_router_in || experts > 4 * block_keys) return false;
+  if (router.y.dtype() != DType::bf16 || router.weight.compute.dtype() != DType::bf16 || raw.dtype() != DType::f32)
+    return false;
+  if (!all_aligned16(router.y.raw(), router.weight.compute.raw(), raw.raw(),
+                     router.bias ? router.bias.value.raw() : nullptr))
+    return false;
+  return shared_size(static_cast<int>(d), static_cast<int>(experts), 4) +
+             router_size(static_cast<int>(d), static_cast<int>(in)) <=
+         static_cast<std::size_t>(most_shared(ctx));
 }
 
 }  // namespace some::ops::cuda

@@ -16,6 +16,9 @@ struct SortedPairs {
 };
 SortedPairs sort_pairs(Context& ctx, const std::int32_t* keys, const std::int32_t* items, std::int64_t count, int bits);
 
+void sort_pairs_into(Context& ctx, const std::int32_t* keys, const std::int32_t* items, std::int64_t count, int bits,
+                     std::int32_t* sorted_keys, std::int32_t* sorted_items);
+
 struct SortedLongs {
   const long long* keys;
   const std::int32_t* items;

@@ -31,10 +31,15 @@ SortedPairs sort_pairs(Context& ctx, const std::int32_t* keys, const std::int32_
                        int bits) {
   std::int32_t* sorted_keys = ints(ctx.scratch({count}, DType::i32));
   std::int32_t* sorted_items = ints(ctx.scratch({count}, DType::i32));
+  sort_pairs_into(ctx, keys, items, count, bits, sorted_keys, sorted_items);
+  return {sorted_keys, sorted_items};
+}
+
+void sort_pairs_into(Context& ctx, const std::int32_t* keys, const std::int32_t* items, std::int64_t count, int bits,
+                     std::int32_t* sorted_keys, std::int32_t* sorted_items) {
   if (count > 0)
     sort(ctx, reinterpret_cast<const std::uint32_t*>(keys), reinterpret_cast<std::uint32_t*>(sorted_keys), items,
          sorted_items, count, bits);
-  return {sorted_keys, sorted_items};
 }
 
 SortedLongs sort_pairs(Context& ctx, const long long* keys, const std::int32_t* items, std::int64_t count, int bits) {

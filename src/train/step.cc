@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/beside.h"
 #include "model/expert_part.h"
 #include "ops/elementwise.h"
 
@@ -93,10 +94,8 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   now.lr = plan.lr;
   now.step = plan.moments_before + plan.step + 1;
   const std::array<double, 3> rates = adam_rates(now);
-  for (int i = 0; i < 3; ++i) {
-    Tensor rate = rates_.view(i, {1});
-    fill(ctx, rates[static_cast<std::size_t>(i)], rate);
-  }
+  join_beside(ctx);  // something waits only where the step before broke off
+  fill_each(ctx, rates, rates_);
   if (batches.size() == 1 && group().alone()) {
     ctx.arena->reset();
     const Batch& one = batches[0];
@@ -200,8 +199,16 @@ StepSums TrainStep::sums(const TrainPass& pass) {
 }
 
 void TrainStep::compute(const DeviceBatch& batch, const TrainPass& pass) {
-  begin(pass);
-  add_batch(batch, pass);
+  Context& ctx = model_.context();
+  {  // train_pass waits for it before the first gradient
+    const Beside beside(ctx);
+    begin(pass);
+  }
+  const Tensor nll = model_.train_pass(batch, pass);
+  {
+    const Beside beside(ctx);
+    add_loss(nll, pass);
+  }
   finish(pass);
 }
 
@@ -212,8 +219,11 @@ void TrainStep::begin(const TrainPass& pass) {
 }
 
 void TrainStep::add_batch(const DeviceBatch& batch, const TrainPass& pass, const Model::MatricesReady& ready) {
+  add_loss(model_.train_pass(batch, pass, ready), pass);
+}
+
+void TrainStep::add_loss(const Tensor& nll, const TrainPass& pass) {
   Context& ctx = model_.context();
-  const Tensor nll = model_.train_pass(batch, pass, ready);
   Tensor sum = ctx.scratch({1}, ctx.master), scale = ctx.scratch({1}, ctx.master), loss = outcome_.view(0, {1});
   sum_all(ctx, nll, sum);
   fill(ctx, pass.loss_scale, scale);
@@ -224,9 +234,13 @@ void TrainStep::finish(const TrainPass& pass) {
   Context& ctx = model_.context();
   ParameterStore& p = model_.parameters();
   Tensor norm = outcome_.view(1, {1});
+  if (!pass.keys.empty()) {
+    const Beside beside(ctx);
+    model_.update_key_stores(pass.keys);
+  }
   gradient_norm(ctx, p.grad, norm);
   adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam_);
-  if (!pass.keys.empty()) model_.update_key_stores(pass.keys);
+  join_beside(ctx);
 }
 
 void TrainStep::run_or_replay(const DeviceBatch& batch, Kind kind) {

@@ -82,6 +82,7 @@ class TrainStep {
   StepSums sums(const TrainPass& pass);                 // the tensors into which the model adds
   void begin(const TrainPass& pass);
   void add_batch(const DeviceBatch& batch, const TrainPass& pass, const Model::MatricesReady& ready = {});
+  void add_loss(const Tensor& nll, const TrainPass& pass);
   void plan_early(const Options& options);
   // Not if ranks share the experts: they communicate during the passes, and the two exchanges would get mixed up.
   bool sends_early() const { return !early_.empty() && !group().alone() && model_.context().expert_group.alone(); }

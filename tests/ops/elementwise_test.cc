@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <numeric>
 
 #include "base/device.h"
@@ -37,6 +38,9 @@ OpCase elementwise_case(std::int64_t rows, std::int64_t columns) {
     Tensor filled = lab.new_compute({rows, columns});
     fill(ctx, 1.5, filled);
     out["filled"] = read(filled);
+    Tensor each = lab.new_master({3});
+    fill_each(ctx, std::array{0.5, -2.0, 3.0}, each);
+    out["each"] = read(each);
     Tensor total = lab.new_master({1});
     sum_all(ctx, lab.master(in.at("x")), total);
     out["total"] = read(total);
@@ -55,7 +59,8 @@ OpCase elementwise_case(std::int64_t rows, std::int64_t columns) {
   };
   one.reference = [=](const Arrays& in) {
     const Array &x = in.at("x"), &y = in.at("y"), &z = in.at("z");
-    Array sum = y, powers = x, products = y, filled = x, total = zeros({1}), gathered = zeros({7, columns});
+    Array sum = y, powers = x, products = y, filled = x, each = zeros({3}), total = zeros({1}),
+          gathered = zeros({7, columns});
     for (std::size_t i = 0; i < x.values.size(); ++i) {
       sum.values[i] += x.values[i];
       powers.values[i] = std::exp(x.values[i]);
@@ -63,12 +68,14 @@ OpCase elementwise_case(std::int64_t rows, std::int64_t columns) {
       filled.values[i] = 1.5;
       total[0] += x.values[i];
     }
+    each.values = {0.5, -2.0, 3.0};
     for (std::int64_t i = 0; i < 7; ++i) {
       for (std::int64_t c = 0; c < columns && in.at("rows")[i] >= 0; ++c)
         gathered[i * columns + c] = x[static_cast<std::int64_t>(in.at("rows")[i]) * columns + c];
     }
-    return Arrays{{"sum_master", sum}, {"sum_compute", sum},  {"to_master", x},       {"to_compute", x},
-                  {"filled", filled},  {"total", total},      {"gathered", gathered}, {"gathered_master", gathered},
+    return Arrays{{"sum_master", sum}, {"sum_compute", sum},   {"to_master", x},
+                  {"to_compute", x},   {"filled", filled},     {"each", each},
+                  {"total", total},    {"gathered", gathered}, {"gathered_master", gathered},
                   {"powers", powers},  {"products", products}};
   };
   return one;

@@ -20,7 +20,7 @@ OpCase embed_case(std::int64_t tokens, std::int64_t d, int vocabulary, bool sinu
     const Tensor ids = lab.whole(in.at("tokens"));
     Tensor out = lab.new_compute({tokens, d});
     embed_forward(lab.context(), ids, lab.whole(in.at("positions")), embed, sinusoidal, out);
-    embed_backward(lab.context(), ids, lab.compute(in.at("dout")), embed);
+    embed_backward(lab.context(), ids, order_tokens(lab.context(), ids, embed), lab.compute(in.at("dout")), embed);
     return Arrays{{"out", read(out)}, {"dembed", read(embed.grad)}};
   };
   one.reference = [=](const Arrays& in) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ops/elementwise.h"
 #include "ops/harness.h"
 
 namespace some::ops::test {
@@ -141,8 +142,16 @@ OpCase experts_case(ExpertsShape s) {
                        dgates_again, nullptr);
       results["dx_alone"] = read(dx_alone);
     }
+    // Beside it, what needs the gates' gradients alone finds them complete, and its own scratch memory untouched.
+    Tensor dgates_beside = lab.new_master({s.tokens, s.k});
+    const auto beside = [&] {
+      Tensor between = ctx.scratch(dgates.shape(), ctx.master);
+      convert(ctx, dgates, between);
+      convert(ctx, between, dgates_beside);
+    };
     experts_backward(ctx, lab.compute(in.at("dy")), x, weights, plan, gates, tape, dx, Into::add, dgates,
-                     s.learning ? &grads : nullptr);
+                     s.learning ? &grads : nullptr, beside);
+    EXPECT_EQ(read(dgates).values, read(dgates_beside).values);
     results["dx"] = read(dx);
     results["dgates"] = read(dgates);
     if (s.learning) results["dw1"] = read(grads.w1);
@@ -266,6 +275,13 @@ const bool added = add_cases({
     experts_case({140, 40, 136, 3, 2, Choice::spread, false, false, false, 11}),
     experts_case({140, 40, 136, 3, 2, Choice::spread, true, false, false, 4}),
     experts_case({100, 416, 264, 2, 1, Choice::all_one, true}),
+    experts_case({70, 64, 1024, 5, 4, Choice::skip_first, true}),
+    experts_case({150, 40, 136, 7, 6, Choice::spread, true}),
+    // More tiles than multiprocessors, for tiles of 256 columns forward or backward.
+    experts_case({100, 24, 256, 140, 4, Choice::spread, true}),
+    experts_case({700, 72, 512, 62, 1, Choice::all_one, true}),
+    experts_case({100, 256, 24, 140, 4, Choice::spread, true}),
+    experts_case({700, 256, 72, 130, 1, Choice::all_one, true}),
     experts_case({70, 512, 72, 5, 4, Choice::skip_first, true}),
     experts_case({20, 8, 1040, 2, 2, Choice::spread, true}),
 });

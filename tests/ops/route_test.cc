@@ -110,6 +110,59 @@ Array learnt_temperature(const Arrays& in) {
   return out;
 }
 
+// router_route_forward: raw as the dense layer gives it; the rest is what follows from that, to the bit.
+OpCase router_route_case(RouteShape s, std::int64_t hidden, bool with_bias) {
+  OpCase one;
+  one.name = route_name(fmt::format("router_route_{}{}", hidden, with_bias ? "_bias" : ""), s);
+  one.inputs = [=] {
+    Arrays in = route_inputs(s);
+    in["y"] = normals({s.tokens, hidden}, "y");
+    in["weight"] = normals({s.d, hidden}, "weight", 1.0 / std::sqrt(static_cast<double>(hidden)));
+    in["router_bias"] = normals({s.d}, "router_bias", 0.3);
+    return in;
+  };
+  one.run = [=](Lab& lab, const Arrays& in) {
+    const Tensor y = lab.compute(in.at("y")), keys = lab.master(in.at("keys")), bias = lab.master(in.at("bias")),
+                 log_temperature = lab.master(in.at("log_temperature"));
+    const Param weight = lab.param(in.at("weight")), shift = with_bias ? lab.param(in.at("router_bias")) : Param{};
+    const Tensor* const favour = s.biased ? &bias : nullptr;
+    const auto new_routing = [&] {
+      return Routing{s.given ? lab.whole(in.at("choice")) : lab.new_whole({s.tokens, s.k}),
+                     lab.new_master({s.tokens, s.k}), lab.new_master({s.tokens, s.k})};
+    };
+    Routing apart = new_routing(), together = new_routing();
+    const auto master = [&](std::int64_t columns) { return lab.new_master({s.tokens, columns}); };
+    Tensor raw = master(s.d), query = master(s.d), norms = master(2), query_together = master(s.d),
+           norms_together = master(2), temperature = lab.new_master({1}), temperature_together = lab.new_master({1});
+    router_route_forward(lab.context(), {y, weight, shift}, raw, nullptr, 0.0, query_together, norms_together, keys,
+                         favour, &log_temperature, temperature_together, s.given, together);
+    query_route_forward(lab.context(), raw, nullptr, 0.0, query, norms, keys, favour, &log_temperature, temperature,
+                        s.given, apart);
+    EXPECT_EQ(read(temperature).values, read(temperature_together).values);
+    EXPECT_EQ(read(query).values, read(query_together).values);
+    EXPECT_EQ(read(norms).values, read(norms_together).values);
+    EXPECT_EQ(read(apart.indices).values, read(together.indices).values);
+    EXPECT_EQ(read(apart.scores).values, read(together.scores).values);
+    EXPECT_EQ(read(apart.gates).values, read(together.gates).values);
+    const DispatchPlan plan = make_dispatch(lab.context(), apart.indices, s.experts),
+                       with_counts = make_dispatch(lab.context(), together.indices, s.experts, together.counts);
+    EXPECT_EQ(read(plan.order).values, read(with_counts.order).values);
+    return Arrays{{"raw", read(raw)}};
+  };
+  one.reference = [=](const Arrays& in) {
+    Array raw = zeros({s.tokens, s.d});
+    for (std::int64_t t = 0; t < s.tokens; ++t) {
+      for (std::int64_t i = 0; i < s.d; ++i) {
+        double& sum = raw[t * s.d + i];
+        sum = with_bias ? in.at("router_bias")[i] : 0.0;
+        for (std::int64_t h = 0; h < hidden; ++h) sum += in.at("y")[t * hidden + h] * in.at("weight")[i * hidden + h];
+      }
+    }
+    return Arrays{{"raw", raw}};
+  };
+  return one;
+}
+
 double plain_score(const Arrays& in, std::int64_t t, std::int64_t e, std::int64_t d) {
   double score = 0;
   for (std::int64_t i = 0; i < d; ++i) score += in.at("query")[t * d + i] * in.at("keys")[e * d + i];
@@ -397,6 +450,12 @@ const bool added = add_cases({
     query_route_case({700, 100, 40, 5}, true),
     query_route_case({600, 128, 200, 4}, false),
     query_route_case({530, 512, 256, 4}, true),
+    router_route_case({9, 12, 7, 3}, 20, true),
+    router_route_case({65, 12, 9, 3, true}, 64, false),
+    router_route_case({600, 64, 64, 4}, 256, true),
+    router_route_case({601, 48, 100, 5, false, true}, 128, false),
+    router_route_case({530, 64, 256, 4}, 64, true),
+    router_route_case({600, 128, 64, 4}, 256, true),
     balance_case({1, 12, 1, 1}, false),
     balance_case({200, 12, 10, 3}, false),
     balance_case({70, 11, 6, 2}, true),
