@@ -52,6 +52,7 @@ struct CudaState {
   bool apart = false;             // something was put on the second that the first has not waited for
   cublasLtHandle_t blas = nullptr;
   void* workspace = nullptr;
+  void* second_workspace = nullptr;  // products on both streams at the same time must not share one
   std::size_t workspace_bytes = std::size_t{32} << 20;
   int multiprocessors = 0;
   int most_shared = 0;  // bytes of shared memory that a block can have

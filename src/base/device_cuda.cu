@@ -151,6 +151,7 @@ std::shared_ptr<CudaState> open(int index) {
   SOME_CUDA_CHECK(cudaEventCreateWithFlags(&state->turn, cudaEventDisableTiming));
   SOME_CUBLAS_CHECK(cublasLtCreate(&state->blas));
   state->workspace = allocate(*state, state->workspace_bytes);
+  state->second_workspace = allocate(*state, state->workspace_bytes);
   state->multiprocessors = properties.multiProcessorCount;
   state->most_shared = static_cast<int>(properties.sharedMemPerBlockOptin);
   state->major = properties.major;
@@ -186,6 +187,11 @@ void wait_for(const CudaState& state, cudaStream_t first, cudaStream_t second) {
   SOME_CUDA_CHECK(cudaEventRecord(state.turn, first));
   SOME_CUDA_CHECK(cudaStreamWaitEvent(second, state.turn, 0));
 }
+void change_places(CudaState& state) {
+  std::swap(state.stream, state.second);
+  std::swap(state.workspace, state.second_workspace);
+  state.changed_places = !state.changed_places;
+}
 }  // namespace
 
 // A recording (base/graph.h) stays one chain: steps that are recorded are long, and have little to gain.
@@ -194,14 +200,12 @@ void begin_beside(CudaState& state) {
   SOME_CUDA_CHECK(cudaStreamIsCapturing(state.stream, &status));
   if (status != cudaStreamCaptureStatusNone) return;
   wait_for(state, state.stream, state.second);
-  std::swap(state.stream, state.second);
-  state.changed_places = true;
+  change_places(state);
 }
 
 void end_beside(CudaState& state) {
   if (!state.changed_places) return;
-  std::swap(state.stream, state.second);
-  state.changed_places = false;
+  change_places(state);
   state.apart = true;
 }
 
@@ -349,7 +353,7 @@ CudaState::~CudaState() {
   if (second != nullptr) cudaStreamSynchronize(second);
   held_sums.reset();
   if (blas != nullptr) cublasLtDestroy(blas);
-  cuda::release(*this, workspace, workspace_bytes);
+  for (void* const one : {workspace, second_workspace}) cuda::release(*this, one, workspace_bytes);
   if (turn != nullptr && cudaEventDestroy(turn) != cudaSuccess) cudaGetLastError();
   for (const cudaStream_t one : {second, stream}) {
     if (one != nullptr && cudaStreamDestroy(one) != cudaSuccess) cudaGetLastError();
