@@ -22,7 +22,21 @@ void replay(const std::string& path, const char* precision, double tolerance) {
   settings.inherit = config.value("inherit", false);
   settings.parts = config.value("parts", 1);
   settings.look = config.value("look", settings.look);
+  settings.counts = config.value("counts", 1.0);
+  settings.rounds = config.value("rounds", 0);
   Store store = make_store(*ctx, settings, file.load("mean"));
+  const auto compare = [&](const std::string& name) {
+    const auto wanted = [&](const char* what) { return read_vector(file.load("expect." + name + "." + what)); };
+    EXPECT_LT(largest_error(read_vector(store.keys), wanted("keys")), tolerance);
+    EXPECT_EQ(read_vector(store.values), wanted("values"));
+    if (settings.values > 1) {
+      EXPECT_LT(largest_error(read_vector(store.tallies), wanted("tallies")), tolerance);
+    }
+    EXPECT_LT(largest_error(read_vector(store.counts), wanted("counts")), tolerance);
+    EXPECT_LT(largest_error(read_vector(store.usage), wanted("usage")), tolerance);
+    EXPECT_LT(largest_error(read_vector(store.shares), wanted("shares")), tolerance);
+  };
+  std::vector<Window> stream;
   for (int i = 0; i < config.at("windows").get<int>(); ++i) {
     SCOPED_TRACE(testing::Message() << path << " window " << i << " in " << precision);
     const std::string from = fmt::format("window.{}.", i), expect = fmt::format("expect.{}.", i);
@@ -43,14 +57,13 @@ void replay(const std::string& path, const char* precision, double tolerance) {
     const auto wanted = [&](const char* name) { return read_vector(file.load(expect + name)); };
     EXPECT_LT(largest_error(outcome.said, wanted("memory_probability")), tolerance);
     EXPECT_LT(largest_error(chances, wanted("probability")), tolerance);
-    EXPECT_LT(largest_error(read_vector(store.keys), wanted("keys")), tolerance);
-    EXPECT_EQ(read_vector(store.values), wanted("values"));
-    if (settings.values > 1) {
-      EXPECT_LT(largest_error(read_vector(store.tallies), wanted("tallies")), tolerance);
-    }
-    EXPECT_LT(largest_error(read_vector(store.counts), wanted("counts")), tolerance);
-    EXPECT_LT(largest_error(read_vector(store.usage), wanted("usage")), tolerance);
-    EXPECT_LT(largest_error(read_vector(store.shares), wanted("shares")), tolerance);
+    compare(std::to_string(i));
+    stream.push_back(window);
+  }
+  for (int round = 0; round < settings.rounds; ++round) {
+    SCOPED_TRACE(testing::Message() << path << " round " << round << " in " << precision);
+    settle_store(*ctx, settings, stream, store);
+    compare(fmt::format("settled.{}", round));
   }
 }
 
