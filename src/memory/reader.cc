@@ -379,17 +379,23 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
 namespace {
 
 // Tokens that a list of deeds reads, but for one text.
+bool is_reading_of(const Deed& deed, std::int64_t text) {
+  return deed.kind == Deed::Kind::read && deed.reading.text == text;
+}
+
 struct TokensRead {
   std::int64_t once = 0, in_all = 0;  // settling reads again what was read
 };
 TokensRead tokens_of(const std::vector<Deed>& deeds, std::int64_t without) {
   TokensRead sum;
+  bool settled = true;  // nothing has come since it last settled
   for (const Deed& deed : deeds) {
+    const bool settles = deed.kind == Deed::Kind::settle, left_out = is_reading_of(deed, without);
     TokensRead more = tokens_of(deed.others, without);
-    if (deed.kind == Deed::Kind::read && deed.reading.text != without)
-      more.once = more.in_all = deed.reading.end - deed.reading.begin;
+    if (deed.kind == Deed::Kind::read && !left_out) more.once = more.in_all = deed.reading.end - deed.reading.begin;
     sum.once += more.once;
-    sum.in_all += more.in_all + deed.rounds * sum.once;
+    sum.in_all += more.in_all + (settled ? 0 : deed.rounds * sum.once);
+    settled = settles || (settled && left_out);
   }
   return sum;
 }
@@ -401,7 +407,7 @@ void do_again(Model& model, Memory& memory, const std::vector<Deed>& deeds, std:
   for (const Deed& deed : deeds) {
     switch (deed.kind) {
       case Deed::Kind::read:
-        if (deed.reading.text == without) break;
+        if (is_reading_of(deed, without)) break;
         MemoryReader(model, &memory, true)
             .read(memory.texts[static_cast<std::size_t>(deed.reading.text)].tokens, deed.reading,
                   [&](std::span<const WindowResult> windows, std::span<const Fate>) {
@@ -420,6 +426,8 @@ void do_again(Model& model, Memory& memory, const std::vector<Deed>& deeds, std:
       }
       case Deed::Kind::prune: prune(ctx, memory, deed.least_count); break;
       case Deed::Kind::settle:
+        // What settled only because the text had been read would not have settled.
+        if (memory.deeds.empty() || memory.deeds.back().kind == Deed::Kind::settle) break;
         for (std::int64_t i = 0; i < deed.rounds; ++i) {
           settle(model, memory, [&, before = std::int64_t{0}](std::int64_t so_far, std::int64_t) mutable {
             done(so_far - std::exchange(before, so_far));

@@ -313,6 +313,18 @@ TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
                                 }),
                    without));
   EXPECT_EQ(last, total);
+  // Nor would it have settled because of a text that it never read.
+  settle(*fixture.model, all, {});
+  EXPECT_TRUE(same(without_text(*fixture.model, all, 2, {}), resumed));
+  Memory only = fixture.memory(small_settings());
+  learn_text(*fixture.model, only, "c", c, 300, {});
+  settle(*fixture.model, only, {});
+  total = last = 0;
+  const Memory without_both = without_text(*fixture.model, without_text(*fixture.model, all, 0, {}), 0,
+                                           [&](std::int64_t done, std::int64_t of) { last = done, total = of; });
+  EXPECT_TRUE(same(without_both, only));
+  EXPECT_EQ(last, 2 * 299);
+  EXPECT_EQ(last, total);
 }
 
 TEST(Merging, KeepsTheStrongAndKnowsTheTexts) {
