@@ -391,10 +391,10 @@ void router_route_forward(Context& ctx, const RouterEnd& router, Tensor& raw, co
   const bool together = !choice_given && k <= keys.dim(0) && product_serves(ctx, raw, keys, k) &&
                         product_takes_router(ctx, router, raw, keys) &&
                         all_aligned16(query.raw(), previous != nullptr ? previous->raw() : nullptr);
-  if (!together) cuda::linear_forward(ctx, router.y, router.weight, router.bias, raw);
   if (together)
     return make_query_and_choose(ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature,
                                  routing, &router);
+  cuda::linear_forward(ctx, router.y, router.weight, router.bias, raw);
   cuda::query_route_forward(ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature,
                             choice_given, routing);
 }
