@@ -328,10 +328,7 @@ bool settle(Model& model, Memory& memory, const std::function<bool(std::int64_t,
                                          });
     if (!whole) return false;
   }
-  settle_down(ctx, store);
-  store.reach = memory.store.reach;
-  store.shares = memory.store.shares;
-  memory.store = std::move(store);
+  take_place(ctx, std::move(store), memory.store);
   const std::int64_t rounds = rounds_settled(memory);
   if (rounds == 0) memory.deeds.emplace_back().kind = Deed::Kind::settle;
   memory.deeds.back().rounds = rounds + 1;

@@ -1,6 +1,7 @@
 #include "memory/store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ops/elementwise.h"
 
@@ -40,6 +41,13 @@ Store make_store(Context& ctx, const MemorySettings& settings, const Tensor& mea
     store.reach = store.part_size();  // everything begins in the first part
   }
   return store;
+}
+
+void take_place(Context& ctx, Store settled, Store& store) {
+  settle_down(ctx, settled);
+  settled.reach = store.reach;
+  settled.shares = store.shares;
+  store = std::move(settled);
 }
 
 Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions) {

@@ -98,6 +98,8 @@ SOME_OP(void, move_in,
          Store& store),
         (ctx, queries, targets, places, homes, store))
 SOME_OP(void, settle_down, (Context & ctx, Store& store), (ctx, store))
+// The end of a round: it settles down, keeps the weights of the store that it was made from, and takes its place.
+void take_place(Context& ctx, Store settled, Store& store);
 
 // How much of each row's answer every slot has: weights [R, reach] = sum over sharpnesses of say[r, s] * the slot's
 // weight at that sharpness. say: [R, sharpnesses] master; weights: zeros where nothing was learnt yet.

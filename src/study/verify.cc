@@ -500,10 +500,7 @@ void Case::memory() {
       find_homes(ctx, store, settings, queries, targets, homes);
       move_in(ctx, queries, targets, on_device(places), homes, settled);
     }
-    settle_down(ctx, settled);
-    settled.reach = store.reach;
-    settled.shares = store.shares;
-    store = settled;
+    take_place(ctx, settled, store);
     if (!tolerances_.losses_only) compare_store(fmt::format("settled.{}", round), store);
   }
 }

@@ -114,10 +114,7 @@ inline void settle_store(Context& ctx, const MemorySettings& settings, const std
     move_in(ctx, queries, wanted, places.to(ctx.device), homes, draft);
     first_place += count;
   }
-  settle_down(ctx, draft);
-  draft.reach = store.reach;
-  draft.shares = store.shares;
-  store = draft;
+  take_place(ctx, draft, store);
 }
 
 inline double largest_error(const Row& got, const Row& wanted) {
