@@ -109,6 +109,17 @@ __device__ __forceinline__ std::uint64_t matrix_place(std::uint32_t address, int
       "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), \
       "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
 
+// d[64x8] (+)= a[64x16] * b[16x8]; otherwise as below.
+template <int kTransposedB, int kTransposedA = 0>
+__device__ __forceinline__ void multiply_8(float (&d)[4], std::uint64_t a, std::uint64_t b, int add) {
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %6, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, %7, %8;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "l"(a), "l"(b), "r"(add), "n"(kTransposedA), "n"(kTransposedB));
+}
+
 // d[64x128] (+)= a[64x16] * b[16x128], with a and b in shared memory; d is overwritten if `add` is 0. Transposed: the
 // operand has its 16 rows or columns of depth outermost.
 template <int kTransposedB, int kTransposedA = 0>
@@ -167,6 +178,10 @@ __device__ __forceinline__ void store_shared(std::uint32_t address, const uint4&
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
                "r"(value.w)
                : "memory");
+}
+
+__device__ __forceinline__ void store_shared_half(std::uint32_t address, std::uint32_t value) {
+  asm volatile("st.shared.u16 [%0], %1;\n" ::"r"(address), "h"(static_cast<unsigned short>(value)) : "memory");
 }
 
 #endif

@@ -5,6 +5,8 @@
 // of the choices, so that no result depends on timing. Storing the GELU costs 2*T*k*f bytes, written and read;
 // recomputing it while the second product loads would cost its arithmetic once per column tile. Backward, the gradients
 // of the gate and of the GELU are taken while the first product is still in registers.
+#include <vector>
+
 #include "base/beside.h"
 #include "ops/cuda_launch.cuh"
 #include "ops/cuda_primitives.cuh"
@@ -338,6 +340,17 @@ void correct(GroupedProduct& product, const Tensor& low, const Factor& factor) {
   product.rank = static_cast<int>(factor.rank());
 }
 
+// The same where low is still to be made, out of `rows`, which are what the product multiplies: by the product itself
+// if it can.
+void correct(Context& ctx, const DispatchPlan& plan, GroupedProduct& product, const ThinRows& rows, const Factor& inner,
+             const Tensor& low, const Factor& factor) {
+  correct(product, low, factor);
+  product.inner = inner.values.raw();
+  if (makes_low(ctx, product)) return;
+  product.inner = nullptr;
+  thin_product(ctx, plan, rows, inner, low);
+}
+
 void gate_gradients(Context& ctx, const Tensor& dy, const Tensor& outputs, const DispatchPlan& plan, Tensor& dgates) {
   const std::int64_t tokens = dgates.dim(0), columns = dy.dim(1);
   const bool wide =
@@ -372,18 +385,16 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   first.result = tape.pre.raw();
   first.a = x.raw();
   first.gather = choices;
-  if (weights.low1) {
-    thin_product(ctx, plan, {x, choices}, {weights.low1.a.compute, true}, tape.low1);
-    correct(first, tape.low1, {weights.low1.b.compute, false});
+  Tensor activated;
+  if (weights.w2) {
+    activated = ctx.scratch({first.rows, first.columns});
+    first.finish = tape.outputs ? Finish::gelu_slope : Finish::gelu;
+    first.activated = activated.raw();
   }
-  if (!weights.w2) {
-    grouped_product(ctx, first);
-    return combine<true, false>(ctx, tape.pre, plan.place, gates.data<float>(), choices, y);
-  }
-  Tensor activated = ctx.scratch({first.rows, first.columns});
-  first.finish = tape.outputs ? Finish::gelu_slope : Finish::gelu;
-  first.activated = activated.raw();
+  if (weights.low1)
+    correct(ctx, plan, first, {x, choices}, {weights.low1.a.compute, true}, tape.low1, {weights.low1.b.compute, false});
   grouped_product(ctx, first);
+  if (!weights.w2) return combine<true, false>(ctx, tape.pre, plan.place, gates.data<float>(), choices, y);
   GroupedProduct second = product_of(ctx, plan, tile_table(ctx, plan));
   second.a = activated.raw();
   second.b = weights.w2.raw();
@@ -391,10 +402,8 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   second.depth = weights.w2.dim(2);
   const Tensor outputs = tape.outputs ? tape.outputs : ctx.scratch({second.rows, second.columns});
   second.result = outputs.raw();
-  if (weights.low2) {
-    thin_product(ctx, plan, {activated}, {weights.low2.a.compute, true}, tape.low2);
-    correct(second, tape.low2, {weights.low2.b.compute, false});
-  }
+  if (weights.low2)
+    correct(ctx, plan, second, {activated}, {weights.low2.a.compute, true}, tape.low2, {weights.low2.b.compute, false});
   grouped_product(ctx, second);
   combine<false, false>(ctx, outputs, plan.place, gates.data<float>(), choices, y);
 }
@@ -416,8 +425,23 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
   outer.order = order;
   outer.offsets = plan.offsets.data<std::int32_t>();
   outer.groups = plan.experts;
-  const Tensor pulled = weights.low1 ? ctx.scratch({rows, weights.low1.rank()}) : Tensor();
+  GroupedProduct second = product_of(ctx, plan, tile_table(ctx, plan));
+  second.a = pre.raw();
+  second.b = weights.w1.raw();
+  second.b_transposed = true;
+  second.columns = model;
+  second.depth = width;
+  const Tensor row_gradients = ctx.scratch({rows, model});
+  second.result = row_gradients.raw();
+  Tensor pulled;  // what goes back through the first matrix's second factor
   bool pulled_made = false;
+  if (weights.low1) {
+    pulled = ctx.scratch({rows, weights.low1.rank()});
+    correct(second, pulled, {weights.low1.a.compute, true});
+    second.inner = weights.low1.b.compute.raw();
+    pulled_made = makes_low(ctx, second);
+    if (!pulled_made) second.inner = nullptr;
+  }
 
   if (weights.w2) {
     if (grads != nullptr && grads->w2) {  // while pre still holds the GELU's input
@@ -454,9 +478,11 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
       thin_product(ctx, plan, {dy, choices}, {weights.low2.b.compute, false}, pulled2);
       correct(first, pulled2, {weights.low2.a.compute, true});
       const float* const weight = gates.data<float>();
-      if (weights.low2.a.grad) thin_gradient(ctx, plan, {{pre}, true, pulled2, weight, weights.low2.a.grad, true});
+      std::vector<ThinGradient> gradients;
+      if (weights.low2.a.grad) gradients.push_back({{pre}, true, pulled2, weight, weights.low2.a.grad, true});
       if (weights.low2.b.grad)
-        thin_gradient(ctx, plan, {{dy, choices}, false, tape.low2, weight, weights.low2.b.grad, false});
+        gradients.push_back({{dy, choices}, false, tape.low2, weight, weights.low2.b.grad, false});
+      thin_gradients(ctx, plan, gradients);
     }
     if (tape.outputs) {
       grouped_product(ctx, first);
@@ -471,7 +497,8 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     }
   } else {
     by_type(ctx.compute, [&](auto zero) {
-      pulled_made = features_backward<decltype(zero)>(ctx, dy, weights.low1, plan, gates, pre, dgates, pulled);
+      const LowRank none, &low = pulled_made ? none : weights.low1;
+      if (features_backward<decltype(zero)>(ctx, dy, low, plan, gates, pre, dgates, pulled)) pulled_made = true;
     });
   }
 
@@ -479,22 +506,14 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     const Beside running(ctx);
     beside();
   }
-  GroupedProduct second = product_of(ctx, plan, tile_table(ctx, plan));
-  second.a = pre.raw();
-  second.b = weights.w1.raw();
-  second.b_transposed = true;
-  second.columns = model;
-  second.depth = width;
-  Tensor row_gradients = ctx.scratch({rows, model});
-  second.result = row_gradients.raw();
-  if (weights.low1) {
-    if (!pulled_made) thin_product(ctx, plan, {pre}, {weights.low1.b.compute, false}, pulled);
-    correct(second, pulled, {weights.low1.a.compute, true});
-    if (weights.low1.b.grad) thin_gradient(ctx, plan, {{pre}, false, tape.low1, nullptr, weights.low1.b.grad, false});
-    if (weights.low1.a.grad)
-      thin_gradient(ctx, plan, {{x, choices}, false, pulled, nullptr, weights.low1.a.grad, true});
-  }
+  if (weights.low1 && !pulled_made) thin_product(ctx, plan, {pre}, {weights.low1.b.compute, false}, pulled);
   grouped_product(ctx, second);
+  if (weights.low1) {
+    std::vector<ThinGradient> gradients;
+    if (weights.low1.b.grad) gradients.push_back({{pre}, false, tape.low1, nullptr, weights.low1.b.grad, false});
+    if (weights.low1.a.grad) gradients.push_back({{x, choices}, false, pulled, nullptr, weights.low1.a.grad, true});
+    thin_gradients(ctx, plan, gradients);
+  }
   if (into == Into::add)
     combine<false, true>(ctx, row_gradients, plan.place, nullptr, choices, dx);
   else

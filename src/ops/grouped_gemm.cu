@@ -169,6 +169,13 @@ Kernel choose_kernel(const Context& ctx, const GroupedProduct& product) {
   return ctx.cuda->major == 9 ? Kernel::warpgroup : Kernel::warp;
 }
 
+bool makes_low(const Context& ctx, const GroupedProduct& product) {
+  if (product.rows == 0 || product.columns == 0) return false;
+  if (choose_kernel(ctx, product) != Kernel::warpgroup || !aligned(product.inner)) return false;
+  if (product.rank == 0 || product.factor_transposed != product.b_transposed) return false;
+  return product.gather != 0 ? resident_is_wide(ctx, product) : takes_wide(ctx, product);
+}
+
 int row_sum_slots(const Context& ctx, const GroupedProduct& product) {
   const auto parts = [&](int width) { return static_cast<int>((product.columns + width - 1) / width); };
   switch (choose_kernel(ctx, product)) {
@@ -183,6 +190,8 @@ void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel ker
   if (product.rows == 0 || product.columns == 0) return;
   if (product.rank > 0 && !takes_correction(product.finish))
     failed("a product that keeps GELU's slope has no place for a low-rank correction");
+  if (product.inner != nullptr && (kernel != Kernel::warpgroup || !makes_low(ctx, product)))
+    failed("this product cannot make its low-rank correction's rows itself");
   switch (kernel) {
     case Kernel::plain: return launch_plain(ctx, product);
     case Kernel::warp: return launch_warp(ctx, product);

@@ -45,7 +45,8 @@ constexpr bool takes_correction(Finish finish) {
 
 // result[j, n] = sum_c a[source(j), c] * b[group(j)][n, c], or b[group(j)][c, n] when b_transposed. With a low-rank
 // correction of rank > 0, before the finish: + sum_r low[j, r] * factor[group(j)][n, r], or factor[group(j)][r, n] when
-// factor_transposed.
+// factor_transposed. With `inner`, which only kernels that makes_low() speaks of may be given, low is not read but
+// made: low[j, r] = sum_c a[source(j), c] * inner[group(j)][r, c], or inner[group(j)][c, r] when factor_transposed.
 struct GroupedProduct {
   DType type = DType::bf16;
   const void* a = nullptr;
@@ -55,9 +56,10 @@ struct GroupedProduct {
   const Tile* tiles = nullptr;  // null: one group of all rows
   const std::int32_t* order = nullptr;
   int gather = 0;                // source(j) = order[j] / gather; 0: source(j) = j
-  const void* low = nullptr;     // [rows, rank], the operands' type
+  void* low = nullptr;           // [rows, rank], the operands' type
   const void* factor = nullptr;  // the same type
   bool factor_transposed = false;
+  const void* inner = nullptr;  // the same type
   int rank = 0;
   Finish finish = Finish::store;
   void* result = nullptr;        // [rows, columns], the operands' type
@@ -70,6 +72,8 @@ struct GroupedProduct {
 // How many parts of each row's sum the kernel that will be chosen writes.
 int row_sum_slots(const Context& ctx, const GroupedProduct& product);
 void grouped_product(Context& ctx, const GroupedProduct& product);
+// Whether grouped_product() can make `low` out of `inner` while it computes this product.
+bool makes_low(const Context& ctx, const GroupedProduct& product);
 
 // Kernels are chosen by device, type and sizes; tests and benchmarks may ask for a particular one.
 enum class Kernel { plain, warp, warpgroup };

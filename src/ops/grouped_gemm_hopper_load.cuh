@@ -11,6 +11,10 @@ inline constexpr int block_columns = 128;
 inline constexpr int block_depth = 64;  // 128 bytes of bf16: one row of the 128-byte swizzle
 inline constexpr int a_bytes = tile_rows * block_depth * 2;
 inline constexpr int b_bytes = block_columns * block_depth * 2;
+// Of the factor that makes a low-rank correction's `low`, in tiles of 256 columns: a row for each rank of at most
+// eight.
+inline constexpr int most_ranks = 8;
+inline constexpr int ranks_bytes = most_ranks * block_depth * 2;
 
 // How b's matrices are stored, and in which order their columns are loaded: as they are stored, or woven. The matrix
 // product leaves lane q of the four that share a row with columns 2q and 2q+1 of every eight. Woven, columns 8q+2t and

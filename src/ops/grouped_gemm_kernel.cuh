@@ -19,9 +19,10 @@ struct ProductArguments {
   int gather;
   int rows, columns, depth;
   int column_tiles, slots;
-  const void* low;  // from here on: a low-rank correction, if rank > 0
+  void* low;  // from here on: a low-rank correction, if rank > 0
   const void* factor;
   bool factor_transposed;
+  const void* inner;
   int rank;
 };
 
@@ -44,6 +45,7 @@ inline ProductArguments arguments_of(const GroupedProduct& product, int column_t
   arguments.low = product.low;
   arguments.factor = product.factor;
   arguments.factor_transposed = product.factor_transposed;
+  arguments.inner = product.inner;
   arguments.rank = product.rank;
   return arguments;
 }
@@ -157,5 +159,8 @@ void launch_warpgroup(Context& ctx, const GroupedProduct& product);
 // Returns false if its kernels cannot compute this product.
 bool launch_resident(Context& ctx, const GroupedProduct& product);
 bool launch_wide(Context& ctx, const GroupedProduct& product);
+// Whether launch_resident or launch_wide would compute it in tiles of 256 columns, which can make `low` themselves.
+bool resident_is_wide(const Context& ctx, const GroupedProduct& product);
+bool takes_wide(const Context& ctx, const GroupedProduct& product);
 
 }  // namespace some::ops::cuda

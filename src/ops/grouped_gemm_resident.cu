@@ -21,8 +21,10 @@
 // for rows.
 #include "ops/cuda_launch.cuh"
 #include "ops/grouped_gemm_hopper_finish.cuh"
+#include "ops/grouped_gemm_hopper_held.cuh"
 #include "ops/grouped_gemm_hopper_load.cuh"
 #include "ops/hopper_stages.cuh"
+#include "ops/low_rank_add.cuh"
 
 namespace some::ops::cuda {
 namespace {
@@ -31,30 +33,41 @@ constexpr int most_steps = 8;
 constexpr int threads = 640;
 constexpr int pair_threads = 256, pair_warps = pair_threads / 32;
 
-// Stages for streaming a matrix, and the staging memory of each multiplying warp if the epilogue needs any.
+// Of shared memory: stages for streaming a matrix, kBlocks times 128 columns each, and kStaging bytes for each of those
+// warps that finish their tiles through some.
+template <int kStages, int kBlocks, int kStaging>
+struct Layout {
+  static constexpr int stages = kStages, blocks = kBlocks, staging = kStaging;
+  static constexpr int stage_bytes = kBlocks * b_bytes;
+  static constexpr int bytes = 1024 + most_steps * a_bytes + kStages * stage_bytes + 2 * pair_warps * kStaging +
+                               8 * (3 * most_steps + 2 * kStages);
+};
 template <Finish kFinish>
-inline constexpr int stages_of = reads_result(kFinish) ? 4 : 6;
-template <Finish kFinish>
-inline constexpr int staging_of = reads_result(kFinish) ? staging_bytes : 0;
-template <Finish kFinish>
-inline constexpr int shared_of = 1024 + most_steps* a_bytes + stages_of<kFinish>* b_bytes +
-                                 2 * pair_warps* staging_of<kFinish> + 8 * (3 * most_steps + 2 * stages_of<kFinish>);
+using LayoutOf = Layout<reads_result(kFinish) ? 4 : 6, 1, reads_result(kFinish) ? staging_bytes : 0>;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 constexpr int gathering_warps = 2;
 
-// The layout of shared memory. Rows are `copied` once they have arrived; rows and stages are `full` once the tensor
-// cores may read them and `empty` once they have been used. No more stages than steps are used, so that a tile's last
-// product cannot be computed before that of the previous tile, which uses the same rows, is done.
-template <Finish kFinish>
+// Where things are in shared memory. Rows are `copied` once they have arrived; rows and stages are `full` once the
+// tensor cores may read them and `empty` once they have been used.
+//
+// A warpgroup without rows in a tile only releases its stages, without waiting for rows, and may thus be ahead of the
+// other. No more stages than steps are used, so that it cannot be a whole tile ahead: who has found a step's stage full
+// knows that the same step of the tile before is done, and so which of the barrier's two phases to wait for when it
+// asks for rows after that, not before. And rows are released before the stage is.
+template <typename Room>
 struct Places {
-  static constexpr int stages = stages_of<kFinish>;
+  static constexpr int stages = Room::stages;
   std::uint32_t base;
   int steps, used;
+  __device__ Places(unsigned char* memory, int depth)
+      : base((shared_address(memory) + 1023) & ~1023u),
+        steps((depth + block_depth - 1) / block_depth),
+        used(min(stages, steps)) {}
   __device__ std::uint32_t rows(int step) const { return base + step * a_bytes; }
-  __device__ std::uint32_t matrix(int stage) const { return rows(most_steps) + stage * b_bytes; }
-  __device__ std::uint32_t staging(int warp) const { return matrix(stages) + warp * staging_of<kFinish>; }
+  __device__ std::uint32_t matrix(int stage) const { return rows(most_steps) + stage * Room::stage_bytes; }
+  __device__ std::uint32_t staging(int warp) const { return matrix(stages) + warp * Room::staging; }
   __device__ std::uint32_t rows_full(int step) const { return staging(2 * pair_warps) + 8 * step; }
   __device__ std::uint32_t rows_empty(int step) const { return rows_full(most_steps + step); }
   __device__ std::uint32_t rows_copied(int step) const { return rows_full(2 * most_steps + step); }
@@ -65,6 +78,19 @@ struct Places {
       stage = 0;
       parity ^= 1;
     }
+  }
+  // By one thread, before the others use them.
+  __device__ void start() const {
+    for (int step = 0; step < steps; ++step) {
+      barrier_start(rows_copied(step), 32 * gathering_warps);
+      barrier_start(rows_full(step), 1);
+      barrier_start(rows_empty(step), pair_warps);
+    }
+    for (int stage = 0; stage < used; ++stage) {
+      barrier_start(full(stage), 1);
+      barrier_start(empty(stage), pair_warps);
+    }
+    barriers_visible();
   }
 };
 
@@ -111,36 +137,51 @@ struct Walk {
   }
 };
 
-// kBlocks: how many times 128 columns a tile has.
-template <Columns kColumns, Finish kFinish, int kBlocks, typename Room>
-__device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const ProductArguments& arguments,
-                                                const Room& places, Walk walk) {
+// kCorrected: a row of tiles is preceded by a stage with the factor that makes low, all of its depth, a row for each
+// rank.
+template <Columns kColumns, Finish kFinish, bool kCorrected, typename Room>
+__device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const CUtensorMap* map_inner,
+                                                const ProductArguments& arguments, const Places<Room>& places,
+                                                Walk walk) {
   const int lane = threadIdx.x & 31;
   int stage = 0, parity = 1, row = -1;
   Tile tile;
+  const auto fill = [&](int bytes, auto&& load) {
+    barrier_wait(places.empty(stage), parity);
+    if (lane == 0) {
+      barrier_expect(places.full(stage), bytes);
+      load();
+    }
+    __syncwarp();
+    places.advance(stage, parity);
+  };
   for (; walk.left > 0; walk.advance()) {
-    if (walk.row != row) tile = row_tile(arguments, row = walk.row);
-    const int first_column = walk.column * kBlocks * block_columns;
+    if (walk.row != row) {
+      tile = row_tile(arguments, row = walk.row);
+      if constexpr (kCorrected) {
+        fill(places.steps * ranks_bytes, [&] {
+          for (int step = 0; step < places.steps; ++step)
+            copy_box(places.matrix(stage) + step * ranks_bytes, map_inner, places.full(stage), step * block_depth, 0,
+                     tile.group);
+        });
+      }
+    }
+    const int first_column = walk.column * Room::blocks * block_columns;
     if constexpr (reads_result(kFinish)) prefetch_result<4, 32>(arguments, tile, first_column, lane);
     for (int step = 0; step < places.steps; ++step) {
-      barrier_wait(places.empty(stage), parity);
-      if (lane == 0) {
-        barrier_expect(places.full(stage), kBlocks * b_bytes);
+      fill(Room::stage_bytes, [&] {
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block) {
+        for (int block = 0; block < Room::blocks; ++block)
           load_matrix<kColumns>(map_b, places.matrix(stage) + block * b_bytes, places.full(stage), step * block_depth,
                                 first_column + block * block_columns, tile.group, arguments.columns);
-        }
-      }
-      __syncwarp();
-      places.advance(stage, parity);
+      });
     }
   }
 }
 
 // Each warp takes every other group of four rows, with eight lanes per row. warp: 0 or 1.
 template <typename Room>
-__device__ __forceinline__ void gather_rows(const ProductArguments& arguments, const Room& places, Walk walk,
+__device__ __forceinline__ void gather_rows(const ProductArguments& arguments, const Places<Room>& places, Walk walk,
                                             int warp) {
   const int lane = threadIdx.x & 31, piece = lane & 7;
   const int first = 4 * warp + (lane >> 3);  // this lane takes every eighth row from here on
@@ -180,7 +221,7 @@ __device__ __forceinline__ void gather_rows(const ProductArguments& arguments, c
 // A fence makes what threads have written readable for the tensor cores, but it waits for everything its own thread has
 // in flight. This warp has nothing in flight, unlike those that copy or multiply, so it issues the fence for them.
 template <typename Room>
-__device__ __forceinline__ void announce_rows(const Room& places, Walk walk) {
+__device__ __forceinline__ void announce_rows(const Places<Room>& places, Walk walk) {
   int parity = 0;
   for (; walk.left > 0; walk.next_row()) {
     for (int step = 0; step < places.steps; ++step) {
@@ -192,52 +233,71 @@ __device__ __forceinline__ void announce_rows(const Room& places, Walk walk) {
   }
 }
 
-// Multiplies this warpgroup's 64 rows of a tile. fresh: the rows have arrived since this warpgroup's last tile; last:
-// no other tile of this block needs them.
-template <Columns kColumns, Finish kFinish>
-__device__ __forceinline__ void multiply(float (&sums)[64], const Places<kFinish>& places, int half, int& stage,
-                                         int& parity, int rows_parity, bool fresh, bool last, int lane) {
+// Multiplies this warpgroup's 64 rows of a tile; the last step's products are still under way. fresh: the rows have
+// arrived since this warpgroup's last tile; last: no other tile of this block needs them. meanwhile: called once, with
+// as many products under way as there may be.
+template <Columns kColumns, typename Room, int kBlocks, typename Meanwhile = NothingElse>
+__device__ __forceinline__ void multiply(float (&sums)[kBlocks][64], const Places<Room>& places, int half, int& stage,
+                                         int& parity, int rows_parity, bool fresh, bool last, int lane,
+                                         const Meanwhile& meanwhile = {}) {
+  static_assert(kBlocks == Room::blocks && (kBlocks == 1 || kBlocks == 2));
   constexpr int kTransposed = kColumns == Columns::transposed;
+  static_assert(kBlocks == 1 || !kTransposed);
   int previous = 0;
   for (int step = 0; step < places.steps; ++step) {
-    if (fresh) barrier_wait(places.rows_full(step), rows_parity);
     barrier_wait(places.full(stage), parity);
+    if (fresh) barrier_wait(places.rows_full(step), rows_parity);
     const std::uint64_t a_place = matrix_place(places.rows(step) + half * (a_bytes / 2), 1024, 16);
     const std::uint64_t b_place = matrix_place(places.matrix(stage), 1024, kTransposed ? b_bytes / 2 : 16);
     products_fence();
 #pragma unroll
     for (int part = 0; part < block_depth / 16; ++part) {
-      multiply_128<kTransposed>(sums, a_place + part * (32 >> 4),
-                                b_place + (kTransposed ? part * (16 * 128 >> 4) : part * (32 >> 4)),
-                                step > 0 || part > 0);
+      const std::uint64_t a_part = a_place + part * (32 >> 4);
+      const std::uint64_t b_part = b_place + (kTransposed ? part * (16 * 128 >> 4) : part * (32 >> 4));
+      if constexpr (kBlocks == 1) {
+        multiply_128<kTransposed>(sums[0], a_part, b_part, step > 0 || part > 0);
+      } else {
+        multiply_256<kTransposed>(sums[0], sums[1], a_part, b_part, step > 0 || part > 0);
+      }
     }
     products_commit();
+    if (step == min(1, places.steps - 1)) meanwhile();
     products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
     if (step > 0 && lane == 0) {
-      barrier_arrive(places.empty(previous));
       if (last) barrier_arrive(places.rows_empty(step - 1));
+      barrier_arrive(places.empty(previous));
     }
     previous = stage;
     places.advance(stage, parity);
   }
 }
 
+// Waits for the last step's products and releases what they have read. stage: the one behind theirs.
+template <typename Room>
+__device__ __forceinline__ void end_products(const Places<Room>& places, int stage, bool last, int lane) {
+  products_wait<0>();
+  if (lane == 0) {
+    if (last) barrier_arrive(places.rows_empty(places.steps - 1));
+    barrier_arrive(places.empty(stage == 0 ? places.used - 1 : stage - 1));
+  }
+}
+
 // For a tile in which this warpgroup has no rows: releases its stages as they come.
 template <typename Room>
-__device__ __forceinline__ void pass_by(const Room& places, int& stage, int& parity, bool last, int lane) {
+__device__ __forceinline__ void pass_by(const Places<Room>& places, int& stage, int& parity, bool last, int lane) {
   for (int step = 0; step < places.steps; ++step) {
     barrier_wait(places.full(stage), parity);
     if (lane == 0) {
-      barrier_arrive(places.empty(stage));
       if (last) barrier_arrive(places.rows_empty(step));
+      barrier_arrive(places.empty(stage));
     }
     places.advance(stage, parity);
   }
 }
 
 template <Columns kColumns, Finish kFinish, bool kCorrected>
-__device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments, const Places<kFinish>& places,
-                                               Walk walk) {
+__device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments,
+                                               const Places<LayoutOf<kFinish>>& places, Walk walk) {
   const int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
   const int pair = threadIdx.x / pair_threads, half = threadIdx.x / 128 & 1;
   int stage = 0, parity = 0, fills = 0, seen = 0;
@@ -255,14 +315,10 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
       float sums[1][64];
       named_sync(1 + pair, 2 * pair_threads);
       if (tile.begin + half * 64 < tile.end) {
-        multiply<kColumns, kFinish>(sums[0], places, half, stage, parity, fills & 1, seen <= fills, last, lane);
+        multiply<kColumns>(sums, places, half, stage, parity, fills & 1, seen <= fills, last, lane);
         seen = fills + 1;
         if (walk.left > 1) named_arrive(1 + (pair ^ 1), 2 * pair_threads);
-        products_wait<0>();
-        if (lane == 0) {
-          barrier_arrive(places.empty(stage == 0 ? places.used - 1 : stage - 1));
-          if (last) barrier_arrive(places.rows_empty(places.steps - 1));
-        }
+        end_products(places, stage, last, lane);
         warp_tile.finish(sums);
       } else {
         pass_by(places, stage, parity, last, lane);
@@ -280,21 +336,9 @@ __global__ void __launch_bounds__(threads, 1)
     resident_kernel(const __grid_constant__ CUtensorMap map_b, const __grid_constant__ ProductArguments arguments) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
-  Places<kFinish> places;
-  places.base = (shared_address(memory) + 1023) & ~1023u;
-  places.steps = (arguments.depth + block_depth - 1) / block_depth;
-  places.used = min(stages_of<kFinish>, places.steps);
+  const Places<LayoutOf<kFinish>> places(memory, arguments.depth);
   if (threadIdx.x == 0) {
-    for (int step = 0; step < places.steps; ++step) {
-      barrier_start(places.rows_copied(step), 32 * gathering_warps);
-      barrier_start(places.rows_full(step), 1);
-      barrier_start(places.rows_empty(step), pair_warps);
-    }
-    for (int stage = 0; stage < places.used; ++stage) {
-      barrier_start(places.full(stage), 1);
-      barrier_start(places.empty(stage), pair_warps);
-    }
-    barriers_visible();
+    places.start();
     prefetch_map(&map_b);
   }
   __syncthreads();
@@ -303,7 +347,7 @@ __global__ void __launch_bounds__(threads, 1)
   if (threadIdx.x >= 2 * pair_threads) {
     fewer_registers<32>();
     if (threadIdx.x < 2 * pair_threads + 32) {
-      stream_matrices<kColumns, kFinish, 1>(&map_b, arguments, places, walk);
+      stream_matrices<kColumns, kFinish, false>(&map_b, nullptr, arguments, places, walk);
     } else if (threadIdx.x >= 2 * pair_threads + 64) {
       gather_rows(arguments, places, walk, threadIdx.x / 32 - 2 * pair_warps - 2);
     } else if (threadIdx.x == 2 * pair_threads + 32) {
@@ -316,107 +360,98 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
-// Where the epilogue is no more than stores, which need no other warpgroups' products to hide behind: tiles of 128 x
-// 256 and one pair of warpgroups, with 128 sums a thread. A product of 64 x 256 reads its rows once, so that the tensor
-// cores' 1,024 cycles for 128 x 256 x 64 take 896 of shared memory instead of 1,024.
-constexpr int wide_threads = 384, wide_blocks = 2, wide_stages = 3;
-constexpr int wide_shared =
-    1024 + most_steps * a_bytes + wide_stages * wide_blocks * b_bytes + 8 * (3 * most_steps + 2 * wide_stages);
+// Where the epilogue is no more than stores: tiles of 128 x 256 and one pair of warpgroups, with 128 sums a thread. A
+// product of 64 x 256 reads its rows once, so that the tensor cores' 1,024 cycles for 128 x 256 x 64 take 896 of shared
+// memory instead of 1,024. A low-rank correction's rows of `low` are made here too, as eight more columns, before the
+// first tile of a row of tiles.
+constexpr int wide_threads = 384;
+using WideLayout = Layout<3, 2, 0>;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-struct WidePlaces {
-  std::uint32_t base;
-  int steps;
-  __device__ std::uint32_t rows(int step) const { return base + step * a_bytes; }
-  __device__ std::uint32_t matrix(int stage) const { return rows(most_steps) + stage * wide_blocks * b_bytes; }
-  __device__ std::uint32_t rows_full(int step) const { return matrix(wide_stages) + 8 * step; }
-  __device__ std::uint32_t rows_empty(int step) const { return rows_full(most_steps + step); }
-  __device__ std::uint32_t rows_copied(int step) const { return rows_full(2 * most_steps + step); }
-  __device__ std::uint32_t full(int stage) const { return rows_full(3 * most_steps + stage); }
-  __device__ std::uint32_t empty(int stage) const { return full(wide_stages + stage); }
-  __device__ void advance(int& stage, int& parity) const {
-    if (++stage == wide_stages) {
-      stage = 0;
-      parity ^= 1;
-    }
+// Multiplies this warpgroup's rows by the factor in the stage that precedes a row of tiles.
+__device__ __forceinline__ void multiply_ranks(float (&sums)[4], const Places<WideLayout>& places, int half, int& stage,
+                                               int& parity, int rows_parity, int lane) {
+  barrier_wait(places.full(stage), parity);
+  for (int step = 0; step < places.steps; ++step) {
+    barrier_wait(places.rows_full(step), rows_parity);
+    const std::uint64_t a_place = matrix_place(places.rows(step) + half * (a_bytes / 2), 1024, 16);
+    const std::uint64_t b_place = matrix_place(places.matrix(stage) + step * ranks_bytes, 1024, 16);
+    products_fence();
+#pragma unroll
+    for (int part = 0; part < block_depth / 16; ++part)
+      multiply_8<0>(sums, a_place + part * (32 >> 4), b_place + part * (32 >> 4), step > 0 || part > 0);
+    products_commit();
   }
-};
+  products_wait<0>();
+  settle(sums);
+  if (lane == 0) barrier_arrive(places.empty(stage));
+  places.advance(stage, parity);
+}
 
-__device__ __forceinline__ void multiply_wide_tiles(const ProductArguments& arguments, const WidePlaces& places,
+template <bool kCorrected>
+__device__ __forceinline__ void multiply_wide_tiles(const ProductArguments& arguments, const Places<WideLayout>& places,
                                                     Walk walk) {
+  constexpr int factor_tiles = WideLayout::blocks * block_columns / 8;
   const int half = threadIdx.x / 128 - 1, warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
   int stage = 0, parity = 0, rows_parity = 0;
   bool fresh = true;  // the rows have arrived since the last tile
+  std::uint32_t low[2];
+  HeldTile<true> held(arguments);
   for (; walk.left > 0; walk.advance()) {
     const bool last = walk.last_of_row();
     const Tile tile = row_tile(arguments, walk.row);
-    const int first = tile.begin + half * 64;
-    if (first < tile.end) {
-      float sums[wide_blocks][1][64];
-      int previous = 0;
-      for (int step = 0; step < places.steps; ++step) {
-        if (fresh) barrier_wait(places.rows_full(step), rows_parity);
-        barrier_wait(places.full(stage), parity);
-        const std::uint64_t a_place = matrix_place(places.rows(step) + half * (a_bytes / 2), 1024, 16);
-        const std::uint64_t b_place = matrix_place(places.matrix(stage), 1024, 16);
-        products_fence();
-#pragma unroll
-        for (int part = 0; part < block_depth / 16; ++part)
-          multiply_256<0>(sums[0][0], sums[1][0], a_place + part * (32 >> 4), b_place + part * (32 >> 4),
-                          step > 0 || part > 0);
-        products_commit();
-        products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
-        if (step > 0 && lane == 0) {
-          barrier_arrive(places.empty(previous));
-          if (last) barrier_arrive(places.rows_empty(step - 1));
-        }
-        previous = stage;
-        places.advance(stage, parity);
+    const int row = tile.begin + half * 64 + warp * 16, column = walk.column * WideLayout::blocks * block_columns;
+    if (tile.begin + half * 64 < tile.end) {
+      const TileShare<true> share(arguments, row, tile.end, column, lane);
+      float sums[WideLayout::blocks][64];
+      std::uint32_t factor[kCorrected ? factor_tiles : 1];
+      if constexpr (kCorrected) request_factor<true>(factor, arguments, tile.group, column, lane);
+      if (kCorrected && fresh) {
+        float ranks[4];
+        multiply_ranks(ranks, places, half, stage, parity, rows_parity, lane);
+        low_of(low, ranks);
+        if (column == 0) store_low(low, arguments, row, tile.end, lane);
       }
-      products_wait<0>();
-      if (lane == 0) {
-        barrier_arrive(places.empty(previous));
-        if (last) barrier_arrive(places.rows_empty(places.steps - 1));
-      }
+      multiply<Columns::woven>(sums, places, half, stage, parity, rows_parity, fresh, last, lane, [&] {
+        if constexpr (!kCorrected) held.store(arguments, lane);
+      });
+      end_products(places, stage, last, lane);
 #pragma unroll
-      for (int block = 0; block < wide_blocks; ++block) {
-        settle(sums[block][0]);
-        const int column = (walk.column * wide_blocks + block) * block_columns;
-        WarpTile<Finish::store, true, 1, false> share{arguments, first + warp * 16, tile.end, column, 0, 0,
-                                                      lane,      tile.group};
-        share.finish(sums[block]);
+      for (auto& block : sums) settle(block);
+      if constexpr (kCorrected) {
+        add_requested<0, factor_tiles / 2>(sums[0], low, factor);
+        add_requested<factor_tiles / 2, factor_tiles / 2>(sums[1], low, factor);
+        share.store(arguments, sums, lane);
+      } else {
+        held.hold(share, sums);
       }
     } else {
+      if constexpr (!kCorrected) held.store(arguments, lane);
+      if (kCorrected && fresh) {
+        barrier_wait(places.full(stage), parity);
+        if (lane == 0) barrier_arrive(places.empty(stage));
+        places.advance(stage, parity);
+      }
       pass_by(places, stage, parity, last, lane);
     }
     fresh = last;
     rows_parity ^= last ? 1 : 0;
   }
+  if constexpr (!kCorrected) held.store(arguments, lane);
 }
 
 #endif
 
+template <bool kCorrected>
 __global__ void __launch_bounds__(wide_threads, 1)
-    wide_resident_kernel(const __grid_constant__ CUtensorMap map_b,
+    wide_resident_kernel(const __grid_constant__ CUtensorMap map_b, const __grid_constant__ CUtensorMap map_inner,
                          const __grid_constant__ ProductArguments arguments) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
-  constexpr int multiplying_warps = 8;
-  WidePlaces places;
-  places.base = (shared_address(memory) + 1023) & ~1023u;
-  places.steps = (arguments.depth + block_depth - 1) / block_depth;
+  const Places<WideLayout> places(memory, arguments.depth);
   if (threadIdx.x == 0) {
-    for (int step = 0; step < places.steps; ++step) {
-      barrier_start(places.rows_copied(step), 32 * gathering_warps);
-      barrier_start(places.rows_full(step), 1);
-      barrier_start(places.rows_empty(step), multiplying_warps);
-    }
-    for (int stage = 0; stage < wide_stages; ++stage) {
-      barrier_start(places.full(stage), 1);
-      barrier_start(places.empty(stage), multiplying_warps);
-    }
-    barriers_visible();
+    places.start();
     prefetch_map(&map_b);
   }
   __syncthreads();
@@ -425,7 +460,7 @@ __global__ void __launch_bounds__(wide_threads, 1)
   if (threadIdx.x < 128) {
     fewer_registers<40>();
     if (threadIdx.x < 32) {
-      stream_matrices<Columns::woven, Finish::store, wide_blocks>(&map_b, arguments, places, walk);
+      stream_matrices<Columns::woven, Finish::store, kCorrected>(&map_b, &map_inner, arguments, places, walk);
     } else if (threadIdx.x >= 64) {
       gather_rows(arguments, places, walk, threadIdx.x / 32 - 2);
     } else if (threadIdx.x == 32) {
@@ -433,21 +468,22 @@ __global__ void __launch_bounds__(wide_threads, 1)
     }
   } else {
     more_registers<232>();
-    multiply_wide_tiles(arguments, places, walk);
+    multiply_wide_tiles<kCorrected>(arguments, places, walk);
   }
 #endif
 }
 
-bool launch_wide_kernel(Context& ctx, const GroupedProduct& product) {
-  if (product.rank > 0 || product.columns % (wide_blocks * block_columns) != 0) return false;
-  const ProductArguments arguments = arguments_of(product, wide_blocks * block_columns, wide_blocks * block_columns);
-  const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * arguments.column_tiles;
-  if (most < ctx.cuda->multiprocessors) return false;  // smaller tiles occupy more of them
+template <bool kCorrected>
+void launch_wide_kernel(Context& ctx, const GroupedProduct& product) {
+  constexpr int columns = WideLayout::blocks * block_columns, shared = WideLayout::bytes;
+  const ProductArguments arguments = arguments_of(product, columns, columns);
   const CUtensorMap map_b = describe_matrices<Columns::woven>(product);
-  SOME_CUDA_CHECK(cudaFuncSetAttribute(wide_resident_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wide_shared));
-  launch_behind(ctx, wide_resident_kernel, static_cast<unsigned>(ctx.cuda->multiprocessors), wide_threads, wide_shared,
-                map_b, arguments);
-  return true;
+  const CUtensorMap map_inner =
+      kCorrected ? describe(product.inner, product.depth, product.rank, product.groups, most_ranks) : map_b;
+  const auto kernel = wide_resident_kernel<kCorrected>;
+  SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  launch_behind(ctx, kernel, static_cast<unsigned>(ctx.cuda->multiprocessors), wide_threads, shared, map_b, map_inner,
+                arguments);
 }
 
 template <Columns kColumns, Finish kFinish, bool kCorrected>
@@ -455,10 +491,11 @@ void launch_kernel(Context& ctx, const GroupedProduct& product) {
   const ProductArguments arguments = arguments_of(product, block_columns, block_columns);
   const CUtensorMap map_b = describe_matrices<kColumns>(product);
   const auto kernel = resident_kernel<kColumns, kFinish, kCorrected>;
-  SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_of<kFinish>));
+  constexpr int shared = LayoutOf<kFinish>::bytes;
+  SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
   const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * arguments.column_tiles;
   const unsigned grid = static_cast<unsigned>(std::min<std::int64_t>(ctx.cuda->multiprocessors, most));
-  launch_behind(ctx, kernel, grid, threads, shared_of<kFinish>, map_b, arguments);
+  launch_behind(ctx, kernel, grid, threads, shared, map_b, arguments);
 }
 
 template <Columns kColumns, Finish kFinish>
@@ -470,6 +507,15 @@ void launch(Context& ctx, const GroupedProduct& product) {
 }
 
 }  // namespace
+
+bool resident_is_wide(const Context& ctx, const GroupedProduct& product) {
+  constexpr int columns = WideLayout::blocks * block_columns;
+  if (product.depth > most_steps * block_depth || product.b_transposed || product.finish != Finish::store) return false;
+  if (product.columns % columns != 0) return false;
+  if (product.rank > most_ranks || (product.rank > 0 && product.inner == nullptr)) return false;
+  const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * (product.columns / columns);
+  return most >= ctx.cuda->multiprocessors;  // smaller tiles occupy more of them
+}
 
 bool launch_resident(Context& ctx, const GroupedProduct& product) {
   if (product.depth > most_steps * block_depth) return false;
@@ -487,8 +533,12 @@ bool launch_resident(Context& ctx, const GroupedProduct& product) {
     launch<Columns::woven, Finish::gelu>(ctx, product);
   } else if (product.finish == Finish::gelu_slope) {
     launch<Columns::woven, Finish::gelu_slope>(ctx, product);
-  } else if (!launch_wide_kernel(ctx, product)) {
+  } else if (!resident_is_wide(ctx, product)) {
     launch<Columns::woven, Finish::store>(ctx, product);
+  } else if (product.rank > 0) {
+    launch_wide_kernel<true>(ctx, product);
+  } else {
+    launch_wide_kernel<false>(ctx, product);
   }
   return true;
 }

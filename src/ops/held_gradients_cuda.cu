@@ -48,16 +48,6 @@ struct GradientProducts {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// d[64x8] (+)= a[16x64]^T * b[16x8], where b has its eight columns outermost.
-__device__ __forceinline__ void multiply_transposed_8(float (&d)[4], std::uint64_t a, std::uint64_t b, int add) {
-  asm volatile(
-      "{\n.reg .pred p;\n"
-      "setp.ne.b32 p, %6, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 1, 0;\n}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "l"(a), "l"(b), "r"(add));
-}
-
 // A stage is `full` once its data has arrived and `empty` once it has been used.
 struct Stages {
   std::uint32_t data, ones, barriers;
@@ -122,8 +112,7 @@ __device__ __forceinline__ void multiply_steps(float (&sums)[64], float (&totals
     for (int part = 0; part < step_rows / 16; ++part) {
       const std::uint64_t left_part = left + part * (16 * 128 >> 4);
       multiply_128<1, 1>(sums, left_part, right + part * (16 * 128 >> 4), previous >= 0 || part > 0);
-      if constexpr (kTotals)
-        multiply_transposed_8(totals, left_part, matrix_place(at.ones, 1024, 16), step > 0 || part > 0);
+      if constexpr (kTotals) multiply_8<0, 1>(totals, left_part, matrix_place(at.ones, 1024, 16), step > 0 || part > 0);
     }
     products_commit();
     products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled

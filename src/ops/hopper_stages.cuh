@@ -2,6 +2,8 @@
 // (sm_90a only).
 #pragma once
 
+#include <type_traits>
+
 #include "base/rooms.h"
 #include "ops/cuda_hopper.cuh"
 #include "ops/cuda_launch.cuh"
@@ -35,10 +37,11 @@ struct Stages {
       parity ^= 1;
     }
   }
-  // By one thread, before the others use them: `users` warps release each stage.
-  __device__ void start(int users) const {
+  // By one thread, before the others use them: a stage is full once `fillers` have filled it, and empty once `users`
+  // warps have released it.
+  __device__ void start(int fillers, int users) const {
     for (int i = 0; i < kStages; ++i) {
-      barrier_start(full(i), 1);
+      barrier_start(full(i), fillers);
       barrier_start(empty(i), users);
     }
     barriers_visible();
@@ -52,12 +55,20 @@ __device__ __forceinline__ void settle(float (&sums)[kCount]) {
   for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
 
+struct NothingElse {
+  template <typename... Arguments>
+  __device__ void operator()(const Arguments&...) const {}
+};
+
 // Multiplies `steps` stages: 64 rows of the left operand, from a_bytes / 2 * half of a stage on, by kBlocks blocks of
 // 128 columns, which lie behind a_bytes, one after another; transposed: as boxes of 64 columns. kWide: two blocks at a
-// time are one product, which reads the left operand once for both. Leaves the sums ready to be read.
-template <int kTransposed, bool kWide, int kBlocks, typename Ring>
-__device__ __forceinline__ void multiply_stages(float (&sums)[kBlocks][64], Ring& stage, int steps, int half,
-                                                int lane) {
+// time are one product, which reads the left operand once for both. Leaves the sums ready to be read. also: given 16
+// terms of the left operand, where their stage begins, which 16 of it these are, and whether others came before them;
+// may add products of its own. meanwhile: called once, with as many products under way as there may be.
+template <int kTransposed, bool kWide, int kBlocks, typename Ring, typename Also = NothingElse,
+          typename Meanwhile = NothingElse>
+__device__ __forceinline__ void multiply_stages(float (&sums)[kBlocks][64], Ring& stage, int steps, int half, int lane,
+                                                const Also& also = {}, const Meanwhile& meanwhile = {}) {
   static_assert(!kWide || kBlocks % 2 == 0);
   constexpr int part_bytes = kTransposed ? 16 * 128 : 32;  // from 16 terms to the next
   int previous = -1;
@@ -79,8 +90,10 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[kBlocks][64], Ring
           multiply_128<kTransposed>(sums[block], left_part, columns, step > 0 || part > 0);
         }
       }
+      also(left_part, base, part, step > 0 || part > 0);
     }
     products_commit();
+    if (step == min(1, steps - 1)) meanwhile();
     products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
     if (previous >= 0 && lane == 0) barrier_arrive(stage.empty(previous));
     previous = stage.stage;
@@ -92,17 +105,23 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[kBlocks][64], Ring
   for (auto& block : sums) settle(block);
 }
 
-// What a block of ring_threads does, from its start on: each of the two is given its end of the ring.
-template <typename Ring, typename Load, typename Multiply>
-__device__ __forceinline__ void load_and_multiply(unsigned char* memory, const Load& load, const Multiply& multiply) {
-  constexpr int multiplying_warps = 8;
+// What a block of ring_threads does, from its start on: each is given its end of the ring. fill: what a second warp
+// adds to each stage, if anything.
+template <typename Ring, typename Load, typename Multiply, typename Fill = NothingElse>
+__device__ __forceinline__ void load_and_multiply(unsigned char* memory, const Load& load, const Multiply& multiply,
+                                                  const Fill& fill = {}) {
+  constexpr int fillers = std::is_same_v<Fill, NothingElse> ? 1 : 2, multiplying_warps = 8;
   const Ring stage(memory, 0);
-  if (threadIdx.x == 0) stage.start(multiplying_warps);
+  if (threadIdx.x == 0) stage.start(fillers, multiplying_warps);
   __syncthreads();
   after_previous();
   if (threadIdx.x < 128) {
     fewer_registers<40>();
-    if (threadIdx.x == 0) load(Ring(memory, 1));
+    if (threadIdx.x == 0) {
+      load(Ring(memory, 1));
+    } else if (fillers == 2 && threadIdx.x / 32 == 1) {
+      fill(Ring(memory, 1));
+    }
   } else {
     more_registers<232>();
     multiply(stage);

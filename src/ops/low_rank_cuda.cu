@@ -4,6 +4,7 @@
 // and rank 2 that is 56 MB and 113 MFLOP: 13 us of memory traffic, 2 us of multiply-adds. A group's factor (4 KB) stays
 // in the first-level cache.
 #include "ops/cuda_launch.cuh"
+#include "ops/cuda_primitives.cuh"
 #include "ops/cuda_toolkit.cuh"
 #include "ops/low_rank_cuda.h"
 
@@ -94,8 +95,14 @@ struct GradientOf {
   const std::int32_t* order;
   const float* gates;
   float* partials;  // [tiles, elements of one group in the target]
+  float* target;
   int gather, rank, columns;
   bool first;
+};
+constexpr int most_gradients = 2;  // per launch
+struct GradientsOf {
+  GradientOf of[most_gradients];
+  int blocks, both;  // that the first one takes of a tile or group, and both; those behind the first's are the second's
 };
 
 // All ranks of a row, read in one access where they fit.
@@ -178,25 +185,101 @@ __global__ void __launch_bounds__(threads, 2) thin_gradient_kernel(const Gradien
   }
 }
 
+constexpr int part_columns = 128, part_threads = 128, part_ranks = 8;
+constexpr int row_bytes = part_columns * 2;
+
+__device__ __forceinline__ std::uint32_t piece_place(int row, int piece) {
+  return row * row_bytes + ((piece ^ (row & 7)) << 4);
+}
+
+// The same in bf16 without gates or GELU, on the tensor cores: a block takes 128 columns of a tile of rows, all of
+// which are on their way into shared memory at once, and eight ranks. Of the product's sixteen rows, which stand for
+// ranks, half are zero: what counts is that it leaves next to nothing to do beside waiting for memory.
+__global__ void __launch_bounds__(part_threads) warp_gradients_kernel(const __grid_constant__ GradientsOf all) {
+  after_previous();
+  __shared__ alignas(128) unsigned char memory[tile_rows * row_bytes];
+  __shared__ bf16 low[part_ranks][tile_rows + 8];  // wider by 16 bytes, so that lanes read from different banks
+  __shared__ int sources[tile_rows];
+  const int index = static_cast<int>(blockIdx.x) / all.both, block = static_cast<int>(blockIdx.x) % all.both;
+  const bool second = block >= all.blocks;
+  const GradientOf& gradient = all.of[second ? 1 : 0];
+  if (index >= gradient.tiles[0].group) return;
+  const Tile tile = gradient.tiles[1 + index];
+  const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, count = tile.end - tile.begin;
+  const int rank = gradient.rank, columns = gradient.columns, first_rank = blockIdx.z * part_ranks;
+  const int first_column = (block - (second ? all.blocks : 0)) * part_columns;
+  static_assert(part_threads == tile_rows);
+  const int own = tile.begin + min(thread, count - 1);
+  sources[thread] = gradient.gather == 0 ? own : gradient.order[own] / gradient.gather;
+  __syncthreads();
+  const std::uint32_t base = shared_address(memory);
+  const int piece = thread & 15, column = first_column + piece * 8;
+  const bf16* const from = static_cast<const bf16*>(gradient.rows) + (column < columns ? column : 0);
+#pragma unroll
+  for (int i = 0; i < tile_rows / 8; ++i) {
+    const int row = thread / 16 + 8 * i;
+    copy_async(base + piece_place(row, piece), from + static_cast<std::int64_t>(sources[row]) * columns,
+               row < count && column < columns);
+  }
+  copy_async_commit();
+  const bf16* const ranks = static_cast<const bf16*>(gradient.low) + static_cast<std::int64_t>(own) * rank + first_rank;
+#pragma unroll
+  for (int r = 0; r < part_ranks; ++r)
+    low[r][thread] = thread < count && first_rank + r < rank ? ranks[r] : __float2bfloat16(0.f);
+  copy_async_wait<0>();
+  __syncthreads();
+  float sums[4][4] = {};
+  const int steps = (count + 15) / 16;
+  for (int step = 0; step < steps; ++step) {
+    const bf16* const at = &low[lane >> 2][step * 16 + 2 * (lane & 3)];
+    const std::uint32_t left[4] = {*reinterpret_cast<const std::uint32_t*>(at), 0,
+                                   *reinterpret_cast<const std::uint32_t*>(at + 8), 0};
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      std::uint32_t right[4];
+      load_matrices_transposed(right, base + piece_place(step * 16 + (lane & 15), warp * 4 + pair * 2 + (lane >> 4)));
+      multiply_add(sums[2 * pair], left, right[0], right[1]);
+      multiply_add(sums[2 * pair + 1], left, right[2], right[3]);
+    }
+  }
+  float* const partial = gradient.partials + static_cast<std::int64_t>(index) * columns * rank;
+  const int r = first_rank + (lane >> 2);
+  if (r >= rank) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int c = first_column + warp * 32 + i * 8 + 2 * (lane & 3);
+    if (c >= columns) break;
+    if (gradient.first) {
+      *reinterpret_cast<float2*>(partial + r * columns + c) = make_float2(sums[i][0], sums[i][1]);
+    } else {
+      partial[c * rank + r] = sums[i][0];
+      partial[(c + 1) * rank + r] = sums[i][1];
+    }
+  }
+}
+
 // Adds up what the tiles of each group contributed, in their order.
 __global__ void __launch_bounds__(threads)
-    add_tiles_kernel(const float* partials, const Tile* tiles, const std::int32_t* offsets, int size, float* target) {
+    add_tiles_kernel(const __grid_constant__ GradientsOf all, const std::int32_t* offsets) {
   after_previous();
-  const int group = blockIdx.y, at = blockIdx.x * threads + threadIdx.x;
+  const bool second = static_cast<int>(blockIdx.x) >= all.blocks;
+  const GradientOf& gradient = all.of[second ? 1 : 0];
+  const int group = blockIdx.y, size = gradient.rank * gradient.columns;
+  const int at = (static_cast<int>(blockIdx.x) - (second ? all.blocks : 0)) * threads + threadIdx.x;
   const int count = (offsets[group + 1] - offsets[group] + tile_rows - 1) / tile_rows;
   if (count == 0 || at >= size) return;
   int first = 0;  // becomes the group's first tile; tiles are in the order of their groups
-  for (int end = tiles[0].group; first < end;) {
+  for (int end = gradient.tiles[0].group; first < end;) {
     const int middle = (first + end) / 2;
-    if (tiles[1 + middle].group < group) {
+    if (gradient.tiles[1 + middle].group < group) {
       first = middle + 1;
     } else {
       end = middle;
     }
   }
   float sum = 0.f;
-  for (int i = 0; i < count; ++i) sum += partials[static_cast<std::int64_t>(first + i) * size + at];
-  target[static_cast<std::int64_t>(group) * size + at] += sum;
+  for (int i = 0; i < count; ++i) sum += gradient.partials[static_cast<std::int64_t>(first + i) * size + at];
+  gradient.target[static_cast<std::int64_t>(group) * size + at] += sum;
 }
 
 // Calls run with the number of ranks that a block handles, 2, 4 or 8, as a compile-time constant.
@@ -205,6 +288,29 @@ void by_ranks(std::int64_t rank, Run&& run) {
   if (rank <= 2) return run(std::integral_constant<int, 2>{});
   if (rank <= 4) return run(std::integral_constant<int, 4>{});
   run(std::integral_constant<int, 8>{});
+}
+
+// What each tile of rows contributes, by plain arithmetic.
+void add_rows(Context& ctx, const GradientOf& of, std::int64_t most_tiles, bool gelu) {
+  with_real_type(ctx.compute, "a low-rank correction", [&](auto tag) {
+    using T = decltype(tag);
+    by_ranks(of.rank, [&](auto of_ranks) {
+      constexpr int kRanks = decltype(of_ranks)::value, wide = vector_width<T>;
+      const bool vectors = of.columns % wide == 0 && aligned16(of.rows);
+      const auto launch = [&](auto kernel, int width) {
+        const dim3 grid(static_cast<unsigned>(most_tiles), grid_for(of.columns, row_lanes * width),
+                        grid_for(of.rank, kRanks));
+        launch_behind(ctx, kernel, grid, threads, 0, of);
+      };
+      if (gelu) {
+        vectors ? launch(thin_gradient_kernel<T, kRanks, wide, true>, wide)
+                : launch(thin_gradient_kernel<T, kRanks, 1, true>, 1);
+      } else {
+        vectors ? launch(thin_gradient_kernel<T, kRanks, wide, false>, wide)
+                : launch(thin_gradient_kernel<T, kRanks, 1, false>, 1);
+      }
+    });
+  });
 }
 
 }  // namespace
@@ -239,45 +345,46 @@ void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, 
   });
 }
 
-void thin_gradient(Context& ctx, const DispatchPlan& plan, const ThinGradient& gradient) {
-  const std::int64_t rank = gradient.low.dim(1), columns = gradient.target.dim(gradient.first ? 2 : 1);
+void thin_gradients(Context& ctx, const DispatchPlan& plan, std::span<const ThinGradient> gradients) {
+  if (gradients.empty()) return;
+  if (gradients.size() > most_gradients) failed("at most two gradients of factors share a launch");
   const ArenaScope scope(*ctx.arena);
   const Tensor tiles = tile_table(ctx, plan);
   const std::int64_t most_tiles = tile_table_entries(plan.order.elements(), plan.experts) - 1;
-  const Tensor partials = ctx.scratch({most_tiles, rank * columns}, DType::f32);
-  const GradientOf of{gradient.rows.values.raw(),
-                      gradient.low.raw(),
-                      static_cast<const Tile*>(tiles.raw()),
-                      plan.order.data<std::int32_t>(),
-                      gradient.gates,
-                      floats(partials),
-                      gradient.rows.gather,
-                      static_cast<int>(rank),
-                      static_cast<int>(columns),
-                      gradient.first};
-  with_real_type(ctx.compute, "a low-rank correction", [&](auto tag) {
-    using T = decltype(tag);
-    by_ranks(rank, [&](auto of_ranks) {
-      constexpr int kRanks = decltype(of_ranks)::value, wide = vector_width<T>;
-      const bool vectors = columns % wide == 0 && aligned16(of.rows);
-      const auto launch = [&](auto kernel, int width) {
-        const dim3 grid(static_cast<unsigned>(most_tiles), grid_for(columns, row_lanes * width),
-                        grid_for(rank, kRanks));
-        launch_behind(ctx, kernel, grid, threads, 0, of);
-      };
-      if (gradient.gelu) {
-        vectors ? launch(thin_gradient_kernel<T, kRanks, wide, true>, wide)
-                : launch(thin_gradient_kernel<T, kRanks, 1, true>, 1);
-      } else {
-        vectors ? launch(thin_gradient_kernel<T, kRanks, wide, false>, wide)
-                : launch(thin_gradient_kernel<T, kRanks, 1, false>, 1);
-      }
-    });
-  });
-  const dim3 grid(grid_for(rank * columns, threads), static_cast<unsigned>(plan.experts));
-  launch_behind(ctx, add_tiles_kernel, grid, threads, 0, static_cast<const float*>(floats(partials)), of.tiles,
-                static_cast<const std::int32_t*>(plan.offsets.data<std::int32_t>()), static_cast<int>(rank * columns),
-                floats(gradient.target));
+  const std::int64_t rank = gradients[0].low.dim(1);
+  GradientsOf all{};
+  bool tensor_cores = ctx.compute == DType::bf16;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const ThinGradient& one = gradients[i];
+    const std::int64_t columns = one.target.dim(one.first ? 2 : 1);
+    all.of[i] = {one.rows.values.raw(),
+                 one.low.raw(),
+                 static_cast<const Tile*>(tiles.raw()),
+                 plan.order.data<std::int32_t>(),
+                 one.gates,
+                 floats(ctx.scratch({most_tiles, rank * columns}, DType::f32)),
+                 floats(one.target),
+                 one.rows.gather,
+                 static_cast<int>(rank),
+                 static_cast<int>(columns),
+                 one.first};
+    tensor_cores = tensor_cores && !one.gelu && one.gates == nullptr && columns % 8 == 0 && aligned16(all.of[i].rows);
+  }
+  const auto share = [&](auto&& blocks_of) {
+    all.blocks = static_cast<int>(blocks_of(all.of[0]));
+    all.both = all.blocks + (gradients.size() > 1 ? static_cast<int>(blocks_of(all.of[1])) : 0);
+  };
+  if (tensor_cores) {
+    share([](const GradientOf& one) { return grid_for(one.columns, part_columns); });
+    const dim3 grid(static_cast<unsigned>(all.both * most_tiles), 1, grid_for(rank, part_ranks));
+    launch_behind(ctx, warp_gradients_kernel, grid, part_threads, 0, all);
+  } else {
+    for (std::size_t i = 0; i < gradients.size(); ++i) add_rows(ctx, all.of[i], most_tiles, gradients[i].gelu);
+  }
+  share([&](const GradientOf& one) { return grid_for(rank * one.columns, threads); });
+  const dim3 grid(static_cast<unsigned>(all.both), static_cast<unsigned>(plan.experts));
+  launch_behind(ctx, add_tiles_kernel, grid, threads, 0, all,
+                static_cast<const std::int32_t*>(plan.offsets.data<std::int32_t>()));
 }
 
 }  // namespace some::ops::cuda

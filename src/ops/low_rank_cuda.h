@@ -2,6 +2,8 @@
 // a correction adds to a product is computed together with that product (GroupedProduct::low).
 #pragma once
 
+#include <span>
+
 #include "base/rooms.h"
 #include "ops/grouped_gemm.h"
 
@@ -37,6 +39,7 @@ struct ThinGradient {
   Tensor target;                 // master
   bool first = true;             // as Factor's
 };
-void thin_gradient(Context& ctx, const DispatchPlan& plan, const ThinGradient& gradient);
+// At most two, of one rank and for different targets, share their launches.
+void thin_gradients(Context& ctx, const DispatchPlan& plan, std::span<const ThinGradient> gradients);
 
 }  // namespace some::ops::cuda
