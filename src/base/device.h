@@ -113,7 +113,10 @@ void zero(CudaState& state, void* data, std::size_t bytes);
 void copy(CudaState* to, void* target, CudaState* from, const void* source, std::size_t bytes);  // null: the host
 void synchronize(CudaState& state);
 int index_of(const CudaState& state);
-// Of base/beside.h: makes the state's second stream the one that work is put on, and the first one again.
+// Of base/beside.h: makes the state's second stream the one that work is put on, and the first one again. begin is both
+// halves, which base/ahead.h needs apart: the second stream waits for what is on the first now, and takes its place.
+void part_beside(CudaState& state);
+void enter_beside(CudaState& state);
 void begin_beside(CudaState& state);
 void end_beside(CudaState& state);
 void join_beside(CudaState& state);

@@ -194,13 +194,17 @@ void change_places(CudaState& state) {
 }
 }  // namespace
 
+void part_beside(CudaState& state) { wait_for(state, state.stream, state.second); }
+
+void enter_beside(CudaState& state) { change_places(state); }
+
 // A recording (base/graph.h) stays one chain: steps that are recorded are long, and have little to gain.
 void begin_beside(CudaState& state) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   SOME_CUDA_CHECK(cudaStreamIsCapturing(state.stream, &status));
   if (status != cudaStreamCaptureStatusNone) return;
-  wait_for(state, state.stream, state.second);
-  change_places(state);
+  part_beside(state);
+  enter_beside(state);
 }
 
 void end_beside(CudaState& state) {

@@ -39,6 +39,8 @@ void zero(CudaState&, void*, std::size_t) { refuse(); }
 void copy(CudaState*, void*, CudaState*, const void*, std::size_t) { refuse(); }
 void synchronize(CudaState&) { refuse(); }
 int index_of(const CudaState&) { refuse(); }
+void part_beside(CudaState&) { refuse(); }
+void enter_beside(CudaState&) { refuse(); }
 void begin_beside(CudaState&) { refuse(); }
 void end_beside(CudaState&) { refuse(); }
 void join_beside(CudaState&) { refuse(); }

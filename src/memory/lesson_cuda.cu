@@ -1,22 +1,12 @@
-// The memory's lesson on the GPU, with one block per position for hits, legacies and births; and how it settles.
-// Nothing is read back to the host.
-#include "memory/entries.h"
+// The memory's lesson on the GPU, with one block per position for hits, legacies and births. Nothing is read back to
+// the host.
+#include "memory/entries_cuda.cuh"
+#include "memory/group_cuda.cuh"
 #include "memory/store_cuda.cuh"
 #include "ops/segment_sums.h"
 
 namespace some::memory::cuda {
 namespace {
-
-// Learning 1 of spec 8. Also numbers the slots, which are sorted by usage later, and marks none of them as gone.
-__global__ void __launch_bounds__(threads)
-    decay_kernel(float* usage, std::int32_t* numbers, bool* gone, std::int64_t count, float kept) {
-  after_previous();
-  const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (m >= count) return;
-  usage[m] *= kept;
-  numbers[m] = static_cast<std::int32_t>(m);
-  gone[m] = false;
-}
 
 struct Lesson {
   const float *queries, *product;
@@ -26,49 +16,28 @@ struct Lesson {
   std::int32_t *values, *fates;
   long long *born, *hit;
   std::int64_t slots;
-  float match;
-  int d, entries;
+  float match, kept;  // kept: of the usage, by decay
+  int d, entries, positions;
 
   __device__ Entries<float, long long> entries_of(std::int32_t slot) const {
     return {values + slot, tallies + slot, born + slot, hit + slot, slots, entries};
   }
 
-  __device__ bool is_hit(int t) const { return targets[t] >= 0 && nearest[t] >= 0 && product[t] > match; }
-  __device__ bool is_miss(int t) const { return targets[t] >= 0 && !(nearest[t] >= 0 && product[t] > match); }
+  // Everything is read at once: && would wait for one number before it asks for the next.
+  __device__ bool is_hit(int t) const { return (targets[t] >= 0) & (nearest[t] >= 0) & (product[t] > match); }
+  __device__ bool is_miss(int t) const { return (targets[t] >= 0) & !((nearest[t] >= 0) & (product[t] > match)); }
+  // All threads must call it.
+  __device__ int misses_before(int end) const {
+    int sum = 0;
+    for (int base = 0; base < end; base += threads) {
+      const int t = base + static_cast<int>(threadIdx.x);
+      sum += __syncthreads_count(t < end && is_miss(t));
+    }
+    return sum;
+  }
 };
 
-constexpr int most_words = static_cast<int>(most_window / warp_size);
 constexpr int usage_bits = 31;  // floats that are not negative have the order of their bits
-
-// A group of positions that must be handled together, one bit each. The block of its first member does all the work.
-struct Group {
-  unsigned* words;
-  int first_word, count;
-
-  // Collects the positions for which `same` holds; returns whether t is the first of them. All threads must call it.
-  template <typename Same>
-  __device__ bool collect(int t, int positions, const Same& same) {
-    bool earlier = false;
-    for (int base = 0; base < positions; base += threads) {
-      const int other = base + static_cast<int>(threadIdx.x);
-      const bool is_same = other < positions && same(other);
-      earlier = earlier || (is_same && other < t);
-      const unsigned word = __ballot_sync(full_warp, is_same);
-      if (threadIdx.x % warp_size == 0 && other < positions) words[other / warp_size] = word;
-    }
-    first_word = t / warp_size;
-    count = (positions + warp_size - 1) / warp_size;
-    return !__syncthreads_or(earlier);
-  }
-  // Calls work(position) for every member, in order.
-  template <typename Work>
-  __device__ void each(const Work& work) const {
-    for (int w = first_word; w < count; ++w) {
-      for (unsigned left = words[w]; left != 0; left &= left - 1)
-        work(w * warp_size + __ffs(static_cast<int>(left)) - 1);
-    }
-  }
-};
 
 // key = normalize((inertia * key + sum) / total), where sum(c) returns column c of the sum.
 template <typename Sum>
@@ -83,59 +52,178 @@ __device__ void move_key(float* key, float inertia, float total, int d, float* p
   for (int c = threadIdx.x; c < d; c += threads) key[c] *= inverse;
 }
 
-// One block per position: the first position that hit a slot moves its key, for all that did, in their order.
-__global__ void __launch_bounds__(threads) hits_kernel(Lesson lesson) {
-  after_previous();
-  __shared__ unsigned together[most_words];
+// Learning 1 of spec 8, for the slots of one block that nobody hit: those who hit one do it themselves. Also numbers
+// the slots where they are sorted later, and says of each whether it is too empty to be an heir; both may be null.
+__device__ void decay(const Lesson& lesson, std::int64_t first, std::int64_t count, std::int32_t* numbers,
+                      bool* closed) {
+  __shared__ bool hit[threads];
+  hit[threadIdx.x] = false;
+  __syncthreads();
+  for (int t = threadIdx.x; t < lesson.positions; t += threads) {
+    const std::int64_t slot = lesson.nearest[t] - first;
+    if (slot >= 0 && slot < threads && lesson.is_hit(t)) hit[slot] = true;
+  }
+  __syncthreads();
+  const std::int64_t m = first + threadIdx.x;
+  if (m >= count) return;
+  if (!hit[threadIdx.x]) lesson.usage[m] *= lesson.kept;
+  if (numbers != nullptr) numbers[m] = static_cast<std::int32_t>(m);
+  if (closed != nullptr) closed[m] = !hit[threadIdx.x] && !(lesson.counts[m] > 0.0f);
+}
+
+// One block per position: the first position that hit a slot moves its key, for all that did, in their order. The
+// blocks behind them let the others decay.
+__global__ void __launch_bounds__(threads)
+    hits_kernel(Lesson lesson, std::int64_t candidates, std::int32_t* numbers, bool* closed) {
+  after_whole_previous();
+  __shared__ Group::Shared together;
   __shared__ float partial[warp_size];
-  const int t = blockIdx.x, positions = gridDim.x, d = lesson.d;
+  const int t = blockIdx.x, positions = lesson.positions, d = lesson.d;
+  if (t >= positions)
+    return decay(lesson, static_cast<std::int64_t>(t - positions) * threads, candidates, numbers, closed);
   if (!lesson.is_hit(t)) return;
   const std::int32_t slot = lesson.nearest[t];
   if (threadIdx.x == 0) lesson.fates[t] = slot;
-  Group group{together, 0, 0};
-  if (!group.collect(t, positions, [&](int other) { return lesson.is_hit(other) && lesson.nearest[other] == slot; }))
+  Group group{};
+  if (!group.collect(together, t, positions,
+                     [&](int other) { return lesson.is_hit(other) && lesson.nearest[other] == slot; }))
     return;
-  int hits = 0, latest = t;
-  for (int w = group.first_word; w < group.count; ++w) {
-    hits += __popc(together[w]);
-    if (together[w] != 0) latest = w * warp_size + 31 - __clz(static_cast<int>(together[w]));
-  }
-  const float inertia = lesson.counts[slot], more = static_cast<float>(hits), total = inertia + more;
+  const float inertia = lesson.counts[slot], more = static_cast<float>(group.count), total = inertia + more;
   move_key(lesson.keys + static_cast<std::int64_t>(slot) * d, inertia, total, d, partial, [&](int c) {
-    float sum = 0.0f;
-    group.each([&](int other) { sum += lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
-    return sum;
+    return group.sum(0.0f, [&](int other) { return lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
   });
-  if (threadIdx.x != 0) return;
-  lesson.counts[slot] = total;
-  lesson.usage[slot] += more;
-  if (lesson.entries == 1) {
-    lesson.hit[slot] = lesson.places[latest];
-  } else {
-    const auto entries = lesson.entries_of(slot);
-    group.each([&](int other) { entries.found(lesson.targets[other], lesson.places[other]); });
+  if (threadIdx.x >= warp_size) return;
+  if (threadIdx.x == 0) {
+    lesson.counts[slot] = total;
+    lesson.usage[slot] = __fadd_rn(__fmul_rn(lesson.usage[slot], lesson.kept), more);
+    if (lesson.entries == 1) lesson.hit[slot] = lesson.places[group.members[group.count - 1]];
   }
+  if (lesson.entries == 1) return;
+  WarpEntries entries(lesson.entries_of(slot));
+  for (int base = 0; base < group.count; base += warp_size) {
+    const int here = min(warp_size, group.count - base);
+    const int own = group.members[base + min(static_cast<int>(threadIdx.x), here - 1)];
+    const std::int32_t token = lesson.targets[own];
+    const long long place = lesson.places[own];
+    for (int i = 0; i < here; ++i) entries.found(__shfl_sync(full_warp, token, i), __shfl_sync(full_warp, place, i));
+  }
+  entries.write(lesson.entries_of(slot));
 }
 
 // What the slots that give way leave behind; row j belongs to the j-th slot of `order`.
 struct Legacy {
-  float* keys;                    // [T, d]
-  std::int32_t *leaving, *heirs;  // [T]: slots, or -1
-  float* nearness;                // [T]: of the heir
-  bool* gone;                     // for every candidate, whether it gives way
+  float* keys;                  // [T, d]; rows of slots that leave nothing may hold anything
+  std::int32_t* leaving;        // [T]: slots, or -1
+  float* counts;                // [T]: theirs
+  unsigned long long* nearest;  // [T]: the heirs, packed
+  bool* closed;                 // of every candidate, whether it can be no heir: it is empty, or gives way
+  std::int32_t* rows;           // [1]: from this row on nothing is left
+
+  __device__ void leave(int j, std::int32_t slot, float count) const {
+    leaving[j] = slot;
+    counts[j] = count;
+    nearest[j] = 0;
+  }
+  __device__ void leave_nothing(int j) const { leave(j, -1, 0.0f); }
+  __device__ std::int32_t heir_of(int j) const { return leaving[j] < 0 ? -1 : slot_of(nearest[j]); }
 };
 
-// One block per position: the j-th slot of `order` gives way if there are more than j births, and leaves something if
-// it holds something.
+// The order in which slots give way, by usage and then by slot, as far as they do, and what they leave, where `legacy`
+// has room for it. Each block counts for 16 slots how many come before them: for a few thousand slots these are fewer
+// steps, one after another, than a sort has. order: [positions].
+constexpr std::int64_t most_ranked = 8192;
+constexpr int ranked_each = 16, ranked_tile = 4096;
+__global__ void __launch_bounds__(threads)
+    rank_kernel(Lesson lesson, Legacy legacy, std::int32_t candidates, std::int32_t* order) {
+  after_whole_previous();
+  constexpr int halves = 2 * warps, fours = ranked_tile / 4 / threads;
+  static_assert(warp_size == 2 * ranked_each);
+  __shared__ uint4 tile[ranked_tile / 4];
+  __shared__ std::int32_t before[halves][ranked_each];
+  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size, own = blockIdx.x * ranked_each;
+  const int mine_at = own + lane % ranked_each, half = threadIdx.x / ranked_each;
+  const int there = min(mine_at, candidates - 1);
+  const unsigned mine = __float_as_uint(lesson.usage[there]);
+  const float own_count = lesson.counts[there];
+  // Four slots; those that are none come last.
+  const auto usage_of = [&](int m) {
+    const auto* usage = reinterpret_cast<const unsigned*>(lesson.usage) + m;
+    if (m + 4 <= candidates) return *reinterpret_cast<const uint4*>(usage);
+    constexpr unsigned last = 0xFFFFFFFFu;
+    return make_uint4(m < candidates ? usage[0] : last, m + 1 < candidates ? usage[1] : last,
+                      m + 2 < candidates ? usage[2] : last, last);
+  };
+  std::int32_t sum = 0;
+  int misses = 0;
+  for (int first = 0; first < candidates; first += ranked_tile) {
+    uint4 next[fours];
+#pragma unroll
+    for (int i = 0; i < fours; ++i) next[i] = usage_of(first + 4 * (i * threads + static_cast<int>(threadIdx.x)));
+    if (first == 0)
+      misses = lesson.misses_before(lesson.positions);
+    else
+      __syncthreads();
+#pragma unroll
+    for (int i = 0; i < fours; ++i) tile[i * threads + threadIdx.x] = next[i];
+    __syncthreads();
+    // Half a warp compares its slots with 32 others at a time.
+    for (int at = half * warp_size; at < ranked_tile && first + at < candidates; at += halves * warp_size) {
+      const uint4* others = tile + at / 4;
+      const int apart = mine_at - (first + at);  // of the others those below this number come first among equals
+      if (apart >= 0 && apart < warp_size) {
+        for (int i = 0; i < warp_size; ++i)
+          sum += reinterpret_cast<const unsigned*>(others)[i] < mine + (i < apart ? 1u : 0u);
+      } else {
+        const unsigned below = mine + (apart > 0 ? 1u : 0u);
+#pragma unroll
+        for (int i = 0; i < warp_size / 4; ++i) {
+          const uint4 four = others[i];
+          sum += (four.x < below) + (four.y < below) + (four.z < below) + (four.w < below);
+        }
+      }
+    }
+  }
+  before[half][lane % ranked_each] = sum;
+  __syncthreads();
+  for (int i = warp; i < ranked_each && own + i < candidates; i += warps) {
+    const std::int32_t slot = own + i;
+    const int rank = __reduce_add_sync(full_warp, lane < halves ? before[lane % halves][i] : 0);
+    const bool gives_way = rank < misses;
+    const float count = __shfl_sync(full_warp, own_count, i);
+    const bool holds = count > 0.0f;
+    if (lane == 0 && gives_way) order[rank] = slot;
+    if (legacy.keys == nullptr) continue;
+    if (lane == 0) legacy.closed[slot] = gives_way || !holds;
+    if (!gives_way) continue;
+    if (lane == 0) legacy.leave(rank, holds ? slot : -1, count);
+    if (!holds) continue;
+    const float* from = lesson.keys + static_cast<std::int64_t>(slot) * lesson.d;
+    float* to = legacy.keys + static_cast<std::int64_t>(rank) * lesson.d;
+    // All numbers are on their way at once: one by one each store would hold up the next load.
+    constexpr int at_once = 16;
+    for (int base = lane; base < lesson.d; base += at_once * warp_size) {
+      float next[at_once];
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) next[j] = base + j * warp_size < lesson.d ? from[base + j * warp_size] : 0.0f;
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) {
+        if (base + j * warp_size < lesson.d) to[base + j * warp_size] = next[j];
+      }
+    }
+  }
+  if (legacy.keys == nullptr || blockIdx.x != 0) return;
+  const int rows = min(misses, candidates);
+  for (int j = rows + static_cast<int>(threadIdx.x); j < lesson.positions; j += threads) legacy.leave_nothing(j);
+  if (threadIdx.x == 0) *legacy.rows = rows;
+}
+
+// The same where `order` is known, with one block per position: the j-th slot of `order` gives way if there are more
+// than j births, and leaves something if it holds something.
 __global__ void __launch_bounds__(threads)
     leaving_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
-  after_previous();
-  const int j = blockIdx.x, positions = gridDim.x, d = lesson.d;
-  int misses = 0;
-  for (int base = 0; base < positions; base += threads) {
-    const int other = base + static_cast<int>(threadIdx.x);
-    misses += __syncthreads_count(other < positions && lesson.is_miss(other));
-  }
+  after_whole_previous();
+  const int j = blockIdx.x, d = lesson.d;
+  const int misses = lesson.misses_before(lesson.positions);
   const bool gives_way = j < misses && j < candidates && order[j] >= 0;
   const std::int32_t slot = gives_way ? order[j] : -1;
   const bool leaves = gives_way && lesson.counts[slot] > 0.0f;
@@ -143,83 +231,84 @@ __global__ void __launch_bounds__(threads)
     legacy.keys[static_cast<std::int64_t>(j) * d + c] =
         leaves ? lesson.keys[static_cast<std::int64_t>(slot) * d + c] : 0.0f;
   if (threadIdx.x != 0) return;
-  if (gives_way) legacy.gone[slot] = true;
-  legacy.leaving[j] = leaves ? slot : -1;
-  legacy.heirs[j] = -1;
-  legacy.nearness[j] = 0.0f;
+  if (gives_way) legacy.closed[slot] = true;
+  if (leaves)
+    legacy.leave(j, slot, lesson.counts[slot]);
+  else
+    legacy.leave_nothing(j);
+  if (j == 0) *legacy.rows = min(misses, lesson.positions);
 }
 
 // One block per row looks for an heir among some slots, by the scores of what is left with these slots.
 __global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy legacy, Scores scores) {
-  after_previous();
+  after_whole_previous();
   __shared__ Near nearest_of[warps];
   const int j = blockIdx.x;
   const std::int32_t slot = legacy.leaving[j];
   if (slot < 0) return;
   const std::int32_t token = lesson.values[slot];
+  const bool any = lesson.entries > 1;
   Near mine = nothing_near();
   for (int which = 0; which < scores.looks(); ++which) {
     const float* row = nullptr;
     std::int32_t first = 0;
     if (!scores.of_row(j, which, row, first)) continue;
+#pragma unroll 4
     for (int m = threadIdx.x; m < scores.width; m += threads) {
-      const std::int32_t other = first + m;
-      if (!(lesson.counts[other] > 0.0f) || legacy.gone[other]) continue;
-      if (lesson.entries > 1 || lesson.values[other] == token) mine.consider({row[m], other});
+      const float score = row[m];
+      const bool closed = legacy.closed[first + m];
+      if (!closed && (any || lesson.values[first + m] == token)) mine.consider({score, first + m});
     }
   }
   mine = block_nearest(mine, nearest_of);
-  if (threadIdx.x != 0) return;
-  Near found{legacy.nearness[j], legacy.heirs[j]};
-  found.consider(mine);
-  legacy.heirs[j] = found.slot;
-  legacy.nearness[j] = found.product;
+  if (threadIdx.x == 0) legacy.nearest[j] = max(legacy.nearest[j], packed(mine));
 }
 
 // One block per row: the first row of an heir hands over what all its rows leave, in their order.
 __global__ void __launch_bounds__(threads) inherit_kernel(Lesson lesson, Legacy legacy) {
-  after_previous();
-  __shared__ unsigned together[most_words];
+  after_whole_previous();
+  __shared__ Group::Shared together;
   __shared__ float partial[warp_size];
-  const int j = blockIdx.x, positions = gridDim.x, d = lesson.d;
-  const std::int32_t heir = legacy.heirs[j];
+  const int j = blockIdx.x, d = lesson.d;
+  const std::int32_t heir = legacy.heir_of(j);
   if (heir < 0) return;
-  Group group{together, 0, 0};
-  if (!group.collect(j, positions, [&](int other) { return legacy.heirs[other] == heir; })) return;
+  Group group{};
+  if (!group.collect(together, j, lesson.positions, [&](int other) { return legacy.heir_of(other) == heir; })) return;
   const float inertia = lesson.counts[heir];
-  float total = inertia, used = lesson.usage[heir];
-  group.each([&](int other) {
-    total += lesson.counts[legacy.leaving[other]];
-    used += lesson.usage[legacy.leaving[other]];
-  });
+  const float total = group.sum(inertia, [&](int other) { return legacy.counts[other]; });
   move_key(lesson.keys + static_cast<std::int64_t>(heir) * d, inertia, total, d, partial, [&](int c) {
-    float sum = 0.0f;
-    group.each([&](int other) {
-      sum = fmaf(lesson.counts[legacy.leaving[other]], legacy.keys[static_cast<std::int64_t>(other) * d + c], sum);
-    });
-    return sum;
+    return group.sum(
+        0.0f,
+        [&](int other) {
+          return make_float2(legacy.counts[other], legacy.keys[static_cast<std::int64_t>(other) * d + c]);
+        },
+        [](float sum, float2 next) { return fmaf(next.x, next.y, sum); });
   });
+  if (threadIdx.x >= warp_size) return;
+  WarpEntries entries(lesson.entries_of(heir));
+  WarpEntries next(lesson.entries_of(legacy.leaving[group.members[0]]));
+  for (int i = 0; i < group.count; ++i) {
+    const WarpEntries other = next;
+    if (i + 1 < group.count) next = WarpEntries(lesson.entries_of(legacy.leaving[group.members[i + 1]]));
+    entries.take_all(other);
+  }
+  entries.write(lesson.entries_of(heir));
+  const float count = entries.total();
   if (threadIdx.x != 0) return;
-  const auto entries = lesson.entries_of(heir);
-  group.each([&](int other) { entries.take_all(lesson.entries_of(legacy.leaving[other])); });
-  lesson.counts[heir] = entries.total();
-  lesson.usage[heir] = used;
+  lesson.counts[heir] = count;
+  lesson.usage[heir] = group.sum(lesson.usage[heir], [&](int other) { return lesson.usage[legacy.leaving[other]]; });
 }
 
 // One block per position: the j-th position that missed is born in the j-th slot of `order`.
 __global__ void __launch_bounds__(threads)
     births_kernel(Lesson lesson, const std::int32_t* order, std::int64_t candidates) {
-  after_previous();
+  after_whole_previous();
   const int t = blockIdx.x, d = lesson.d;
   if (!lesson.is_miss(t)) {
     if (threadIdx.x == 0 && lesson.targets[t] < 0) lesson.fates[t] = no_fate;
     return;
   }
-  int before = 0;
-  for (int base = 0; base < t; base += threads) {
-    const int other = base + static_cast<int>(threadIdx.x);
-    before += __syncthreads_count(other < t && lesson.is_miss(other));
-  }
+  const int before = lesson.misses_before(t);
   const std::int32_t slot = before < candidates ? order[before] : -1;
   if (slot < 0) {
     if (threadIdx.x == 0) lesson.fates[t] = no_fate;
@@ -239,7 +328,7 @@ __global__ void __launch_bounds__(threads)
 // Sort keys that put slots into the order in which they give way, part by part.
 __global__ void __launch_bounds__(threads)
     part_usage_kernel(const float* usage, std::int64_t count, std::int64_t part_size, long long* keys) {
-  after_previous();
+  after_whole_previous();
   const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (m < count) keys[m] = ((m / part_size) << usage_bits) | __float_as_uint(usage[m]);
 }
@@ -250,7 +339,7 @@ __global__ void __launch_bounds__(threads)
 __global__ void __launch_bounds__(threads)
     take_kernel(Lesson lesson, const std::int32_t* looked, int look, int positions, SortedLongs sorted,
                 std::int32_t part_size, int parts, std::int32_t* order) {
-  after_previous();
+  after_whole_previous();
   __shared__ unsigned missed[most_words];
   extern __shared__ std::int32_t next[];  // of each part
   for (int base = 0; base < positions; base += threads) {
@@ -300,28 +389,26 @@ __global__ void __launch_bounds__(threads)
 
 // One block per position: the first position taken into a part moves its centre, for all that were, in their order.
 __global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* centres, std::int32_t part_size) {
-  after_previous();
-  __shared__ unsigned together[most_words];
-  const int t = blockIdx.x, positions = gridDim.x, d = lesson.d;
+  after_whole_previous();
+  __shared__ Group::Shared together;
+  const int t = blockIdx.x, positions = lesson.positions, d = lesson.d;
   const auto part_of = [&](int other) {
     const std::int32_t fate = lesson.fates[other];
     return fate == no_fate ? -1 : (fate & ~(born_flag | lost_flag)) / part_size;
   };
   const std::int32_t part = part_of(t);
   if (part < 0) return;
-  Group group{together, 0, 0};
-  if (!group.collect(t, positions, [&](int other) { return part_of(other) == part; })) return;
-  for (int c = threadIdx.x; c < d; c += threads) {
-    float sum = 0.0f;
-    group.each([&](int other) { sum += lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
-    centres[static_cast<std::int64_t>(part) * d + c] += sum;
-  }
+  Group group{};
+  if (!group.collect(together, t, positions, [&](int other) { return part_of(other) == part; })) return;
+  for (int c = threadIdx.x; c < d; c += threads)
+    centres[static_cast<std::int64_t>(part) * d + c] +=
+        group.sum(0.0f, [&](int other) { return lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
 }
 
 // One block per part counts how many of its slots hold something.
 __global__ void __launch_bounds__(threads)
     used_kernel(const float* counts, std::int32_t part_size, std::int32_t* used) {
-  after_previous();
+  after_whole_previous();
   const float* own = counts + static_cast<std::int64_t>(blockIdx.x) * part_size;
   int sum = 0;
   for (int base = 0; base < part_size; base += threads) {
@@ -334,20 +421,25 @@ __global__ void __launch_bounds__(threads)
 // Slots that leave nothing behind need no heir, so they look into no part.
 __global__ void __launch_bounds__(threads)
     look_nowhere_kernel(const std::int32_t* leaving, std::int64_t pairs, int look, std::int32_t* looked) {
-  after_previous();
+  after_whole_previous();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i < pairs && leaving[i / look] < 0) looked[i] = -1;
 }
 
+Legacy make_legacy(Context& ctx, std::int64_t positions, std::int64_t d, bool* closed) {
+  return {floats(ctx.scratch({positions, d}, DType::f32)),
+          ints(ctx.scratch({positions}, DType::i32)),
+          floats(ctx.scratch({positions}, DType::f32)),
+          reinterpret_cast<unsigned long long*>(longs(ctx.scratch({positions}, DType::i64))),
+          closed,
+          ints(ctx.scratch({1}, DType::i32))};
+}
+
 // Finds heirs for the slots that give way, and hands over to them what those slots hold.
 void pass_on(Context& ctx, const Store& store, const MemorySettings& settings, const Lesson& lesson,
-             const std::int32_t* order, std::int64_t candidates, std::int64_t positions, bool* gone) {
-  const std::int64_t d = lesson.d;
-  const Legacy legacy{floats(ctx.scratch({positions, d}, DType::f32)), ints(ctx.scratch({positions}, DType::i32)),
-                      ints(ctx.scratch({positions}, DType::i32)), floats(ctx.scratch({positions}, DType::f32)), gone};
+             const Legacy& legacy) {
+  const std::int64_t positions = lesson.positions;
   const dim3 each(static_cast<unsigned>(positions));
-  leaving_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, legacy, order, candidates);
-  SOME_CUDA_CHECK(cudaGetLastError());
   const auto consider = [&](const Scores& scores) {
     launch_behind(ctx, heirs_kernel, each, dim3(threads), 0, lesson, legacy, scores);
   };
@@ -364,6 +456,8 @@ void pass_on(Context& ctx, const Store& store, const MemorySettings& settings, c
       score_parts(ctx, store, legacy.keys, visits, first, width, scores);
       consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits});
     }
+  } else if (lesson.entries > 1 && lesson.d % product_depth == 0) {  // heirs of one entry must have the same token
+    find_nearest(ctx, store, legacy.keys, positions, legacy.rows, legacy.closed, legacy.nearest);
   } else {
     float* scores = floats(ctx.scratch({positions, std::min(store.reach, slots_at_once)}, DType::f32));
     for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
@@ -408,73 +502,6 @@ void tend_parts(Context& ctx, const Lesson& lesson, std::int64_t positions, Stor
   divide_full_parts(ctx, {host.data<std::int32_t>(), static_cast<std::size_t>(begun)}, store);
 }
 
-// Settling: a store whose keys are sums of queries.
-struct Draft {
-  float *keys, *tallies;
-  std::int32_t* values;
-  long long *born, *hit;
-  std::int64_t slots;
-  int d, entries;
-
-  __device__ Entries<float, long long> entries_of(std::int64_t slot) const {
-    return {values + slot, tallies + slot, born + slot, hit + slot, slots, entries};
-  }
-};
-Draft draft_of(Store& store) {
-  return {floats(store.keys),
-          floats(store.tallied()),
-          ints(store.values),
-          longs(store.born),
-          longs(store.hit),
-          store.slots(),
-          static_cast<int>(store.keys.dim(1)),
-          static_cast<int>(store.entries())};
-}
-
-// One block per position: the first position with a home brings all that have it, in their order.
-__global__ void __launch_bounds__(threads)
-    move_in_kernel(Draft draft, const float* queries, const std::int32_t* targets, const long long* places,
-                   const std::int32_t* homes) {
-  after_previous();
-  __shared__ unsigned together[most_words];
-  const int t = blockIdx.x, positions = gridDim.x, d = draft.d;
-  const std::int32_t home = homes[t];
-  if (home < 0) return;
-  Group group{together, 0, 0};
-  if (!group.collect(t, positions, [&](int other) { return homes[other] == home; })) return;
-  for (int c = threadIdx.x; c < d; c += threads) {
-    float sum = draft.keys[static_cast<std::int64_t>(home) * d + c];
-    group.each([&](int other) { sum += queries[static_cast<std::int64_t>(other) * d + c]; });
-    draft.keys[static_cast<std::int64_t>(home) * d + c] = sum;
-  }
-  if (threadIdx.x != 0) return;
-  const auto entries = draft.entries_of(home);
-  group.each([&](int other) { entries.meet(targets[other], places[other]); });
-}
-
-// One block per part: the sum of what came to its slots.
-__global__ void __launch_bounds__(threads) sums_of_parts_kernel(Draft draft, float* centres, std::int64_t part_size) {
-  after_previous();
-  const std::int64_t first = blockIdx.x * part_size;
-  for (int c = threadIdx.x; c < draft.d; c += threads) {
-    float sum = 0.0f;
-    for (std::int64_t m = first; m < first + part_size; ++m) sum += draft.keys[m * draft.d + c];
-    centres[static_cast<std::int64_t>(blockIdx.x) * draft.d + c] = sum;
-  }
-}
-
-// One block per slot.
-__global__ void __launch_bounds__(threads) keys_of_sums_kernel(Draft draft, float* counts, float* usage) {
-  after_previous();
-  __shared__ float partial[warp_size];
-  float* key = draft.keys + static_cast<std::int64_t>(blockIdx.x) * draft.d;
-  float square = 0.0f;
-  for (int c = threadIdx.x; c < draft.d; c += threads) square = fmaf(key[c], key[c], square);
-  const float inverse = 1.0f / fmaxf(sqrtf(block_sum(square, partial)), shortest);
-  for (int c = threadIdx.x; c < draft.d; c += threads) key[c] *= inverse;
-  if (threadIdx.x == 0) counts[blockIdx.x] = usage[blockIdx.x] = draft.entries_of(blockIdx.x).total();
-}
-
 }  // namespace
 
 void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
@@ -498,47 +525,48 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
                       longs(store.hit),
                       store.slots(),
                       static_cast<float>(settings.match),
+                      static_cast<float>(1 - settings.decay),
                       static_cast<int>(queries.dim(1)),
-                      static_cast<int>(store.entries())};
+                      static_cast<int>(store.entries()),
+                      static_cast<int>(positions)};
   // Slots from reach on have usage 0, so it is enough to consider as many of them as there are positions. Parts that
   // have not begun have no candidates.
   const bool one_part = store.parts() == 1;
   const std::int64_t candidates = one_part ? std::min(store.slots(), store.reach + positions) : store.reach;
-  std::int32_t* numbers = ints(ctx.scratch({candidates}, DType::i32));
-  bool* gone = static_cast<bool*>(ctx.scratch({candidates}, DType::i32).raw());
+  const bool ranks = one_part && candidates <= most_ranked, inherits = settings.inherit && store.reach > 0;
+  std::int32_t* numbers = ranks ? nullptr : ints(ctx.scratch({candidates}, DType::i32));
+  bool* closed = inherits ? static_cast<bool*>(ctx.scratch({candidates}, DType::i32).raw()) : nullptr;
+  const Legacy legacy = inherits ? make_legacy(ctx, positions, lesson.d, closed) : Legacy{};
   const dim3 each(static_cast<unsigned>(positions));
-  launch_behind(ctx, decay_kernel, dim3(grid_for(candidates, threads)), dim3(threads), 0, floats(store.usage), numbers,
-                gone, candidates, static_cast<float>(1 - settings.decay));
-  launch_behind(ctx, hits_kernel, each, dim3(threads), 0, lesson);
-  const std::int32_t* order = one_part ? sort_pairs(ctx, reinterpret_cast<const std::int32_t*>(floats(store.usage)),
-                                                    numbers, candidates, usage_bits)
-                                             .items
-                                       : slots_used_least(ctx, store, settings, lesson, numbers, positions);
+  launch_behind(ctx, hits_kernel, dim3(each.x + grid_for(candidates, threads)), dim3(threads), 0, lesson, candidates,
+                numbers, ranks ? nullptr : closed);
+  const std::int32_t* order = nullptr;
   const std::int64_t ordered = one_part ? candidates : positions;
-  if (settings.inherit && store.reach > 0) pass_on(ctx, store, settings, lesson, order, ordered, positions, gone);
-  births_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, order, ordered);
-  SOME_CUDA_CHECK(cudaGetLastError());
+  if (ranks) {
+    std::int32_t* ranked = ints(ctx.scratch({positions}, DType::i32));
+    launch_behind(ctx, rank_kernel, dim3(grid_for(candidates, ranked_each)), dim3(threads), 0, lesson, legacy,
+                  static_cast<std::int32_t>(candidates), ranked);
+    order = ranked;
+  } else {
+    order = one_part ? sort_pairs(ctx, reinterpret_cast<const std::int32_t*>(floats(store.usage)), numbers, candidates,
+                                  usage_bits)
+                           .items
+                     : slots_used_least(ctx, store, settings, lesson, numbers, positions);
+    if (inherits) {
+      leaving_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, legacy, order, ordered);
+      SOME_CUDA_CHECK(cudaGetLastError());
+    }
+  }
+  if (inherits) pass_on(ctx, store, settings, lesson, legacy);
+  if (ranks || inherits) {
+    launch_behind(ctx, births_kernel, each, dim3(threads), 0, lesson, order, ordered);
+  } else {
+    births_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, order, ordered);
+    SOME_CUDA_CHECK(cudaGetLastError());
+  }
   if (!one_part) return tend_parts(ctx, lesson, positions, store);
   constexpr std::int64_t grain = 64;  // widths of matrix products are multiples of this
   store.reach = std::min(store.slots(), (candidates + grain - 1) / grain * grain);
-}
-
-void move_in(Context& ctx, const Tensor& queries, const Tensor& targets, const Tensor& places, const Tensor& homes,
-             Store& store) {
-  const std::int64_t positions = queries.dim(0);
-  if (positions == 0) return;
-  if (positions > most_window) failed("{} positions at once; {} is the most", positions, most_window);
-  launch_behind(ctx, move_in_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, draft_of(store),
-                floats(queries), ints(targets), longs(places), ints(homes));
-}
-
-void settle_down(Context& ctx, Store& store) {
-  const Draft draft = draft_of(store);
-  if (store.parts() > 1)
-    launch_behind(ctx, sums_of_parts_kernel, dim3(static_cast<unsigned>(store.parts())), dim3(threads), 0, draft,
-                  floats(store.centres), store.part_size());
-  launch_behind(ctx, keys_of_sums_kernel, dim3(static_cast<unsigned>(store.slots())), dim3(threads), 0, draft,
-                floats(store.counts), floats(store.usage));
 }
 
 }  // namespace some::memory::cuda

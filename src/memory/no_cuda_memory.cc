@@ -1,7 +1,7 @@
 // Stands in for the CUDA half of the memory in a build without a CUDA compiler.
 #include "base/device.h"
 #include "base/error.h"
-#include "memory/store.h"
+#include "memory/mix_beside.h"
 
 namespace some::memory::cuda {
 namespace {
@@ -11,6 +11,8 @@ namespace {
 void make_queries(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
 void search(Context&, const Store&, const MemorySettings&, const Tensor&, const Tensor&, Found&) { refuse(); }
 void mix(Context&, const MemorySettings&, const Found&, const Tensor&, Tensor&, Tensor&) { refuse(); }
+void mix_beside(Context&, Mixing&, const MemorySettings&, const Found&, const Tensor&, Tensor&, Tensor&) { refuse(); }
+void finish_mixing(Context&, const Mixing&) { refuse(); }
 void learn(Context&, const MemorySettings&, const Tensor&, const Tensor&, const Tensor&, const Found&, Store&,
            Tensor&) {
   refuse();

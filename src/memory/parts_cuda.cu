@@ -9,7 +9,7 @@ namespace {
 
 // One block per part.
 __global__ void __launch_bounds__(threads) directions_kernel(const float* centres, float* directions, int d) {
-  after_previous();
+  after_whole_previous();
   __shared__ float partial[warp_size];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * d;
   float square = 0.0f;
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(threads) directions_kernel(const float* centre
 
 // One block per row chooses the nearest parts, one after another. near: [rows, parts].
 __global__ void __launch_bounds__(threads) choose_kernel(const float* near, int parts, int look, std::int32_t* looked) {
-  after_previous();
+  after_whole_previous();
   extern __shared__ float left[];  // [parts]
   __shared__ Near nearest_of[warps];
   for (int p = threadIdx.x; p < parts; p += threads) left[p] = near[static_cast<std::int64_t>(blockIdx.x) * parts + p];
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(threads) choose_kernel(const float* near, int 
 // Numbers the pairs and gives each the part as its sort key; those that look nowhere come last.
 __global__ void __launch_bounds__(threads) pairs_kernel(const std::int32_t* looked, std::int64_t count,
                                                         std::int32_t parts, std::int32_t* keys, std::int32_t* pairs) {
-  after_previous();
+  after_whole_previous();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= count) return;
   keys[i] = looked[i] < 0 ? parts : looked[i];
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(threads) pairs_kernel(const std::int32_t* look
 __global__ void __launch_bounds__(threads)
     places_kernel(const std::int32_t* keys, const std::int32_t* pairs, std::int64_t count, std::int32_t parts,
                   std::int32_t* place, std::int32_t* begin) {
-  after_previous();
+  after_whole_previous();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i < count) place[pairs[i]] = static_cast<std::int32_t>(i);
   if (i > parts) return;
@@ -75,7 +75,7 @@ static_assert(threads == 256);
 __global__ void __launch_bounds__(threads)
     part_scores_kernel(const float* keys, const float* rows, Visits visits, std::int32_t first, std::int32_t width,
                        int d, float* scores) {
-  after_previous();
+  after_whole_previous();
   const int part = blockIdx.y, tile = static_cast<int>(blockIdx.x) * tile_slots;
   const int begin = visits.begin[part], end = visits.begin[part + 1];
   if (begin == end) return;

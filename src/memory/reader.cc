@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
+#include "base/ahead.h"
 #include "base/all_rows.h"
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "base/staging.h"
+#include "memory/mix_beside.h"
 #include "ops/elementwise.h"
 
 namespace some::memory {
@@ -14,10 +18,14 @@ namespace {
 
 constexpr std::int64_t tokens_at_once_cpu = 2048, tokens_at_once_gpu = 8192;
 
-Tensor upload_places(const Context& ctx, std::int64_t text, std::int64_t first, std::int64_t count) {
-  Tensor host = Tensor::empty({count}, DType::i64);
-  for (std::int64_t i = 0; i < count; ++i) host.data<std::int64_t>()[i] = packed({text, first + i});
-  return ctx.device.is_cpu() ? host : host.to(ctx.device);
+// In the arena. The host does not wait for the device, which is still busy with the model.
+Tensor upload_places(Context& ctx, std::int64_t text, std::int64_t first, std::int64_t count) {
+  std::vector<std::int64_t> places;
+  for (std::int64_t i = 0; i < count; ++i) places.push_back(packed({text, first + i}));
+  std::vector<std::int32_t> halves(2 * places.size());
+  std::memcpy(halves.data(), places.data(), places.size() * sizeof(std::int64_t));
+  const Tensor uploaded = ctx.staging->upload(ctx, {&halves})[0];
+  return Tensor::wrap(uploaded.raw(), {count}, DType::i64, ctx.device, nullptr);
 }
 
 std::vector<std::int32_t> read_ids(const Tensor& tensor) {
@@ -71,6 +79,14 @@ struct MemoryReader::Answer {
   Tensor targets, losses, states;  // rows of the batch
 };
 
+// The model does not wait for lessons: of the next passes every rank computes one. All of them then learn from all
+// passes, so that every rank has the memory that one alone would have.
+struct MemoryReader::Round {
+  std::vector<Pass> passes;
+  std::vector<Answer> answers;  // of these passes
+  std::int64_t end() const { return passes.back().windows.back().last; }
+};
+
 MemoryReader::MemoryReader(Model& model, Memory* memory, bool learn, std::optional<std::int32_t> border)
     : model_(model),
       memory_(memory),
@@ -99,8 +115,8 @@ MemoryReader::Pass MemoryReader::pass_of(std::span<const std::int32_t> tokens, c
 
 std::int64_t MemoryReader::read(std::span<const std::int32_t> tokens, const Stretch& stretch,
                                 const PassObserver& observe) {
-  return for_answers(tokens, stretch, [&](const Answer& answer) {
-    const auto [results, told] = take_in(stretch, answer);
+  return for_answers(tokens, stretch, [&](const Answer& answer, const auto& given) {
+    const auto [results, told] = take_in(stretch, answer, given);
     return !observe || observe(results, told);
   });
 }
@@ -108,7 +124,7 @@ std::int64_t MemoryReader::read(std::span<const std::int32_t> tokens, const Stre
 bool MemoryReader::bring_home(std::span<const std::int32_t> tokens, const Stretch& stretch, Store& store,
                               const std::function<bool(std::int64_t)>& observe) {
   Context& ctx = model_.context();
-  return for_answers(tokens, stretch, [&](const Answer& answer) {
+  return for_answers(tokens, stretch, [&](const Answer& answer, const auto& given) {
            const Pass& pass = *answer.pass;
            const std::int64_t start = pass.windows.front().first;
            const Tensor places = upload_places(ctx, stretch.text, start, pass.windows.back().last - start);
@@ -122,36 +138,55 @@ bool MemoryReader::bring_home(std::span<const std::int32_t> tokens, const Stretc
              find_homes(ctx, memory_->store, memory_->settings, own, targets, homes);
              move_in(ctx, own, targets, places.rows(window.first - start, window.last - start), homes, store);
            }
+           given();
            return !observe || observe(pass.windows.back().last - start);
          }) == stretch.end;
 }
 
+MemoryReader::Round MemoryReader::round_from(std::span<const std::int32_t> tokens, const Stretch& stretch,
+                                             std::int64_t at) {
+  show_life();
+  Round round;
+  while (at < stretch.end && std::ssize(round.passes) < model_.context().group.size()) {
+    round.passes.push_back(pass_of(tokens, stretch, at));
+    at = round.end();
+  }
+  round.answers = answer_together(round.passes);
+  return round;
+}
+
 // Calls work for every pass through the model, until it says to stop. Returns how far that was.
-std::int64_t MemoryReader::for_answers(std::span<const std::int32_t> tokens, const Stretch& stretch,
-                                       const std::function<bool(const Answer&)>& work) {
+std::int64_t MemoryReader::for_answers(std::span<const std::int32_t> tokens, const Stretch& stretch, const Work& work) {
   if (stretch.window < 1 || stretch.window > model_.config().seq_len)
     bad_input("a window of {} tokens: this model reads 1 to model.seq_len = {} at once", stretch.window,
               model_.config().seq_len);
+  if (stretch.begin >= stretch.end) return stretch.end;
   Context& ctx = model_.context();
   const Group& group = ctx.group;
-  for (std::int64_t at = stretch.begin; at < stretch.end;) {
-    show_life();
-    ctx.arena->reset();
-    // The model does not wait for lessons: of the next passes every rank computes one. All of them then learn from all
-    // passes, so that every rank has the memory that one alone would have.
-    std::vector<Pass> round;
-    for (std::int64_t next = at; next < stretch.end && std::ssize(round) < group.size();) {
-      round.push_back(pass_of(tokens, stretch, next));
-      next = round.back().windows.back().last;
-    }
-    for (const Answer& answer : answer_together(round)) {
-      at = answer.pass->windows.back().last;
-      const bool go_on = work(answer);
+  // A lesson is many small steps, which leave most of a GPU to the model.
+  std::optional<Ahead> ahead;
+  if (Ahead::possible(ctx) && group.alone()) ahead.emplace(ctx);
+  ctx.arena->reset();
+  for (Round now = round_from(tokens, stretch, stretch.begin);;) {
+    std::optional<Round> next;
+    const auto given = [&] {
+      if (ahead && now.end() < stretch.end) ahead->put([&] { next = round_from(tokens, stretch, now.end()); });
+    };
+    if (ahead) ahead->part();
+    for (const Answer& answer : now.answers) {
+      const bool go_on = work(answer, given);
       // One rank may be told to stop, all of them do.
-      if (group.highest(go_on ? 0 : 1) != 0) return at;
+      if (group.highest(go_on ? 0 : 1) != 0) return answer.pass->windows.back().last;
     }
+    if (now.end() == stretch.end) return stretch.end;
+    if (ahead) {
+      ahead->join();
+    } else {
+      ctx.arena->reset();
+      next = round_from(tokens, stretch, now.end());
+    }
+    now = std::move(*next);
   }
-  return stretch.end;
 }
 
 // What the model gives for each pass, whichever rank computed it.
@@ -191,10 +226,12 @@ std::vector<MemoryReader::Answer> MemoryReader::answer_together(const std::vecto
 
 // Mixes what the store says in, and learns.
 std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(const Stretch& stretch,
-                                                                              const Answer& answer) {
+                                                                              const Answer& answer,
+                                                                              const std::function<void()>& given) {
   Context& ctx = model_.context();
   const Pass& pass = *answer.pass;
   Tensor nll = answer.losses, frozen = nll, fates;
+  const bool waits = learn_ && memory_->store.parts() > 1;  // to divide parts the host waits for every lesson
   if (memory_ != nullptr) {
     const MemorySettings& settings = memory_->settings;
     Store& store = memory_->store;
@@ -206,15 +243,16 @@ std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(co
                                  : Tensor();
     Tensor all_queries = ctx.scratch(answer.states.shape(), ctx.master);  // the context's too: one launch, not many
     make_queries(ctx, answer.states, store.mean, all_queries);
+    if (waits) given();
     for (const Pass::Window& window : pass.windows) {
-      const ArenaScope scope(*ctx.arena);
       const std::int64_t count = window.last - window.first;
+      Found found = make_found(ctx, settings, count);  // stays for the mixing
+      const ArenaScope scope(*ctx.arena);
       const Tensor targets = answer.targets.rows(window.begin, window.end);
       const Tensor queries = all_queries.rows(window.begin, window.end);
-      Found found = make_found(ctx, settings, count);
       search(ctx, store, settings, queries, targets, found);
       Tensor losses = nll.rows(window.begin, window.end);
-      mix(ctx, settings, found, targets, learn_ ? store.shares : shares_, losses);
+      mix_beside(ctx, mixing_, settings, found, targets, learn_ ? store.shares : shares_, losses);
       Tensor became = fates.rows(window.begin, window.end);
       if (!learn_) {
         became.copy_from(found.nearest);
@@ -223,7 +261,9 @@ std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(co
       const std::int64_t from = window.first - pass.windows.front().first;
       learn(ctx, settings, queries, targets, places.rows(from, from + count), found, store, became);
     }
+    finish_mixing(ctx, mixing_);
   }
+  if (!waits) given();
   const std::vector<double> alone = read_vector(frozen);
   const std::vector<double> mixed = memory_ != nullptr ? read_vector(nll) : alone;
   const std::vector<std::int32_t> became = memory_ != nullptr ? read_ids(fates) : std::vector<std::int32_t>();
@@ -375,7 +415,6 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
 
 namespace {
 
-// Tokens that a list of deeds reads, but for one text.
 bool is_reading_of(const Deed& deed, std::int64_t text) {
   return deed.kind == Deed::Kind::read && deed.reading.text == text;
 }
@@ -383,6 +422,7 @@ bool is_reading_of(const Deed& deed, std::int64_t text) {
 struct TokensRead {
   std::int64_t once = 0, in_all = 0;  // settling reads again what was read
 };
+// Tokens that a list of deeds reads, but for one text.
 TokensRead tokens_of(const std::vector<Deed>& deeds, std::int64_t without) {
   TokensRead sum;
   bool settled = true;  // nothing has come since it last settled

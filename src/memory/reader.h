@@ -1,7 +1,7 @@
 // Reads a text through a model and its memory, window after window (spec 8): all positions of a window are predicted
 // with the store as it was before, then the store learns from them. The model itself stays as it is, so its passes do
-// not wait for lessons: several windows go through it at once, on several ranks where there are some, and what it gives
-// alone, the frozen twin, comes along.
+// not wait for lessons: several windows go through it at once, on several ranks where there are some, on a GPU beside
+// the lessons of those before them, and what it gives alone, the frozen twin, comes along.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 
 #include "base/rooms.h"
 #include "memory/memory.h"
+#include "memory/mix_beside.h"
 
 namespace some::memory {
 
@@ -28,7 +29,7 @@ struct Fate {
   bool born = false;
 };
 
-// Told after every pass; false: stop here.
+// Told after every pass; false: stop here. It must leave the model as it is, which may be computing the next pass.
 using PassObserver = std::function<bool(std::span<const WindowResult> windows, std::span<const Fate> fates)>;
 
 // Adds to a batch, as a sequence of its own, the rows that predict the targets [first, last) of a text, with up to
@@ -62,16 +63,22 @@ class MemoryReader {
  private:
   struct Pass;
   struct Answer;
-  std::int64_t for_answers(std::span<const std::int32_t> tokens, const Stretch& stretch,
-                           const std::function<bool(const Answer&)>& work);
+  struct Round;
+  // What is done with an answer. It calls `given` once, before it waits for the device, at best when the device has
+  // been given all that there is to do: the model's next pass then comes beside it.
+  using Work = std::function<bool(const Answer&, const std::function<void()>& given)>;
+  std::int64_t for_answers(std::span<const std::int32_t> tokens, const Stretch& stretch, const Work& work);
+  Round round_from(std::span<const std::int32_t> tokens, const Stretch& stretch, std::int64_t at);
   std::vector<Answer> answer_together(const std::vector<Pass>& round);
-  std::pair<std::vector<WindowResult>, std::vector<Fate>> take_in(const Stretch& stretch, const Answer& answer);
+  std::pair<std::vector<WindowResult>, std::vector<Fate>> take_in(const Stretch& stretch, const Answer& answer,
+                                                                  const std::function<void()>& given);
   Pass pass_of(std::span<const std::int32_t> tokens, const Stretch& stretch, std::int64_t at) const;
   Model& model_;
   Memory* memory_;
   bool learn_;
   std::optional<std::int32_t> border_;
   Tensor shares_;  // of a reader that does not learn
+  Mixing mixing_;
 };
 
 // A text becomes known to the memory and is read, or read on from where it was left; `tokens` begins with what was read

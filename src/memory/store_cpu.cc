@@ -3,6 +3,8 @@
 
 #include <limits>
 
+#include "memory/mix_beside.h"
+
 namespace some::memory::cpu {
 namespace {
 
@@ -295,6 +297,13 @@ void mix(Context& ctx, const MemorySettings& settings, const Found& found, const
          Tensor& nll) {
   with_precision(ctx, [&](auto zero) { mix_shares<decltype(zero)>(settings, found, targets, shares, nll); });
 }
+
+void mix_beside(Context& ctx, Mixing&, const MemorySettings& settings, const Found& found, const Tensor& targets,
+                Tensor& shares, Tensor& nll) {
+  cpu::mix(ctx, settings, found, targets, shares, nll);
+}
+
+void finish_mixing(Context&, const Mixing&) {}
 
 void slot_weights(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
                   const Tensor& say, Tensor& weights) {

@@ -1,15 +1,13 @@
-// The memory on the GPU, all in fp32. For a window of T positions and M slots: the product of queries and keys
-// (cuBLASLt, 2 T M d operations); one block per position to reduce its row of scores (4 T M bytes, read twice, mostly
-// from L2); one warp for the mixture, whose steps depend on one another; and one block per position for the lesson. If
-// slots leave what they hold to heirs, a second product compares their keys with all keys. Nothing is read back in
-// between.
+// The memory on the GPU, all in fp32. For a window of T positions and M slots: the product of queries and keys (2 T M d
+// operations, memory/product_cuda.cu); one block per position to reduce its row of scores (4 T M bytes, mostly from
+// L2); and one block per position for the lesson (memory/lesson_cuda.cu). If slots leave what they hold to heirs, a
+// second product compares their keys with all keys. Nothing is read back in between.
 #include "memory/store_cuda.cuh"
 
 namespace some::memory::cuda {
 namespace {
 
 constexpr int kinds_at_most = static_cast<int>(most_sharpnesses);
-constexpr int shares_of_one = static_cast<int>(shares_each);
 
 struct Sharpnesses {
   float of[kinds_at_most];
@@ -25,7 +23,7 @@ Sharpnesses sharpnesses(const MemorySettings& settings) {
 // What a slot counts for beside its nearness: its count to a power, and 0 where it is empty.
 __global__ void __launch_bounds__(threads)
     masses_kernel(const float* counts, float power, std::int64_t reach, float* masses) {
-  after_previous();
+  after_whole_previous();
   const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (m < reach) masses[m] = counts[m] > 0.0f ? powf(counts[m], power) : 0.0f;
 }
@@ -40,7 +38,7 @@ const float* masses(Context& ctx, const Store& store, const MemorySettings& sett
 // One block per row.
 template <typename T>
 __global__ void __launch_bounds__(threads) queries_kernel(const T* states, const float* mean, float* queries, int d) {
-  after_previous();
+  after_whole_previous();
   __shared__ float partial[warp_size];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * d;
   float square = 0.0f;
@@ -72,14 +70,46 @@ struct Held {
   std::int64_t slots;
   int entries;
 
-  // What share of a slot belongs to a token, if slots can hold several tokens.
   __device__ float part_of(std::int64_t slot, std::int32_t token) const {
-    for (int j = 0; j < entries; ++j) {  // free entries stand behind the others
-      const std::int32_t value = values[j * slots + slot];
-      if (value == token) return tallies[j * slots + slot] / fmaxf(counts[slot], 1.0f);
-      if (value < 0) break;
+    float part[1];
+    parts_of(slot, slot + 1, token, part);
+    return part[0];
+  }
+  // What share of some slots, `threads` apart, belongs to a token, if slots can hold several tokens. Those from `end`
+  // on have none. Many entries are on their way from memory at once.
+  template <int COUNT>
+  __device__ void parts_of(std::int64_t slot, std::int64_t end, std::int32_t token, float (&part)[COUNT]) const {
+    static_assert(COUNT <= 32);
+    constexpr int together = 2;
+    int entry[COUNT];
+    unsigned open = 0;  // a bit for every slot whose entries may still hold the token
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      if (slot + i * threads < end) open |= 1u << i;
+      entry[i] = -1;
     }
-    return 0.0f;
+    for (int j = 0; j < entries && open != 0; j += together) {
+      std::int32_t value[together][COUNT];
+#pragma unroll
+      for (int e = 0; e < together; ++e) {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i)
+          value[e][i] = (open >> i & 1u) != 0 && j + e < entries ? values[(j + e) * slots + slot + i * threads] : -1;
+      }
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) {
+#pragma unroll
+        for (int e = 0; e < together; ++e) {
+          if ((open >> i & 1u) != 0 && value[e][i] == token) entry[i] = j + e;
+          if (value[e][i] < 0 || value[e][i] == token) open &= ~(1u << i);  // free entries stand behind the others
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      const std::int64_t own = slot + i * threads;
+      part[i] = entry[i] < 0 ? 0.0f : tallies[entry[i] * slots + own] / fmaxf(counts[own], 1.0f);
+    }
   }
 };
 
@@ -88,41 +118,56 @@ struct Gathered {
   float *shift, *all, *matching;
 };
 
-// One block per position adds its scores with some slots to what was gathered from earlier ones, if there are any.
-// SEVERAL: slots can hold several tokens.
-template <bool SEVERAL>
-__global__ void __launch_bounds__(threads)
+// One block per position adds its scores with some slots to what was gathered from earlier ones, if there are any. Each
+// warp finishes one sharpness. SEVERAL: slots can hold several tokens. KINDS: of sharpnesses at most. KEPT: slots of a
+// thread that it keeps in its registers; if it has more, it reads them twice.
+template <bool SEVERAL, int KINDS, int KEPT>
+__global__ void __launch_bounds__(threads, 2)
     search_kernel(Scores scores, Held held, const float* masses, const std::int32_t* targets, Sharpnesses sharpness,
                   bool begins, bool last, Gathered gathered, float* said, std::int32_t* nearest, float* product) {
-  after_previous();
-  __shared__ float partial[warp_size];
+  after_whole_previous();
+  static_assert(KINDS <= warps);
+  constexpr bool keeps = KEPT > 0;
+  constexpr int at_once = keeps ? KEPT : 4;
+  __shared__ float partial[warp_size], sums[2][KINDS][warps];
   __shared__ Near nearest_of[warps];
-  __shared__ float part[SEVERAL ? slots_at_once : 1];  // every thread reads only what it wrote itself
-  const int t = blockIdx.x, positions = gridDim.x;
+  __shared__ float part[SEVERAL && !keeps ? slots_at_once : 1];  // every thread reads only what it wrote itself
+  const int t = blockIdx.x, positions = gridDim.x, lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::int32_t target = targets[t];
   const int looks = scores.looks();
   for (int which = 0; which < looks; ++which) {
     const bool fresh = begins && which == 0;
     const float* row = nullptr;
     std::int32_t first = 0;
-    const std::int32_t width = scores.of_row(t, which, row, first) ? scores.width : 0;
+    const std::int32_t width = scores.of_row(t, which, row, first) && target >= 0 ? scores.width : 0;
     const float* mass = masses + first;
     const std::int32_t* values = held.values + first;
     float highest = -INFINITY;
     Near mine = nothing_near();
-    if (target >= 0) {
-      for (int m = threadIdx.x; m < width; m += threads) {
-        const float score = row[m];
-        if (mass[m] > 0.0f) highest = fmaxf(highest, score);
-        bool holds = false;
-        if constexpr (SEVERAL) {
-          part[m] = held.part_of(first + m, target);
-          holds = part[m] > 0.0f;
-        } else {
-          holds = values[m] == target;
-        }
-        if (holds) mine.consider({score, first + m});
+    float score[at_once], own_mass[at_once], own_part[at_once];
+    const auto look_at = [&](int base) {
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int m = base + i * threads;
+        score[i] = m < width ? row[m] : 0.0f;
+        own_mass[i] = m < width ? mass[m] : 0.0f;
+        if constexpr (!SEVERAL) own_part[i] = m < width && values[m] == target ? 1.0f : 0.0f;
       }
+      if constexpr (SEVERAL) held.parts_of(first + base, static_cast<std::int64_t>(first) + width, target, own_part);
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int m = base + i * threads;
+        if (own_mass[i] > 0.0f) highest = fmaxf(highest, score[i]);
+        if (own_part[i] > 0.0f) mine.consider({score[i], first + m});
+        if constexpr (SEVERAL && !keeps) {
+          if (m < width) part[m] = own_part[i];
+        }
+      }
+    };
+    if constexpr (keeps) {
+      look_at(threadIdx.x);
+    } else {
+      for (int base = threadIdx.x; base < width; base += at_once * threads) look_at(base);
     }
     highest = block_highest(highest, partial);
     mine = block_nearest(mine, nearest_of);
@@ -132,30 +177,55 @@ __global__ void __launch_bounds__(threads)
       nearest[t] = found.slot;
       product[t] = found.product;
     }
-    for (int s = 0; s < sharpness.count; ++s) {
-      const float sharp = sharpness.of[s], shift = sharp * highest;
-      float all = 0.0f, matching = 0.0f;
-      if (highest > -INFINITY) {
+    float all[KINDS] = {}, matching[KINDS] = {};
+    const auto add = [&](float one_score, float one_mass, float share) {
+      const float behind = one_score - highest;
+#pragma unroll
+      for (int s = 0; s < KINDS; ++s) {
+        if (s >= sharpness.count) break;
+        const float weight = one_mass * exp2f(behind * (sharpness.of[s] * 1.44269504f));
+        all[s] += weight;
+        matching[s] = fmaf(weight, share, matching[s]);
+      }
+    };
+    if (highest > -INFINITY) {
+      if constexpr (keeps) {
+#pragma unroll
+        for (int i = 0; i < KEPT; ++i) {
+          if (own_mass[i] > 0.0f) add(score[i], own_mass[i], own_part[i]);
+        }
+      } else {
+#pragma unroll 4
         for (int m = threadIdx.x; m < width; m += threads) {
-          const float weight = mass[m] * expf(sharp * row[m] - shift);
-          all += weight;
-          if constexpr (SEVERAL)
-            matching = fmaf(weight, part[m], matching);
-          else
-            matching += values[m] == target ? weight : 0.0f;
+          const float one_score = row[m], one_mass = mass[m];
+          const float share = SEVERAL ? part[m] : (values[m] == target ? 1.0f : 0.0f);
+          if (one_mass > 0.0f) add(one_score, one_mass, share);
         }
       }
-      all = block_sum(all, partial);
-      matching = block_sum(matching, partial);
-      if (threadIdx.x == 0) {
-        const int at = s * positions + t;
-        float whole = all, right = matching, level = shift;
+    }
+#pragma unroll
+    for (int s = 0; s < KINDS; ++s) {
+      if (s >= sharpness.count) break;
+      const float whole = warp_sum(all[s]), right = warp_sum(matching[s]);
+      if (lane == 0) {
+        sums[0][s][warp] = whole;
+        sums[1][s][warp] = right;
+      }
+    }
+    __syncthreads();
+    if (warp < sharpness.count) {
+      const float sum = warp_sum(lane < warps ? sums[0][warp % KINDS][lane] : 0.0f);
+      const float sum_matching = warp_sum(lane < warps ? sums[1][warp % KINDS][lane] : 0.0f);
+      if (lane == 0) {
+        const int at = warp * positions + t;
+        const float shift = sharpness.of[warp] * highest;
+        float whole = sum, right = sum_matching, level = shift;
         if (!fresh && gathered.all[at] > 0.0f) {
-          if (all > 0.0f) {
+          if (sum > 0.0f) {
             level = fmaxf(gathered.shift[at], shift);
             const float before = expf(gathered.shift[at] - level), now = expf(shift - level);
-            whole = before * gathered.all[at] + now * all;
-            right = before * gathered.matching[at] + now * matching;
+            whole = before * gathered.all[at] + now * sum;
+            right = before * gathered.matching[at] + now * sum_matching;
           } else {
             whole = gathered.all[at];
             right = gathered.matching[at];
@@ -173,7 +243,7 @@ __global__ void __launch_bounds__(threads)
 
 // The result for an empty store.
 __global__ void nothing_found_kernel(float* said, std::int32_t* nearest, float* product, int positions, int kinds) {
-  after_previous();
+  after_whole_previous();
   const int t = blockIdx.x * blockDim.x + threadIdx.x;
   if (t >= positions) return;
   for (int s = 0; s < kinds; ++s) said[s * positions + t] = 0.0f;
@@ -181,66 +251,10 @@ __global__ void nothing_found_kernel(float* said, std::int32_t* nearest, float* 
   product[t] = 0.0f;
 }
 
-__constant__ float share_of[shares_of_one] = {0.0f, 0.05f, 0.1f, 0.2f, 0.4f, 0.6f, 0.8f};
-
-// One block. Its first lanes, one per sharpness, go through the positions one after another; exponentials and
-// logarithms, which do not depend on earlier positions, are computed by all threads.
-constexpr int mixed_at_once = 512;
-template <int LANES>
-__global__ void __launch_bounds__(threads) mix_kernel(const float* said, const std::int32_t* targets, int positions,
-                                                      int kinds, float kept, float given, float* shares, float* nll) {
-  after_previous();
-  __shared__ float model[mixed_at_once], answer[mixed_at_once], memory[LANES][mixed_at_once];
-  __shared__ bool real[mixed_at_once];
-  float weight[shares_of_one];
-  const int lane = threadIdx.x;
-  if (lane < LANES) {
-#pragma unroll
-    for (int j = 0; j < shares_of_one; ++j) weight[j] = lane < kinds ? shares[lane * shares_of_one + j] : 0.0f;
-  }
-  for (int first = 0; first < positions; first += mixed_at_once) {
-    const int count = min(mixed_at_once, positions - first);
-    __syncthreads();
-    for (int i = threadIdx.x; i < count; i += threads) {
-      real[i] = targets[first + i] >= 0;
-      model[i] = fmaxf(expf(-nll[first + i]), 1.17549435e-38f);
-#pragma unroll
-      for (int s = 0; s < LANES; ++s) memory[s][i] = s < kinds ? said[s * positions + first + i] : 0.0f;
-    }
-    __syncthreads();
-    if (lane < LANES) {
-      constexpr unsigned who = LANES == 32 ? full_warp : (1u << LANES) - 1u;
-      for (int i = 0; i < count; ++i) {
-        if (!real[i]) continue;
-        const float alone = model[i], remembered = memory[lane][i];
-        float part[shares_of_one];
-#pragma unroll
-        for (int j = 0; j < shares_of_one; ++j)
-          part[j] = weight[j] * ((1.0f - share_of[j]) * alone + share_of[j] * remembered);
-        float sum = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + part[6]);
-#pragma unroll
-        for (int offset = LANES / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(who, sum, offset);
-        const float factor = kept / sum;
-#pragma unroll
-        for (int j = 0; j < shares_of_one; ++j) weight[j] = lane < kinds ? fmaf(factor, part[j], given) : 0.0f;
-        if (lane == 0) answer[i] = sum;
-      }
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < count; i += threads) {
-      if (real[i]) nll[first + i] = -logf(answer[i]);
-    }
-  }
-  if (lane < kinds) {
-#pragma unroll
-    for (int j = 0; j < shares_of_one; ++j) shares[lane * shares_of_one + j] = weight[j];
-  }
-}
-
 // One block per row; `weights` holds the scores at first.
 __global__ void __launch_bounds__(threads) weights_kernel(float* weights, const float* scores, const float* mass,
                                                           std::int64_t reach, Sharpnesses sharpness, const float* say) {
-  after_previous();
+  after_whole_previous();
   __shared__ float partial[warp_size];
   const float* row = scores + blockIdx.x * reach;
   float* result = weights + blockIdx.x * reach;
@@ -265,7 +279,7 @@ __global__ void __launch_bounds__(threads) weights_kernel(float* weights, const 
 __global__ void __launch_bounds__(threads)
     part_weights_kernel(float* weights, const float* scores, const float* mass, std::int64_t reach, Visits visits,
                         Sharpnesses sharpness, const float* say) {
-  after_previous();
+  after_whole_previous();
   __shared__ float partial[warp_size];
   const int size = visits.part_size, row = blockIdx.x;
   float* result = weights + row * reach;
@@ -300,7 +314,7 @@ __global__ void __launch_bounds__(threads)
 __global__ void __launch_bounds__(threads)
     homes_kernel(Scores scores, Held held, const std::int32_t* targets, float of_token, bool begins,
                  std::int32_t* homes, float* suits) {
-  after_previous();
+  after_whole_previous();
   __shared__ Near nearest_of[warps];
   const int t = blockIdx.x, looks = scores.looks();
   const std::int32_t target = targets[t];
@@ -388,10 +402,28 @@ void search(Context& ctx, const Store& store, const MemorySettings& settings, co
                     ints(targets), sharpness, begins, last, Gathered{kept, kept + each, kept + 2 * each},
                     floats(found.said), ints(found.nearest), floats(found.product));
     };
+    const auto launch_for = [&](auto several, auto slots_kept) {
+      constexpr bool SEVERAL = decltype(several)::value;
+      constexpr int KEPT = decltype(slots_kept)::value;
+      if (sharpness.count == 1)
+        launch(search_kernel<SEVERAL, 1, KEPT>);
+      else if (sharpness.count <= 3)
+        launch(search_kernel<SEVERAL, 3, KEPT>);
+      else
+        launch(search_kernel<SEVERAL, kinds_at_most, KEPT>);
+    };
+    const auto launch_some = [&](auto several) {
+      if (scores.width <= 2 * threads)
+        launch_for(several, std::integral_constant<int, 2>{});
+      else if (scores.width <= 16 * threads)
+        launch_for(several, std::integral_constant<int, 16>{});
+      else
+        launch_for(several, std::integral_constant<int, 0>{});
+    };
     if (held.entries > 1)
-      launch(search_kernel<true>);
+      launch_some(std::true_type{});
     else
-      launch(search_kernel<false>);
+      launch_some(std::false_type{});
   };
   for_scores(ctx, store, settings, floats(queries), positions, gather);
 }
@@ -412,26 +444,6 @@ void find_homes(Context& ctx, const Store& store, const MemorySettings& settings
     launch_behind(ctx, homes_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held,
                   ints(targets), static_cast<float>(home_of_token), begins, ints(homes), suits);
   });
-}
-
-void mix(Context& ctx, const MemorySettings& settings, const Found& found, const Tensor& targets, Tensor& shares,
-         Tensor& nll) {
-  const int positions = static_cast<int>(targets.dim(0)), kinds = static_cast<int>(settings.sharpness.size());
-  if (positions == 0) return;
-  const float kept = static_cast<float>(1 - settings.share),
-              given = static_cast<float>(settings.share / static_cast<double>(settings.mixed()));
-  const auto launch = [&](auto kernel) {
-    launch_behind(ctx, kernel, dim3(1), dim3(threads), 0, floats(found.said), ints(targets), positions, kinds, kept,
-                  given, floats(shares), floats(nll));
-  };
-  if (kinds == 1)
-    launch(mix_kernel<1>);
-  else if (kinds == 2)
-    launch(mix_kernel<2>);
-  else if (kinds <= 4)
-    launch(mix_kernel<4>);
-  else
-    launch(mix_kernel<8>);
 }
 
 void slot_weights(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,

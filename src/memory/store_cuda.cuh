@@ -42,13 +42,25 @@ __device__ __forceinline__ Near block_nearest(Near mine, Near* shared) {
   return mine;
 }
 
-// scores [rows, last - first] of queries [rows, d] with the keys of some slots.
-inline void score(Context& ctx, const Store& store, const float* queries, std::int64_t rows, std::int64_t first,
-                  std::int64_t last, float* scores) {
-  const std::int64_t d = store.keys.dim(1);
-  matmul(ctx, rows, last - first, d, {queries, DType::f32, false}, {floats(store.keys) + first * d, DType::f32, true},
-         scores, DType::f32, false);
+// The same in one number, which is higher for what is nearer and for the lower of two slots, and 0 for none.
+__device__ __forceinline__ unsigned long long packed(const Near& near) {
+  if (near.slot < 0) return 0;
+  const unsigned bits = __float_as_uint(near.product + 0.0f);  // -0 becomes 0, its equal
+  const unsigned ordered = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  return (static_cast<unsigned long long>(ordered) << 32) | (0xFFFFFFFFu - static_cast<unsigned>(near.slot));
 }
+__device__ __forceinline__ std::int32_t slot_of(unsigned long long near) {
+  return near == 0 ? -1 : static_cast<std::int32_t>(0xFFFFFFFFu - static_cast<unsigned>(near));
+}
+
+// scores [rows, last - first] of queries [rows, d] with the keys of some slots.
+void score(Context& ctx, const Store& store, const float* queries, std::int64_t rows, std::int64_t first,
+           std::int64_t last, float* scores);
+// Raises nearest [rows] to the nearest slot below store.reach that is not closed, for the first *rows_used of the rows
+// [rows, d]. Widths d that are no multiple of product_depth need score().
+constexpr int product_depth = 32;
+void find_nearest(Context& ctx, const Store& store, const float* queries, std::int64_t rows,
+                  const std::int32_t* rows_used, const bool* closed, unsigned long long* nearest);
 
 // Rows that look into parts. A pair is a row and one of the parts it looks into; sorted by part, pairs are called
 // visits.

@@ -22,7 +22,15 @@ __device__ __forceinline__ void after_previous() {
 #endif
 }
 
-// kernel<<<blocks, threads, shared>>>(arguments...) on the context's stream, for a kernel that calls after_previous().
+// Like after_previous(), but the next kernel is placed only when this one ends: for small kernels that run beside large
+// ones, whose blocks would be kept out by blocks that wait on the multiprocessors.
+__device__ __forceinline__ void after_whole_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+
+// kernel<<<blocks, threads, shared>>>(arguments...) on the context's stream, for a kernel that calls one of these.
 template <typename... Parameters, typename... Arguments>
 void launch_behind(const Context& ctx, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, std::size_t shared,
                    Arguments&&... arguments) {

@@ -1,5 +1,8 @@
 // The store on the GPU against the CPU: the same choices and numbers, and the same bits when repeated.
+#include <numeric>
+
 #include "base/device.h"
+#include "memory/mix_beside.h"
 #include "support.h"
 
 namespace some::memory::test {
@@ -60,6 +63,78 @@ TEST_P(CudaStore, AgreesWithTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaStore, testing::ValuesIn(store_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// A width for which the product is made of three products of rounded numbers; one alone would be off by 1e-4.
+TEST(GpuSearch, ProductsHaveThePrecisionOfFp32) {
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  auto ctx = make_context("cuda", "fp32");
+  const StreamShape shape{2, 150, 512, 40, 1.0, 0.0};
+  MemorySettings settings;
+  settings.slots = 150;
+  settings.match = 2;  // every position has a slot of its own
+  Store store = make_store(*ctx, settings, mean_tensor(shape));
+  const std::vector<Window> stream = make_stream(shape, 3);
+  read_window(*ctx, settings, store, stream[0], 0);
+  const Tensor states = numbers(stream[1].states, DType::f32).to(ctx->device);
+  Tensor targets = Tensor::empty({shape.positions}, DType::i32);
+  std::copy(stream[1].targets.begin(), stream[1].targets.end(), targets.data<std::int32_t>());
+  Tensor queries = ctx->scratch(states.shape(), DType::f32);
+  make_queries(*ctx, states, store.mean, queries);
+  Found found = make_found(*ctx, settings, shape.positions);
+  search(*ctx, store, settings, queries, targets.to(ctx->device), found);
+  const Row query = read_vector(queries), key = read_vector(store.keys), product = read_vector(found.product),
+            nearest = read_vector(found.nearest);
+  int compared = 0;
+  for (int t = 0; t < shape.positions; ++t) {
+    const auto slot = static_cast<int>(nearest[static_cast<std::size_t>(t)]);
+    if (slot < 0) continue;
+    const double exact = std::inner_product(query.begin() + t * shape.d, query.begin() + (t + 1) * shape.d,
+                                            key.begin() + slot * shape.d, 0.0);
+    EXPECT_NEAR(product[static_cast<std::size_t>(t)], exact, 1e-6) << "of position " << t << " and slot " << slot;
+    ++compared;
+  }
+  EXPECT_GT(compared, 100);
+}
+
+// The lessons do not wait for what is mixed beside them, and the numbers are those of mixing in between.
+TEST(GpuMixing, BesideTheLessonsGivesTheSameBits) {
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  const StoreCase one = case_named("several_tokens");
+  auto ctx = make_context("cuda", "fp32");
+  const std::vector<Window> stream = make_stream(one.shape, 11);
+  const auto count = static_cast<std::int64_t>(one.shape.positions);
+  std::vector<Row> losses[2];
+  Tensor shares[2];
+  for (const bool is_beside : {false, true}) {
+    Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
+    Mixing mixing;
+    ctx->arena->reset();
+    std::vector<Tensor> mixed;
+    for (const Window& window : stream) {
+      const Tensor states = numbers(window.states, DType::f32).to(ctx->device);
+      Tensor targets = Tensor::empty({count}, DType::i32), places = Tensor::empty({count}, DType::i64);
+      std::copy(window.targets.begin(), window.targets.end(), targets.data<std::int32_t>());
+      std::fill_n(places.data<std::int64_t>(), count, 0);
+      targets = targets.to(ctx->device);
+      Tensor queries = ctx->scratch(states.shape(), DType::f32), fates = ctx->scratch({count}, DType::i32);
+      Found found = make_found(*ctx, one.settings, count);
+      Tensor nll = numbers({window.nll}, DType::f32).reshape({count}).to(ctx->device);
+      make_queries(*ctx, states, store.mean, queries);
+      search(*ctx, store, one.settings, queries, targets, found);
+      if (is_beside)
+        mix_beside(*ctx, mixing, one.settings, found, targets, store.shares, nll);
+      else
+        mix(*ctx, one.settings, found, targets, store.shares, nll);
+      learn(*ctx, one.settings, queries, targets, places.to(ctx->device), found, store, fates);
+      mixed.push_back(nll);
+    }
+    finish_mixing(*ctx, mixing);
+    for (const Tensor& nll : mixed) losses[is_beside].push_back(read_vector(nll));
+    shares[is_beside] = store.shares;
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_TRUE(same_bits(shares[0], shares[1]));
+}
 
 class CudaSlotWeights : public testing::TestWithParam<const char*> {};
 

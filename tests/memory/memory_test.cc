@@ -43,10 +43,10 @@ struct Fixture {
       return ++told < 4;
     });
   }
-  explicit Fixture(int seed = 3, int threads = 2) {
+  explicit Fixture(int seed = 3, int threads = 2, const char* device = "cpu") {
     Host host;
     host.threads = std::make_shared<Threads>(threads);
-    ctx = make_context("cpu", "fp32", host);
+    ctx = make_context(device, "fp32", host);
     ModelConfig config = medium_config();
     config.seed = static_cast<std::uint64_t>(seed);
     model = std::make_unique<Model>(ctx, config, false);
@@ -227,6 +227,44 @@ TEST_P(Divided, StoppedAndReadOnGivesTheSameBits) {
   // Read to its end: nothing is read again.
   EXPECT_EQ(learn_text(*other.model, resumed, "a", text, 4000, {}), 4000);
   EXPECT_TRUE(same(whole, resumed));
+}
+
+// On a GPU the model is a pass ahead of the lessons, but for a reading that has only one pass.
+TEST(GpuReading, APassAheadGivesTheSameBits) {
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  Fixture fixture(3, 2, "cuda");
+  const std::vector<std::int32_t> text = Fixture::words(1500, 5);
+  constexpr std::int64_t window = 20, at_once = 3, end = 1500;
+  std::vector<Memory> memories;
+  std::vector<Store> homes;
+  std::vector<std::vector<double>> losses;
+  for (const std::int64_t step : {end, window * at_once}) {
+    Memory& memory = memories.emplace_back(fixture.memory(small_settings()));
+    std::vector<double>& own = losses.emplace_back();
+    for (std::int64_t begin = 1; begin < end; begin += step)
+      MemoryReader(*fixture.model, &memory, true)
+          .read(text, {0, begin, std::min(end, begin + step), window, at_once}, [&](auto windows, auto) {
+            for (const WindowResult& one : windows) own.insert(own.end(), {one.frozen, one.mixed});
+            return true;
+          });
+    Store& home = homes.emplace_back(make_store(*fixture.ctx, memory.settings, memory.store.mean));
+    for (std::int64_t begin = 1; begin < end; begin += step)
+      EXPECT_TRUE(MemoryReader(*fixture.model, &memory, false)
+                      .bring_home(text, {0, begin, std::min(end, begin + step), window, at_once}, home, {}));
+  }
+  EXPECT_EQ(losses[0].size(), 2 * 75u);
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_TRUE(same_bits(memories[0].store, memories[1].store));
+  EXPECT_TRUE(same_bits(homes[0], homes[1]));
+  // One that is told to stop leaves nothing behind that the next would run into.
+  Memory stopped = fixture.memory(small_settings());
+  const std::int64_t first =
+      MemoryReader(*fixture.model, &stopped, true).read(text, {0, 1, end, window, at_once}, [](auto, auto) {
+        return false;
+      });
+  EXPECT_EQ(first, 1 + window * at_once);
+  MemoryReader(*fixture.model, &stopped, true).read(text, {0, first, end, window, at_once}, {});
+  EXPECT_TRUE(same_bits(memories[0].store, stopped.store));
 }
 
 TEST(Reading, AnotherTextOfTheSameNameIsRefused) {

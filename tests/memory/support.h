@@ -216,6 +216,24 @@ inline std::vector<StoreCase> store_cases() {
              s.inherit = true;
              s.values = 2;
            })},
+          {"tiles_of_products", {16, 150, 32, 120, 0.4, 0.05}, with([](auto& s) {
+             s.slots = 350;
+             s.inherit = true;
+             s.values = 8;
+             s.sharpness = {5, 20, 80};
+           })},
+          {"tiles_of_ranks", {18, 170, 64, 150, 0.2, 0.1}, with([](auto& s) {
+             s.slots = 2217;
+             s.match = 0.9;
+             s.inherit = true;
+             s.values = 40;
+           })},
+          {"more_tokens_than_lanes", {30, 40, 6, 90, 0.9, 0.1}, with([](auto& s) {
+             s.slots = 45;
+             s.match = 0.99;
+             s.inherit = true;
+             s.values = 40;
+           })},
           {"parts", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
              s.slots = 240;
              s.parts = 8;

@@ -1,0 +1,140 @@
+// How model and memory are mixed, on the GPU. The steps of the mixture depend on one another, so one warp takes them,
+// on a stream of its own beside the lessons.
+#include "memory/mix_beside.h"
+#include "memory/store_cuda.cuh"
+
+namespace some::memory::cuda {
+namespace {
+
+constexpr int shares_of_one = static_cast<int>(shares_each);
+__constant__ float share_of[shares_of_one] = {0.0f, 0.05f, 0.1f, 0.2f, 0.4f, 0.6f, 0.8f};
+
+// One block. Its first lanes, one per sharpness, go through the positions one after another; exponentials and
+// logarithms, which do not depend on earlier positions, are computed by all threads.
+constexpr int mixed_at_once = 512;
+template <int LANES>
+__global__ void __launch_bounds__(threads) mix_kernel(const float* said, const std::int32_t* targets, int positions,
+                                                      int kinds, float kept, float given, float* shares, float* nll) {
+  after_whole_previous();
+  __shared__ float model[mixed_at_once], answer[mixed_at_once], memory[LANES][mixed_at_once];
+  __shared__ bool real[mixed_at_once];
+  float weight[shares_of_one];
+  const int lane = threadIdx.x;
+  if (lane < LANES) {
+#pragma unroll
+    for (int j = 0; j < shares_of_one; ++j) weight[j] = lane < kinds ? shares[lane * shares_of_one + j] : 0.0f;
+  }
+  for (int first = 0; first < positions; first += mixed_at_once) {
+    const int count = min(mixed_at_once, positions - first);
+    __syncthreads();
+    for (int i = threadIdx.x; i < count; i += threads) {
+      real[i] = targets[first + i] >= 0;
+      model[i] = fmaxf(expf(-nll[first + i]), 1.17549435e-38f);
+#pragma unroll
+      for (int s = 0; s < LANES; ++s) memory[s][i] = s < kinds ? said[s * positions + first + i] : 0.0f;
+    }
+    __syncthreads();
+    if (lane < LANES) {
+      constexpr unsigned who = LANES == 32 ? full_warp : (1u << LANES) - 1u;
+      for (int i = 0; i < count; ++i) {
+        if (!real[i]) continue;
+        const float alone = model[i], remembered = memory[lane][i];
+        float part[shares_of_one];
+#pragma unroll
+        for (int j = 0; j < shares_of_one; ++j)
+          part[j] = weight[j] * ((1.0f - share_of[j]) * alone + share_of[j] * remembered);
+        float sum = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + part[6]);
+#pragma unroll
+        for (int offset = LANES / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(who, sum, offset);
+        const float factor = kept / sum;
+#pragma unroll
+        for (int j = 0; j < shares_of_one; ++j) weight[j] = lane < kinds ? fmaf(factor, part[j], given) : 0.0f;
+        if (lane == 0) answer[i] = sum;
+      }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < count; i += threads) {
+      if (real[i]) nll[first + i] = -logf(answer[i]);
+    }
+  }
+  if (lane < kinds) {
+#pragma unroll
+    for (int j = 0; j < shares_of_one; ++j) shares[lane * shares_of_one + j] = weight[j];
+  }
+}
+
+// Calls launch(kernel, arguments...) with the kernel for so many sharpnesses.
+template <typename Launch>
+void launch_mix(const Launch& launch, const MemorySettings& settings, const Found& found, const Tensor& targets,
+                Tensor& shares, Tensor& nll) {
+  const int positions = static_cast<int>(targets.dim(0)), kinds = static_cast<int>(settings.sharpness.size());
+  if (positions == 0) return;
+  const float kept = static_cast<float>(1 - settings.share),
+              given = static_cast<float>(settings.share / static_cast<double>(settings.mixed()));
+  const auto run = [&](auto* kernel) {
+    launch(kernel, floats(found.said), ints(targets), positions, kinds, kept, given, floats(shares), floats(nll));
+  };
+  if (kinds == 1)
+    run(mix_kernel<1>);
+  else if (kinds == 2)
+    run(mix_kernel<2>);
+  else if (kinds <= 4)
+    run(mix_kernel<4>);
+  else
+    run(mix_kernel<8>);
+}
+
+// A second stream, and where each waits for the other.
+struct Side {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t searched = nullptr, mixed = nullptr;
+
+  Side() {
+    int least = 0, greatest = 0;
+    SOME_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    SOME_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));  // as that of the lessons
+    SOME_CUDA_CHECK(cudaEventCreateWithFlags(&searched, cudaEventDisableTiming));
+    SOME_CUDA_CHECK(cudaEventCreateWithFlags(&mixed, cudaEventDisableTiming));
+  }
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+  ~Side() {
+    if (stream != nullptr) cudaStreamSynchronize(stream);
+    if (mixed != nullptr) cudaEventDestroy(mixed);
+    if (searched != nullptr) cudaEventDestroy(searched);
+    if (stream != nullptr) cudaStreamDestroy(stream);
+    cudaGetLastError();  // a destructor cannot report it
+  }
+};
+
+}  // namespace
+
+void mix(Context& ctx, const MemorySettings& settings, const Found& found, const Tensor& targets, Tensor& shares,
+         Tensor& nll) {
+  launch_mix(
+      [&](auto* kernel, auto... arguments) { launch_behind(ctx, kernel, dim3(1), dim3(threads), 0, arguments...); },
+      settings, found, targets, shares, nll);
+}
+
+void mix_beside(Context& ctx, Mixing& mixing, const MemorySettings& settings, const Found& found, const Tensor& targets,
+                Tensor& shares, Tensor& nll) {
+  if (mixing == nullptr) mixing = std::make_shared<Side>();
+  const Side& side = *static_cast<Side*>(mixing.get());
+  SOME_CUDA_CHECK(cudaEventRecord(side.searched, ctx.cuda->stream));
+  SOME_CUDA_CHECK(cudaStreamWaitEvent(side.stream, side.searched, 0));
+  launch_mix(
+      [&](auto* kernel, auto... arguments) {
+        kernel<<<1, threads, 0, side.stream>>>(arguments...);
+        SOME_CUDA_LAUNCHED();
+      },
+      settings, found, targets, shares, nll);
+}
+
+void finish_mixing(Context& ctx, const Mixing& mixing) {
+  if (mixing == nullptr) return;
+  const Side& side = *static_cast<Side*>(mixing.get());
+  SOME_CUDA_CHECK(cudaEventRecord(side.mixed, side.stream));
+  SOME_CUDA_CHECK(cudaStreamWaitEvent(ctx.cuda->stream, side.mixed, 0));
+}
+
+}  // namespace some::memory::cuda
