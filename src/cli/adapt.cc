@@ -39,7 +39,7 @@ void compare(const AdaptFlags& options, OpenedRun& run) {
       report.run, report.step, report.data, report.tokens, report.window);
   fmt::print("what learns        loss      gain   original after  forgotten   seconds  times frozen\n");
   for (const Way& way : report.ways) {
-    fmt::print("{:<14}  {:>7.4f}  {:>+8.4f}   {:>14.4f}  {:>+9.4f}  {:>8.2f}  {:>12.2f}{}\n", name_of(way.kind),
+    fmt::print("{:<14}  {:>7.4f}  {:>+8.4f}   {:>14.4f}  {:>+9.4f}  {:>8.3f}  {:>12.2f}{}\n", name_of(way.kind),
                way.loss, way.gain, way.original, way.forgotten, way.seconds, way.times_frozen,
                way.rate ? fmt::format("   (rate {}, the best of {})", *way.rate, way.tried.size()) : "");
   }

@@ -42,6 +42,11 @@ Option* Option::delimiter(char between) {
   return this;
 }
 
+Option* Option::excludes(const Option* other) {
+  option_->excludes(other->option_);
+  return this;
+}
+
 std::string Option::name() const {
   return option_->get_lnames().empty() ? option_->get_name(true) : option_->get_lnames().front();
 }

@@ -27,6 +27,7 @@ class Option {
   Option* capture_default_str();           // help shows the value it has now
   Option* allow_extra_args(bool several);  // false: one value each time it is given
   Option* delimiter(char between);         // of several values in one word
+  Option* excludes(const Option* other);   // the two contradict each other: both at once are refused
 
   std::string name() const;  // without dashes: the first long one, or that of a place
   std::vector<std::string> long_names() const;

@@ -135,10 +135,12 @@ void add_memory_flags(Command& command, MemoryChoices& choices) {
                      "tokens from one lesson to the next (default: half of model.seq_len, at most 256)");
   command.add_flag("--documents", choices.documents,
                    "each document is read by itself, as in training, instead of all as one stream");
-  command.add_option("--counts", choices.counts,
-                     "the power of its count with which a slot is heard, 0 to 1 (default: 1)");
-  command.add_flag_callback(
-      "--no-counts", [&choices] { choices.counts = 0.0; }, "a control: counts are left out of what a slot says");
+  auto* counts = command.add_option("--counts", choices.counts,
+                                    "the power of its count with which a slot is heard, 0 to 1 (default: 1)");
+  command
+      .add_flag_callback(
+          "--no-counts", [&choices] { choices.counts = 0.0; }, "a control: counts are left out of what a slot says")
+      ->excludes(counts);
 }
 
 void add_read(Command& app) {

@@ -165,41 +165,61 @@ class Ways {
     return out;
   }
 
-  // Logits are computed once; the rates learn side by side.
+  // Logits are computed once, for all rates, which then learn on the host. Positions are added up in groups of a fixed
+  // size, so that the sums are the same for any number of threads.
   std::vector<std::pair<double, Outcome>> bias() {
     Model& model = *run_.model;
+    Threads& threads = *run_.ctx->threads;
     const auto vocabulary = static_cast<std::size_t>(run_.recipe.model.vocab);
-    constexpr std::size_t rates = std::size(bias_rates);
+    constexpr std::size_t rates = std::size(bias_rates), group = 16;
     std::vector<std::vector<double>> biases(rates, std::vector<double>(vocabulary, 0.0));
     std::vector<Outcome> outcomes(rates);
+    double model_seconds = 0, rates_seconds = 0;
     const auto read = [&](const Batch& batch, std::int64_t row, bool learn, std::vector<double>& sums) {
-      model.context().arena->reset();
-      const std::vector<double> logits = read_vector(model.logits(upload(model.context(), batch), {}));
-      parallel_for(*run_.ctx->threads, static_cast<std::int64_t>(rates), [&](std::int64_t which) {
-        const auto r = static_cast<std::size_t>(which);
-        std::vector<double>& bias = biases[r];
-        std::vector<double> step(vocabulary, 0.0), chance(vocabulary);
-        for (auto t = static_cast<std::size_t>(row); t < batch.targets.size(); ++t) {
-          const double* one = logits.data() + t * vocabulary;
-          double highest = -INFINITY, sum = 0;
-          for (std::size_t v = 0; v < vocabulary; ++v) highest = std::max(highest, one[v] + bias[v]);
-          for (std::size_t v = 0; v < vocabulary; ++v) sum += chance[v] = std::exp(one[v] + bias[v] - highest);
-          const auto target = static_cast<std::size_t>(batch.targets[t]);
-          sums[r] -= std::log(std::max(chance[target] / sum, 1e-300));
-          for (std::size_t v = 0; v < vocabulary && learn; ++v) step[v] -= chance[v] / sum;
-          step[target] += 1;
-        }
-        for (std::size_t v = 0; v < vocabulary && learn; ++v) bias[v] += bias_rates[r] * step[v];
+      std::vector<double> logits;
+      model_seconds += seconds_of([&] {
+        model.context().arena->reset();
+        logits = read_vector(model.logits(upload(model.context(), batch), {}).rows(row, std::ssize(batch.targets)));
+      });
+      const auto first = static_cast<std::size_t>(row);
+      const std::size_t positions = batch.targets.size() - first, groups = (positions + group - 1) / group;
+      std::vector<std::vector<double>> steps(rates * groups);
+      std::vector<double> losses(rates * groups, 0.0);
+      rates_seconds += seconds_of([&] {
+        parallel_for(threads, std::ssize(steps), [&](std::int64_t piece) {
+          const auto which = static_cast<std::size_t>(piece);
+          const std::vector<double>& bias = biases[which / groups];
+          const std::size_t begin = which % groups * group;
+          std::vector<double> step(vocabulary, 0.0), chance(vocabulary);
+          for (std::size_t t = begin; t < std::min(positions, begin + group); ++t) {
+            const double* one = logits.data() + t * vocabulary;
+            double highest = -INFINITY, sum = 0;
+            for (std::size_t v = 0; v < vocabulary; ++v) highest = std::max(highest, one[v] + bias[v]);
+            for (std::size_t v = 0; v < vocabulary; ++v) sum += chance[v] = std::exp(one[v] + bias[v] - highest);
+            const auto target = static_cast<std::size_t>(batch.targets[first + t]);
+            losses[which] -= std::log(std::max(chance[target] / sum, 1e-300));
+            if (!learn) continue;
+            for (std::size_t v = 0; v < vocabulary; ++v) step[v] -= chance[v] / sum;
+            step[target] += 1;
+          }
+          steps[which] = std::move(step);
+        });
+        parallel_for(threads, static_cast<std::int64_t>(rates), [&](std::int64_t which) {
+          const auto r = static_cast<std::size_t>(which);
+          for (std::size_t g = r * groups; g < (r + 1) * groups; ++g) {
+            sums[r] += losses[g];
+            for (std::size_t v = 0; v < vocabulary && learn; ++v) biases[r][v] += bias_rates[r] * steps[g][v];
+          }
+        });
       });
     };
-    const double seconds = seconds_of([&] {
-      window_by_window("output bias", stream_, [&](const Batch& batch, std::int64_t row) {
-        std::vector<double> sums(rates, 0.0);
-        read(batch, row, true, sums);
-        for (std::size_t r = 0; r < rates; ++r) outcomes[r].windows.push_back({batch.size() - row, 0, sums[r]});
-        return sums[0];
-      });
+    window_by_window("output bias", stream_, [&](const Batch& batch, std::int64_t row) {
+      std::vector<double> sums(rates, 0.0);
+      read(batch, row, true, sums);
+      for (std::size_t r = 0; r < rates; ++r) outcomes[r].windows.push_back({batch.size() - row, 0, sums[r]});
+      return sums[0];
     });
+    const double seconds = model_seconds + rates_seconds / static_cast<double>(rates);  // of one rate
     std::vector<double> original(rates, 0.0);
     window_by_window("output bias", original_, [&](const Batch& batch, std::int64_t row) {
       read(batch, row, false, original);

@@ -80,7 +80,8 @@ std::string ways_page(const WaysReport& report, const OpenedRun& run) {
     std::string name = name_of(way.kind);
     if (way.rate) name += fmt::format(" (rate {})", *way.rate);
     table.rows.push_back({name, what_learns(way.kind), fixed(way.loss, 4), fixed(way.gain, 4), fixed(way.original, 4),
-                          fixed(way.forgotten, 4), fixed(way.seconds, 1), fixed(way.times_frozen, 2)});
+                          fixed(way.forgotten, 4), fixed(way.seconds, way.seconds < 10 ? 3 : 1),
+                          fixed(way.times_frozen, 2)});
     json one{{"name", name_of(way.kind)}, {"points", curve_of(way, 120)}};
     if (way.kind == WayKind::frozen) one["role"] = "frozen";
     series.push_back(one);

@@ -69,6 +69,7 @@ TEST(Cli, WrongUseIsRefusedInOneLine) {
   expect_refused({"data", "stories", "--domain", "poems"}, {"poems"});
   expect_refused({"bench", "train", tiny, "--steps", "0"}, {"--steps"});
   expect_refused({"read", "nowhere", "builtin:nature", "--sharpness", "20", "40"}, {"'40'", "--sharpness", "20,40"});
+  expect_refused({"read", "nowhere", "builtin:nature", "--counts", "0.5", "--no-counts"}, {"--counts", "--no-counts"});
 }
 
 // Each process says for itself what is wrong with what it was told of its ranks, and waits for nobody.

@@ -275,5 +275,25 @@ TEST(Ways, AreComparedOnTheSameTokens) {
   EXPECT_NE(ways_page(typed, run).find("Ways of learning in use"), std::string::npos);
 }
 
+TEST(Ways, GiveTheSameNumbersForAnyNumberOfThreads) {
+  TemporaryFolder folder;
+  const std::string path = train_tiny(folder);
+  WaysOptions options;
+  options.data = "builtin:recipes";
+  options.tokens = 700;
+  options.original_tokens = 300;
+  options.choices.slots = 200;
+  const auto numbers = [&](int threads) {
+    OpenedRun run = open_run(path, {"latest", on_cpu, {}, make_host(threads)});
+    nlohmann::json ways = to_json(compare_ways(run, options))["ways"];
+    for (auto& way : ways) {
+      way.erase("seconds");
+      way.erase("times_frozen");
+    }
+    return ways;
+  };
+  EXPECT_EQ(numbers(1), numbers(3));
+}
+
 }  // namespace
 }  // namespace some::study
