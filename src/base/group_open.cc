@@ -17,6 +17,7 @@
 #include "base/group_state.h"
 #include "base/heartbeat.h"
 #include "base/link_tcp.h"
+#include "base/silence.h"
 
 namespace some {
 namespace {
@@ -153,21 +154,12 @@ class OwnLink : public Link {
 // Whether this rank does anything, watched from beside: the others would only wait for it. Until the process ends.
 void watch_over(const Group& group, double patience, const std::function<void(const std::string&)>& last_words) {
   using Clock = std::chrono::steady_clock;
-  const auto seconds_since = [](Clock::time_point then) {
-    return std::chrono::duration<double>(Clock::now() - then).count();
-  };
   const double every = std::min(2.0, patience / 8);
-  auto alive = Clock::now(), looked = alive;
+  Silence quiet(every, Clock::now());
   for (std::int64_t known = -1;;) {
     std::this_thread::sleep_for(std::chrono::duration<double>(every));
-    // One that was not scheduled itself could have seen nothing.
-    const bool slept = seconds_since(looked) > 2.5 * every;
-    looked = Clock::now();
-    if (const std::int64_t now = signs_of_life(); now != known || excused() || slept) {
-      known = now;
-      alive = looked;
-    }
-    if (const double silence = seconds_since(alive); silence > patience) {
+    const std::int64_t signs = signs_of_life();
+    if (const double silence = quiet.after_look(signs != known || excused(), Clock::now()); silence > patience) {
       if (last_words)
         last_words(
             fmt::format("{} has done nothing for {:.0f} seconds, though its process is alive: it hangs or goes "
@@ -175,6 +167,7 @@ void watch_over(const Group& group, double patience, const std::function<void(co
                         group.name(), silence));
       group.end_all(1);
     }
+    known = signs;
   }
 }
 
@@ -314,15 +307,18 @@ Group open_group(std::function<void(const std::string&)> last_words) {
                       rank, host, seconds));
   };
   options.waits = [](void*) { show_life(); };
-  if (const auto seconds = own_number("SOME_RANK_PATIENCE", 1, "seconds without a sign of life that are borne"))
-    options.patience_seconds = *seconds;
+  const double patience =
+      own_number("SOME_RANK_PATIENCE", 1, "seconds without a sign of life that are borne").value_or(40);
+  // A rank that hangs knows more of it than those who hear nothing, so it has the word first. Its pulse may hang with
+  // it: MPI has locks.
+  options.patience_seconds = 1.25 * patience;
   std::string problem;
   std::shared_ptr<Link> link;
   if (!started.meeting.empty()) {
     link = open_tcp_link(started.rank, started.size, started.meeting, options);
   } else {
     const OpenLink open_mpi = find_mpi();
-    const BeginningWatch watch(started.rank, started.size, options.patience_seconds, listener->last_words);
+    const BeginningWatch watch(started.rank, started.size, patience, listener->last_words);
     link.reset(open_mpi(options, problem));
     if (!link) failed("MPI cannot begin: {}", problem);
   }
@@ -334,9 +330,7 @@ Group open_group(std::function<void(const std::string&)> last_words) {
         started.size, link->size());
   listener->group = Group(std::move(link));
   listener->opened = true;
-  std::thread([listener, patience = options.patience_seconds] {
-    watch_over(listener->group, patience, listener->last_words);
-  }).detach();
+  std::thread([listener, patience] { watch_over(listener->group, patience, listener->last_words); }).detach();
   return listener->group;
 }
 

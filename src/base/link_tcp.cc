@@ -30,6 +30,7 @@
 #include "base/error.h"
 #include "base/folders.h"
 #include "base/reason.h"
+#include "base/silence.h"
 
 namespace some {
 namespace {
@@ -392,7 +393,8 @@ class TcpLink : public Link {
   void watch() {
     const int before = (rank_ + size_ - 1) % size_;
     const double every = std::min(longest_between_beats, options_.patience_seconds / 8);
-    auto heard = Clock::now(), own = heard, beaten = Clock::time_point();
+    Silence quiet(every, Clock::now());
+    auto beaten = Clock::time_point();
     bool left_in_peace = false;
     std::unique_lock lock(mutex_);
     while (!ending_) {
@@ -408,11 +410,8 @@ class TcpLink : public Link {
         if (words[at] == end) end_all(i + 1 < count ? static_cast<unsigned char>(words[at + 1]) : 1);
         left_in_peace = left_in_peace || words[at] == bye;
       }
-      // A rank that was not scheduled itself could have heard nothing.
-      const bool slept = seconds_since(own) > 2.5 * every;
-      own = Clock::now();
-      if (count > 0 || slept) heard = own;
-      const double silence = count < 0 ? 0 : seconds_since(heard);
+      const double heard_nothing = quiet.after_look(count > 0, Clock::now());
+      const double silence = count < 0 ? 0 : heard_nothing;  // 0: its end was heard
       lock.lock();
       if (ending_) break;
       if (!left_in_peace && (count < 0 || silence > options_.patience_seconds)) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/link.h"
+#include "base/silence.h"
 
 namespace some {
 namespace {
@@ -118,7 +119,7 @@ class MpiLink : public Link {
     MPI_Request sending = MPI_REQUEST_NULL, listening = MPI_REQUEST_NULL;
     MPI_Irecv(&heard_beat, 1, MPI_BYTE, before, 0, pulse_, &listening);
     const double every = std::min(longest_between_beats, options_.patience_seconds / 8);
-    auto heard = Clock::now(), own = heard;
+    Silence quiet(every, Clock::now());
     std::unique_lock lock(mutex_);
     while (!ending_) {
       lock.unlock();
@@ -126,13 +127,9 @@ class MpiLink : public Link {
       MPI_Test(&sending, &done, MPI_STATUS_IGNORE);  // a beat that was not taken yet speaks for the next one, too
       if (done != 0) MPI_Isend(&beat, 1, MPI_BYTE, next, 0, pulse_, &sending);
       MPI_Test(&listening, &done, MPI_STATUS_IGNORE);
-      const auto now = Clock::now();
-      // A rank that was not scheduled itself could have heard nothing.
-      const bool slept = std::chrono::duration<double>(now - own).count() > 2.5 * every;
-      own = now;
-      if (done != 0 || slept) heard = now;
+      const double silence = quiet.after_look(done != 0, Clock::now());
       if (done != 0) MPI_Irecv(&heard_beat, 1, MPI_BYTE, before, 0, pulse_, &listening);
-      if (const double silence = seconds_since(heard); silence > options_.patience_seconds) {
+      if (silence > options_.patience_seconds) {
         if (options_.lost != nullptr) options_.lost(options_.whose, before, silence);
         end_all(1);
       }
