@@ -89,6 +89,19 @@ class BoardTest : public ::testing::Test {
     return false;
   }
 
+  // How long it takes to tell of a line and the words in it, the quickest of three: a machine that is busy with
+  // something else for a moment is not the board's doing.
+  template <typename Tell>
+  static std::chrono::steady_clock::duration quickest(const Tell& tell) {
+    auto least = std::chrono::steady_clock::duration::max();
+    for (const auto& [step, loss] : {std::pair{31, 0.75}, {32, 0.8125}, {33, 0.9375}}) {
+      const auto begin = std::chrono::steady_clock::now();
+      tell(train_line(step, loss), Json(loss).dump());
+      least = std::min(least, std::chrono::steady_clock::now() - begin);
+    }
+    return least;
+  }
+
   TemporaryFolder folder_;
   std::optional<Board> board_;
 };
@@ -175,10 +188,11 @@ TEST_F(BoardTest, ANewLineIsToldWithinASecond) {
   Client viewer(board_->port());
   viewer.send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
   ASSERT_TRUE(viewer.read_until("event: hello"));
-  const auto begin = std::chrono::steady_clock::now();
-  append("one/metrics.jsonl", train_line(30, 0.75));
-  ASSERT_TRUE(viewer.read_until("0.75")) << viewer.all();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1500));
+  EXPECT_LT(quickest([&](const std::string& line, const std::string& words) {
+              append("one/metrics.jsonl", line);
+              EXPECT_TRUE(viewer.read_until(words)) << viewer.all();
+            }),
+            milliseconds(1000));
   EXPECT_NE(viewer.all().find("\"first\":2"), std::string::npos) << viewer.all();
   // A line is told when it is whole.
   const std::string line = train_line(40, 0.625);
@@ -490,10 +504,11 @@ TEST_F(BoardTest, ManyViewersOnFewThreads) {
   for (auto& viewer : viewers) ASSERT_TRUE(viewer->read_until("event: hello"));
   EXPECT_LE(threads_now() - before, 4) << "one serves, one reads, one works things out, one asks";
   EXPECT_EQ(board_->viewers(), 200U);
-  append("one/metrics.jsonl", train_line(30, 0.8125));
-  const auto begin = std::chrono::steady_clock::now();
-  for (auto& viewer : viewers) EXPECT_TRUE(viewer->read_until("0.8125"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(2000));
+  EXPECT_LT(quickest([&](const std::string& line, const std::string& words) {
+              append("one/metrics.jsonl", line);
+              for (auto& viewer : viewers) EXPECT_TRUE(viewer->read_until(words));
+            }),
+            milliseconds(2000));
   viewers.clear();
   append("one/metrics.jsonl", train_line(40, 0.5));
   EXPECT_TRUE(soon([&] {

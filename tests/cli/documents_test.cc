@@ -48,7 +48,14 @@ case $1 in
   inspect) flag --stories 6 ;;
   generate | chat) flag --max-tokens 12 ;;
   bench) settings 3 $model train.batch=2; flag --warmup 1; flag --steps 2 ;;
-  board) exec timeout --preserve-status 1 "$program" "${words[@]}" --port 0 ;;
+  board)  # until it is open, however busy the machine is
+    "$program" "${words[@]}" --port 0 2>board.said &
+    until grep -q "the board is open" board.said || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
+    kill $!
+    wait $!
+    code=$?
+    cat board.said >&2
+    exit $code ;;
   lab) [[ $2 != run ]] || { settings 3 train.batch=2 data.vocab=400; flag --scale 0.01; flag --max-steps 1; } ;;
 esac
 exec "$program" "${words[@]}"

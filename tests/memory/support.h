@@ -152,147 +152,79 @@ struct StoreCase {
   MemorySettings settings;
 };
 
+// Settings of a case: a small store, and only what matters to it.
+struct CaseSettings {
+  std::int64_t slots = 60;
+  double match = MemorySettings().match;
+  std::vector<double> sharpness = {20};
+  double decay = 0.05, counts = 1;
+  std::int64_t values = 1;
+  bool inherit = false;
+  std::int64_t parts = 1, look = MemorySettings().look;
+
+  operator MemorySettings() const {
+    return {.slots = slots,
+            .match = match,
+            .sharpness = sharpness,
+            .decay = decay,
+            .share = 0.02,
+            .counts = counts,
+            .values = values,
+            .inherit = inherit,
+            .parts = parts,
+            .look = look};
+  }
+};
+
 inline std::vector<StoreCase> store_cases() {
-  MemorySettings base;
-  base.slots = 60;
-  base.sharpness = {20};
-  base.decay = 0.05;
-  base.share = 0.02;
-  base.values = 1;
-  base.inherit = false;
-  const auto with = [&](auto change) {
-    MemorySettings settings = base;
-    change(settings);
-    return settings;
+  const auto one = [](const char* name, const StreamShape& shape, const CaseSettings& settings) {
+    return StoreCase{name, shape, settings};
   };
-  return {{"roomy", {}, with([](auto& s) { s.slots = 300; })},
-          {"full", {12, 40, 12, 9, 0.5, 0.1}, base},
-          {"fewer_slots_than_misses", {5, 30, 7, 9, 0.6, 0.0}, with([](auto& s) { s.slots = 5; })},
-          {"one_slot", {4, 9, 3, 3, 0.3, 0.2}, with([](auto& s) { s.slots = 1; })},
-          {"one_position", {30, 1, 5, 3, 0.3, 0.0}, with([](auto& s) { s.slots = 7; })},
-          {"sharp", {6, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.sharpness = {153}; })},
-          {"many_sharpnesses", {6, 40, 12, 9, 0.25, 0.1}, with([](auto& s) {
-             s.sharpness = {5, 20, 60, 153, 400};
-           })},
-          {"two_sharpnesses", {6, 40, 12, 9, 0.25, 0.1}, with([](auto& s) {
-             s.sharpness = {10, 80};
-           })},
-          {"counts_left_out", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.counts = 0; })},
-          {"root_of_counts", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.counts = 0.5; })},
-          {"first_in_first_out", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.match = never_match; })},
-          {"no_decay", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) { s.decay = 0; })},
-          {"heirs_of_one_token", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) { s.inherit = true; })},
-          {"several_tokens", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
-             s.inherit = true;
-             s.values = 4;
-             s.sharpness = {10, 80};
-           })},
-          {"several_tokens_few_slots", {12, 40, 6, 30, 0.9, 0.1}, with([](auto& s) {
-             s.inherit = true;
-             s.values = 2;
-             s.slots = 50;
-             s.counts = 0;
-           })},
-          {"all_give_way", {5, 30, 7, 9, 0.6, 0.0}, with([](auto& s) {
-             s.inherit = true;
-             s.values = 3;
-             s.slots = 5;
-           })},
-          {"several_tokens_never_passed_on", {8, 40, 12, 9, 0.5, 0.1}, with([](auto& s) { s.values = 4; })},
-          {"a_cache_that_passes_on", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) {
-             s.match = never_match;
-             s.inherit = true;
-             s.values = 8;
-           })},
-          {"nothing_to_predict", {3, 10, 5, 3, 0.2, 1.0}, base},
-          {"wide", {6, 130, 130, 40, 0.1, 0.05}, with([](auto& s) { s.slots = 500; })},
-          {"over_one_part_of_the_search", {13, 700, 4, 300, 0.3, 0.0}, with([](auto& s) {
-             s.slots = 9000;
-             s.match = 0.9999;
-           })},
-          {"heirs_in_another_part_of_the_search", {15, 700, 4, 300, 0.3, 0.0}, with([](auto& s) {
-             s.slots = 9000;
-             s.match = 0.9999;
-             s.inherit = true;
-             s.values = 2;
-           })},
-          {"tiles_of_products", {16, 150, 32, 120, 0.4, 0.05}, with([](auto& s) {
-             s.slots = 350;
-             s.inherit = true;
-             s.values = 8;
-             s.sharpness = {5, 20, 80};
-           })},
-          {"tiles_of_ranks", {18, 170, 64, 150, 0.2, 0.1}, with([](auto& s) {
-             s.slots = 2217;
-             s.match = 0.9;
-             s.inherit = true;
-             s.values = 40;
-           })},
-          {"more_tokens_than_lanes", {30, 40, 6, 90, 0.9, 0.1}, with([](auto& s) {
-             s.slots = 45;
-             s.match = 0.99;
-             s.inherit = true;
-             s.values = 40;
-           })},
-          {"parts", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
-             s.slots = 240;
-             s.parts = 8;
-             s.look = 2;
-           })},
-          {"parts_that_are_full", {14, 40, 12, 30, 0.9, 0.1}, with([](auto& s) {
-             s.slots = 128;
-             s.parts = 8;
-             s.look = 3;
-             s.inherit = true;
-             s.values = 4;
-             s.sharpness = {5, 40};
-           })},
-          {"parts_with_heirs_of_one_token", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
-             s.slots = 64;
-             s.parts = 4;
-             s.look = 1;
-             s.inherit = true;
-             s.counts = 0;
-           })},
-          {"parts_with_root_of_counts", {12, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
-             s.slots = 64;
-             s.parts = 4;
-             s.look = 2;
-             s.inherit = true;
-             s.values = 4;
-             s.counts = 0.6;
-           })},
-          {"parts_all_looked_into", {10, 40, 12, 9, 0.5, 0.1}, with([](auto& s) {
-             s.slots = 120;
-             s.parts = 6;
-             s.look = 6;
-           })},
-          {"parts_fewer_slots_than_misses", {6, 40, 7, 30, 0.9, 0.0}, with([](auto& s) {
-             s.slots = 12;
-             s.parts = 4;
-             s.look = 2;
-             s.inherit = true;
-             s.values = 2;
-           })},
-          {"parts_of_one_slot", {8, 5, 5, 9, 0.9, 0.0}, with([](auto& s) {
-             s.slots = 16;
-             s.parts = 16;
-             s.look = 3;
-           })},
-          {"parts_of_a_cache", {8, 40, 12, 9, 0.25, 0.1}, with([](auto& s) {
-             s.slots = 160;
-             s.parts = 5;
-             s.look = 2;
-             s.match = never_match;
-           })},
-          {"parts_in_a_wide_store", {24, 130, 130, 80, 0.4, 0.05}, with([](auto& s) {
-             s.slots = 2100;
-             s.parts = 7;
-             s.look = 2;
-             s.match = 0.98;
-             s.inherit = true;
-             s.values = 2;
-           })}};
+  return {
+      one("roomy", {}, {.slots = 300}),
+      one("full", {12, 40, 12, 9, 0.5, 0.1}, {}),
+      one("fewer_slots_than_misses", {5, 30, 7, 9, 0.6, 0.0}, {.slots = 5}),
+      one("one_slot", {4, 9, 3, 3, 0.3, 0.2}, {.slots = 1}),
+      one("one_position", {30, 1, 5, 3, 0.3, 0.0}, {.slots = 7}),
+      one("sharp", {6, 40, 12, 9, 0.25, 0.1}, {.sharpness = {153}}),
+      one("many_sharpnesses", {6, 40, 12, 9, 0.25, 0.1}, {.sharpness = {5, 20, 60, 153, 400}}),
+      one("two_sharpnesses", {6, 40, 12, 9, 0.25, 0.1}, {.sharpness = {10, 80}}),
+      one("counts_left_out", {8, 40, 12, 9, 0.25, 0.1}, {.counts = 0}),
+      one("root_of_counts", {8, 40, 12, 9, 0.25, 0.1}, {.counts = 0.5}),
+      one("first_in_first_out", {8, 40, 12, 9, 0.25, 0.1}, {.match = never_match}),
+      one("no_decay", {8, 40, 12, 9, 0.25, 0.1}, {.decay = 0}),
+      one("heirs_of_one_token", {12, 40, 12, 9, 0.5, 0.1}, {.inherit = true}),
+      one("several_tokens", {12, 40, 12, 9, 0.5, 0.1}, {.sharpness = {10, 80}, .values = 4, .inherit = true}),
+      one("several_tokens_few_slots", {12, 40, 6, 30, 0.9, 0.1},
+          {.slots = 50, .counts = 0, .values = 2, .inherit = true}),
+      one("all_give_way", {5, 30, 7, 9, 0.6, 0.0}, {.slots = 5, .values = 3, .inherit = true}),
+      one("several_tokens_never_passed_on", {8, 40, 12, 9, 0.5, 0.1}, {.values = 4}),
+      one("a_cache_that_passes_on", {8, 40, 12, 9, 0.25, 0.1}, {.match = never_match, .values = 8, .inherit = true}),
+      one("nothing_to_predict", {3, 10, 5, 3, 0.2, 1.0}, {}),
+      one("wide", {6, 130, 130, 40, 0.1, 0.05}, {.slots = 500}),
+      one("over_one_part_of_the_search", {13, 700, 4, 300, 0.3, 0.0}, {.slots = 9000, .match = 0.9999}),
+      one("heirs_in_another_part_of_the_search", {15, 700, 4, 300, 0.3, 0.0},
+          {.slots = 9000, .match = 0.9999, .values = 2, .inherit = true}),
+      one("tiles_of_products", {16, 150, 32, 120, 0.4, 0.05},
+          {.slots = 350, .sharpness = {5, 20, 80}, .values = 8, .inherit = true}),
+      one("tiles_of_ranks", {18, 170, 64, 150, 0.2, 0.1}, {.slots = 2217, .match = 0.9, .values = 40, .inherit = true}),
+      one("more_tokens_than_lanes", {30, 40, 6, 90, 0.9, 0.1},
+          {.slots = 45, .match = 0.99, .values = 40, .inherit = true}),
+      one("parts", {12, 40, 12, 9, 0.5, 0.1}, {.slots = 240, .parts = 8, .look = 2}),
+      one("parts_that_are_full", {14, 40, 12, 30, 0.9, 0.1},
+          {.slots = 128, .sharpness = {5, 40}, .values = 4, .inherit = true, .parts = 8, .look = 3}),
+      one("parts_with_heirs_of_one_token", {12, 40, 12, 9, 0.5, 0.1},
+          {.slots = 64, .counts = 0, .inherit = true, .parts = 4, .look = 1}),
+      one("parts_with_root_of_counts", {12, 40, 12, 9, 0.5, 0.1},
+          {.slots = 64, .counts = 0.6, .values = 4, .inherit = true, .parts = 4, .look = 2}),
+      one("parts_all_looked_into", {10, 40, 12, 9, 0.5, 0.1}, {.slots = 120, .parts = 6, .look = 6}),
+      one("parts_fewer_slots_than_misses", {6, 40, 7, 30, 0.9, 0.0},
+          {.slots = 12, .values = 2, .inherit = true, .parts = 4, .look = 2}),
+      one("parts_of_one_slot", {8, 5, 5, 9, 0.9, 0.0}, {.slots = 16, .parts = 16, .look = 3}),
+      one("parts_of_a_cache", {8, 40, 12, 9, 0.25, 0.1}, {.slots = 160, .match = never_match, .parts = 5, .look = 2}),
+      one("parts_in_a_wide_store", {24, 130, 130, 80, 0.4, 0.05},
+          {.slots = 2100, .match = 0.98, .values = 2, .inherit = true, .parts = 7, .look = 2}),
+  };
 }
 
 inline StoreCase case_named(const std::string& name) {
