@@ -115,9 +115,9 @@ struct RankEnvironment {
 RankEnvironment rank_environment();
 // The group this process was started in; a group of one where it was started alone. `last_words` is told in one line
 // when this rank does nothing for 40 seconds (or as many as SOME_RANK_PATIENCE in the environment says), or another is
-// lost (not heard of for a quarter longer), on another thread, just before everything ends. SOME_RANKS_THROUGH in the
-// environment: "host" leaves NCCL alone; "nccl" insists on it; with either, a process that was started alone sends what
-// it would add up to itself, as a check of the way there.
+// lost (not heard of for a quarter longer and two seconds), on another thread, just before everything ends.
+// SOME_RANKS_THROUGH in the environment: "host" leaves NCCL alone; "nccl" insists on it; with either, a process that
+// was started alone sends what it would add up to itself, as a check of the way there.
 Group open_group(std::function<void(const std::string&)> last_words);
 
 }  // namespace some

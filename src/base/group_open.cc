@@ -310,8 +310,8 @@ Group open_group(std::function<void(const std::string&)> last_words) {
   const double patience =
       own_number("SOME_RANK_PATIENCE", 1, "seconds without a sign of life that are borne").value_or(40);
   // A rank that hangs knows more of it than those who hear nothing, so it has the word first. Its pulse may hang with
-  // it: MPI has locks.
-  options.patience_seconds = 1.25 * patience;
+  // it: MPI has locks. And mpirun takes a second to end the others, who listen meanwhile.
+  options.patience_seconds = 1.25 * patience + 2;
   std::string problem;
   std::shared_ptr<Link> link;
   if (!started.meeting.empty()) {

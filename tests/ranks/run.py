@@ -499,6 +499,8 @@ def lost(ranks, options):
     acts = [("stop", signal.SIGSTOP, "was not heard of", {})]
     if endless:
         acts.append(("circles", signal.SIGUSR1, "has done nothing", endless))
+        # The others hear nothing of it, and it still has the word: it knows more.
+        acts.append(("circles-without-a-pulse", signal.SIGUSR2, "has done nothing", endless))
     for name, act, words, environment in acts:
         run = f"lost/{name}"
         process = ranks.begin(ranks.words(3, "train", *ranks.recipe, *VARIANTS["rules"], "train.epochs=2000",
