@@ -1,0 +1,278 @@
+"""What every stage of scripts/gpu-session needs: the unpacked archive, programs run under a time limit, and what is
+left in the out folder. That is five files however many stages run, each written as it comes, so that a call that is cut
+off leaves all that was known by then:
+
+    session.log    everything that was printed
+    table.txt      the short table
+    results.json   the numbers of every stage
+    seeds.json     those of every training run, epoch by epoch
+    details.log    what the programs said, each line behind the program's name
+"""
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCHIVE = ROOT / "carry/gpu/pack.tar.xz"
+SAVING = 20  # seconds that a program has after SIGTERM, to save what it has
+MOST_DETAILS = 14 << 20  # bytes of details.log: a file that is too large does not come back
+MOST_OF_ONE = 256 << 10  # of one program's
+LONGEST_LINE = 2000
+
+
+def program_folders():
+    """Where CUDA's libraries may lie that the loader does not find by itself: the toolkit's folders, PyTorch's."""
+    for pattern in ("usr/local/cuda*/lib64", "usr/local/cuda*/lib", "usr/local/cuda*/targets/*/lib"):
+        yield from Path("/").glob(pattern)
+    for place in sys.path:
+        yield from Path(place or ".").glob("nvidia/*/lib")
+
+
+@dataclass
+class Done:
+    """How a program ended. `code` is None where it was not begun, for want of time."""
+
+    code: int | None
+    seconds: float = 0
+    out: str = ""
+    err: str = ""
+    cut: bool = False  # it was stopped at its limit
+
+    @property
+    def fine(self):
+        return self.code == 0
+
+    def json(self):
+        """What a program printed with --json; None where there is nothing of the kind."""
+        try:
+            return json.loads(self.out)
+        except ValueError:
+            return None
+
+    def said(self):
+        """How it ended in a few words, and the last line it printed where that was badly."""
+        if self.code is None:
+            return "not begun: no time left"
+        how = "stopped at its limit" if self.cut else f"exit {self.code}"
+        last = (self.err.strip() or self.out.strip()).splitlines()[-1:]
+        return how if self.fine else f"{how}: {last[0][:200]}" if last else how
+
+
+class Session:
+    def __init__(self, options):
+        self.rehearse = options.rehearse
+        self.device = "cpu" if options.rehearse else "cuda"
+        self.changes = options.set  # key=value for every run and bench
+        self.only = options.runs
+        self.workers = options.workers
+        self.began = time.monotonic()
+        self.limit = options.limit
+        self.out = Path(os.environ.get("OUT") or ROOT / "carry/out")
+        self.out.mkdir(parents=True, exist_ok=True)
+        for name in ("session.log", "table.txt", "details.log", "results.json", "seeds.json"):
+            (self.out / name).unlink(missing_ok=True)
+        self.lock = threading.RLock()
+        self.running = set()
+        self.stopped = False
+        self.table, self.results = [], {}
+        self.known = {}  # what training runs have told, by name
+        self.failures = 0
+        self.environment = dict(os.environ)
+        self.folder = unpack()
+        self.pack = self.folder / "pack"
+        self.about = json.loads((self.pack / "about.json").read_text())
+        self.runs = self.folder / ("rehearsal" if options.rehearse else "runs")
+        self.some = str(self.pack / "bin/some")
+        self.recipes = self.pack / "main/recipes"
+        self.stories = self.pack / "shared/data/tinystories"
+        self.other_text = self.pack / "shared/data/shakespeare.txt"
+        signal.signal(signal.SIGTERM, self.stop)
+        signal.signal(signal.SIGINT, self.stop)
+        timer = threading.Timer(max(0.0, self.left()), self.stop)
+        timer.daemon = True
+        timer.start()
+
+    # --- time ---
+
+    def left(self):
+        return 0.0 if self.stopped else self.limit - (time.monotonic() - self.began)
+
+    def stop(self, *_):
+        """Nothing is begun any more, and what runs is asked to save and end."""
+        with self.lock:
+            self.stopped = True
+            for process in self.running:
+                process.terminate()  # that is timeout(1), which passes it on
+
+    # --- telling ---
+
+    def say(self, line=""):
+        with self.lock:
+            print(line, flush=True)
+            with open(self.out / "session.log", "a") as log:
+                log.write(line + "\n")
+
+    def note(self, line, bad=False):
+        """A line of the table at the end; `bad`: something is wrong, and the script will not end with 0."""
+        with self.lock:
+            self.failures += bad
+            self.table.append(line)
+            (self.out / "table.txt").write_text("\n".join(self.table) + "\n")
+            self.say("  " + line)
+
+    def record(self, *path_and_value):
+        """record("speed", "a4", "padded", {...}): numbers for results.json."""
+        *path, last, value = path_and_value
+        with self.lock:
+            place = self.results
+            for name in path:
+                place = place.setdefault(name, {})
+            place[last] = value
+            self.write_json("results.json", self.results)
+
+    def write_json(self, name, value):
+        whole = self.out / (name + ".new")
+        whole.write_text(json.dumps(value, indent=1) + "\n")
+        whole.replace(self.out / name)
+
+    def summary(self):
+        self.say("\n=== summary")
+        for line in self.table:
+            self.say(line)
+        self.say(f"{time.monotonic() - self.began:.0f} s; programs of {self.about['commit']}; files in {self.out}")
+
+    # --- programs ---
+
+    def run(self, name, command, limit=None, environment=None):
+        """Runs a program to its end, at most `limit` seconds and never past the session's own limit."""
+        left = self.left()
+        if left < 1:
+            return Done(None)
+        # The session itself stops what is running when its time is up; timeout(1) then only sees to it that it ends,
+        # also where this script was killed. Never both at once: to timeout a second signal means to kill.
+        limit = limit if limit and limit < left - 5 else left + SAVING
+        began = time.monotonic()
+        # It ends the whole group; and unlike a new session of processes, that does not outlive the call.
+        bounded = ["timeout", "--preserve-status", f"--kill-after={SAVING}", f"{limit:.1f}", *map(str, command)]
+        with self.lock:
+            if self.stopped:
+                return Done(None)
+            process = subprocess.Popen(bounded, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                       errors="replace", stdin=subprocess.DEVNULL, cwd=self.pack / "main",
+                                       env={**self.environment, "PYTHONUNBUFFERED": "1", **(environment or {})})
+            self.running.add(process)
+            if self.stopped:  # by a signal that came just now
+                process.terminate()
+        details = Details(self, name)
+        details.write("$ " + " ".join(map(str, command)))
+        out, err = [], []
+        streams = ((process.stdout, out), (process.stderr, err))
+        pumps = [threading.Thread(target=details.pump, args=pair) for pair in streams]
+        for pump in pumps:
+            pump.start()
+        code = process.wait()
+        for pump in pumps:
+            pump.join()
+        with self.lock:
+            self.running.discard(process)
+        seconds = time.monotonic() - began
+        cut = code != 0 and (self.stopped or seconds >= limit)
+        details.write(f"exit {code} after {seconds:.1f} s")
+        return Done(code, seconds, "".join(out), "".join(err), cut)
+
+    def side_by_side(self, workers, work, items):
+        """work(item) for every item, in their order, so many at a time; the results in the same order."""
+        with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
+            return list(pool.map(work, items))
+
+    # --- the machine ---
+
+    def prepare_machine(self):
+        """Libraries that the loader does not find, and the folder that the tests were compiled to look into."""
+        self.find_libraries()
+        source = Path(self.about["source"])
+        ours = source.is_symlink() and (not source.exists() or (source.resolve().parent / "about.json").exists())
+        if ours or not source.exists():
+            try:
+                source.parent.mkdir(parents=True, exist_ok=True)
+                source.unlink(missing_ok=True)
+                source.symlink_to(self.pack / "main")
+            except OSError as error:
+                self.say(f"tests that read files of {source} will fail: {error}")
+        if self.rehearse:
+            self.say("a rehearsal on the CPU, everything tiny: no number of it means anything")
+            return
+        found = shutil.which("nvidia-smi") and self.run("gpu", ["nvidia-smi", "-L"])
+        if not found or not found.fine or "GPU 0" not in found.out:
+            raise SystemExit("gpu-session: no GPU here; --rehearse tries every stage on the CPU")
+        self.say(found.out.strip())
+
+    def find_libraries(self):
+        missing = set()
+        for program in (self.pack / "bin").iterdir():
+            said = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+            missing |= set(re.findall(r"^\s*(\S+) => not found", said, re.M))
+        folders = []
+        for name in sorted(missing):
+            found = next((folder for folder in program_folders() if (folder / name).exists()), None)
+            if found is None and not name.startswith("libnccl"):  # a test of NCCL then skips and says so
+                raise SystemExit(f"gpu-session: the programs need {name}, which this machine does not have")
+            if found:
+                folders.append(str(found))
+        if folders:
+            known = [self.environment["LD_LIBRARY_PATH"]] if self.environment.get("LD_LIBRARY_PATH") else []
+            self.environment["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys(folders + known))
+
+
+class Details:
+    """The part of details.log that belongs to one program."""
+
+    def __init__(self, session, name):
+        self.session, self.name, self.written = session, name, 0
+
+    def write(self, line):
+        text = f"[{self.name}] {line.rstrip()[:LONGEST_LINE]}\n"
+        with self.session.lock:
+            path = self.session.out / "details.log"
+            if self.written > MOST_OF_ONE or (path.exists() and path.stat().st_size > MOST_DETAILS):
+                return
+            self.written += len(text)
+            if self.written > MOST_OF_ONE:
+                text += f"[{self.name}] ... the rest is left out\n"
+            with open(path, "a") as log:
+                log.write(text)
+
+    def pump(self, stream, kept):
+        for line in stream:
+            kept.append(line)
+            self.write(line)
+
+
+def unpack():
+    """The folder of this archive, unpacked where it is not yet. Another archive has another folder, and runs of its
+    own: those of two programs are not mixed, and two programs can be compared on one machine."""
+    if "SOME_GPU_PACK" in os.environ:  # one that holds pack/ already
+        return Path(os.environ["SOME_GPU_PACK"])
+    place = Path(os.environ.get("SOME_GPU_FOLDER", "/tmp/some-gpu"))
+    if not ARCHIVE.exists():
+        raise SystemExit(f"gpu-session: there is no {ARCHIVE}; scripts/gpu-pack makes it, to travel with the sources")
+    folder = place / hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()[:12]
+    if not (folder / "pack").exists():
+        half = folder / "half"
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(parents=True)
+        with tarfile.open(ARCHIVE, "r:xz") as archive:
+            archive.extractall(half)
+        half.rename(folder / "pack")  # only what was unpacked to its end has this name
+    return folder

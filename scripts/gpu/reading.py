@@ -1,0 +1,90 @@
+"""Stages read and compare: what learns in use, its time and its gain. They train the runs that they need."""
+from statistics import median
+
+from gpu.runs import Run, train_all
+
+SLOTS = 4096
+PAIRS = 3
+
+
+def trained(session, runs):
+    """The runs that are there and finished; says which are not."""
+    known = train_all(session, runs, len(runs))
+    ready = [run for run in runs if (known.get(run.name) or {}).get("finished")]
+    for run in runs:
+        if run not in ready:
+            session.note(f"{run.name}: not trained to its end, so not looked at")
+    return ready
+
+
+def read(session):
+    """Readings with and without a memory, in turn, three pairs of each length."""
+    stories = session.stories / "train.txt"
+    asked = [(300_000, session.other_text), (1_500_000, stories), (40_000, session.other_text)]
+    if session.rehearse:
+        asked = [(600, session.other_text), (1500, stories)]
+    for run in trained(session, [Run("pays-dense", "pays-dense")]):
+        for tokens, text in asked:
+            if not text.exists():
+                session.note(f"read {text.name}: did not come along")
+                continue
+            read_pairs(session, run, tokens, text)
+
+
+def read_pairs(session, run, tokens, text):
+    seconds, last = {"memory": [], "alone": []}, {}
+    kept = session.folder / "read.safetensors"
+    common = [session.some, "read", run.folder(session), text, "--tokens", tokens, "--device", session.device, "--json"]
+    for pair in range(PAIRS):
+        for name, flags in (("memory", ["--slots", SLOTS, "--memory", kept]), ("alone", ["--frozen"])):
+            kept.unlink(missing_ok=True)  # else it would go on behind what it has read
+            one = session.run(f"read-{tokens}-{name}-{pair + 1}", [*common, *flags])
+            report = one.json()
+            if not one.fine or report is None:
+                session.say(f"read {tokens} {name}: {one.said()}")
+                continue
+            seconds[name].append(report["seconds"])
+            last[name] = report
+            session.record("read", f"{text.stem} {tokens}", seconds)
+    kept.unlink(missing_ok=True)
+    line = f"read {text.stem}, {tokens:,} tokens"
+    for name, taken in seconds.items():
+        line += f"; {name} " + (" ".join(f"{one:.3f}" for one in taken) + " s" if taken else "no result")
+    if all(seconds.values()):
+        line += f"; medians {median(seconds['memory']) / median(seconds['alone']):.2f} times as long"
+        report = last["memory"]
+        line += f"; {report['frozen']:.3f} -> {report['loss']:.3f}, gain {report['gain']:.3f}"
+        if "original" in report:
+            line += f", lost {report['original']['lost']:.3f}"
+        if report["tokens"] < tokens - 1:
+            line += f"; the text has only {report['tokens']:,}"
+    session.note(line)
+
+
+def compare(session):
+    """Every way of learning in use, three seeds of pays, on other text and on built-in recipes."""
+    tokens = 600 if session.rehearse else 40_000
+    runs = trained(session, [Run(f"pays-{seed}", "pays", seed) for seed in range(3)])
+    for label, text in (("shakespeare", session.other_text), ("recipes", "builtin:recipes")):
+        if label == "shakespeare" and not session.other_text.exists():
+            session.note("compare shakespeare: did not come along")
+            continue
+        ways = {}
+        for run in runs:
+            one = session.run(f"compare-{label}-{run.name}",
+                              [session.some, "adapt", run.folder(session), "--data", text, "--compare", "--tokens",
+                               tokens, "--device", session.device, "--json"])
+            report = one.json()
+            if not one.fine or report is None:
+                session.note(f"compare {label}, {run.name}: {one.said()}")
+                continue
+            for way in report["ways"]:
+                short = {key: value for key, value in way.items() if key != "windows"}
+                ways.setdefault(way["name"], []).append(short)
+                session.record("compare", label, run.name, way["name"], short)
+        for name, found in ways.items():
+            def each(key, digits):
+                return " ".join(f"{one[key]:.{digits}f}" for one in found)
+
+            session.note(f"compare {label}, {name}: loss {each('loss', 3)}, gain {each('gain', 3)}, "
+                         f"lost {each('forgotten', 3)}, seconds {each('seconds', 3)}")

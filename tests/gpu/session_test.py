@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""scripts/gpu-session, rehearsed on the CPU with the programs of a build: do its stages still fit the program?
+
+    session_test.py SOURCES BUILD
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sources, build = (Path(one).resolve() for one in sys.argv[1:])
+
+
+def filters():
+    told = subprocess.run([sources / "scripts/gpu/filters.py", sources, "experts"], check=True, capture_output=True)
+    return json.loads(told.stdout)
+
+
+def make_pack(folder):
+    """What scripts/gpu-pack makes, with links in place of copies, one test program and built-in stories."""
+    pack = folder / "pack"
+    stories = pack / "shared/data/tinystories"
+    for part in (pack / "bin", stories):
+        part.mkdir(parents=True)
+    for program in ("some", "test_experts"):
+        (pack / "bin" / program).symlink_to(build / program)
+    (pack / "main").symlink_to(sources)
+    (pack / "about.json").write_text(json.dumps({"commit": "none", "source": str(sources), "tests": filters()}))
+    for name, seed in (("train", "0"), ("valid", "1")):
+        subprocess.run([build / "some", "data", "stories", "--count", "300", "--seed", seed, "-o",
+                        stories / f"{name}.txt"], check=True, capture_output=True)
+
+
+def session(folder, *words):
+    environment = {**os.environ, "SOME_GPU_PACK": str(folder), "OUT": str(folder / "out")}
+    done = subprocess.run([sources / "scripts/gpu-session", "--rehearse", *words], env=environment, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    print(done.stdout)
+    assert done.returncode == 0, f"exit {done.returncode}"
+    return done.stdout.split("=== summary\n")[1], json.loads((folder / "out/seeds.json").read_text())
+
+
+with tempfile.TemporaryDirectory() as name:
+    folder = Path(name)
+    make_pack(folder)
+    table, runs = session(folder, "tests", "seeds", "--runs", "v6")
+    assert "test_experts: " in table and " 0 failed" in table and "v6-1 " in table and "v6-2 " in table
+    assert [run["name"] for run in runs] == ["v6-1", "v6-2"]
+    assert all(run["finished"] and len(run["epochs"]) == 2 for run in runs)
+    # What is finished is known as such, though its weights are gone, and is not trained again.
+    again, same = session(folder, "seeds", "--runs", "v6")
+    assert same == runs and "v6-1 " in again and "v6-2 " in again
