@@ -166,12 +166,15 @@ void write_file_atomic(const std::string& path, std::string_view contents) {
 
 void write_file_atomic(const std::string& path, const std::function<void(const ByteSink&)>& produce) {
   struct stat status {};
+  const bool there = ::stat(path.c_str(), &status) == 0;
   // A rename would put a file in the place of the pipe or device.
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+  if (there && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
     bad_input("cannot write {}: it is {}, not a file", path, kind_of(status));
   std::string temporary;
   FileDescriptor file(make_temporary(path, temporary));
   Unfinished unfinished{temporary};
+  // What only its owner could read stays so, before a byte is in it. A disk without permissions has nothing to keep.
+  if (there && S_ISREG(status.st_mode)) static_cast<void>(::fchmod(file.number(), status.st_mode & 0777));
 
   std::vector<char> buffer;
   buffer.reserve(buffer_size);

@@ -73,6 +73,13 @@ bool there_is_file(const std::string& path) {
   return look_at(path, status) && S_ISREG(status.st_mode);
 }
 
+std::string version_of(const std::string& path) {
+  struct stat status {};
+  if (!there_is(path) || ::stat(path.c_str(), &status) != 0) return {};
+  return fmt::format("{} {} {} {}.{:09}", status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec,
+                     status.st_mtim.tv_nsec);
+}
+
 bool is_link(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0) return S_ISLNK(status.st_mode);
@@ -134,7 +141,7 @@ void write_output_file(const std::string& path, std::string_view contents) {
   write_output_file(path, [&](const ByteSink& sink) { sink(contents.data(), contents.size()); });
 }
 
-void write_output_file(const std::string& path, const std::function<void(const ByteSink&)>& produce) {
+void remove_half_written(const std::string& path) {
   const fs::path name = fs::path(path).filename(), parent = fs::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
   if (there_is_folder(folder)) {
@@ -143,6 +150,10 @@ void write_output_file(const std::string& path, const std::function<void(const B
         remove_if_abandoned(folder + "/" + other);
     }
   }
+}
+
+void write_output_file(const std::string& path, const std::function<void(const ByteSink&)>& produce) {
+  remove_half_written(path);
   write_file_atomic(path, produce);
 }
 

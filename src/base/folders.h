@@ -18,6 +18,8 @@ bool there_is(const std::string& path);
 bool there_is_folder(const std::string& path);
 bool there_is_file(const std::string& path);  // no folder, pipe or device
 bool is_link(const std::string& path);
+// Another one whenever another file is put in its place or it is written to; empty where there is none.
+std::string version_of(const std::string& path);
 // The names in a folder, sorted, without "." and "..". Fails when the folder is not there or cannot be read to its end.
 std::vector<std::string> list_folder(const std::string& path);
 // Makes the folder, and those above it that are missing; they are there after a power cut too.
@@ -31,6 +33,7 @@ void remove_folder(const std::string& path);
 // Removes what write_file_atomic left under a temporary name when its process was killed. Files that a living process
 // is writing stay.
 void remove_half_written_files(const std::string& folder);
+void remove_half_written(const std::string& path);  // the same for what was left of this file alone
 // write_file_atomic for a file whose folder nobody tidies: first what was left of this file alone is removed.
 void write_output_file(const std::string& path, std::string_view contents);
 void write_output_file(const std::string& path, const std::function<void(const ByteSink&)>& produce);

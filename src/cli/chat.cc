@@ -53,6 +53,7 @@ class Chat {
       : run_(std::move(run)), options_(options.generate), memory_file_(options.memory), learn_(options.learn) {
     options_.stop = [] { return interrupted(); };
     if (memory_file_.empty()) return;
+    keeper_.emplace(memory_file_);
     memory_ =
         learn_ && !there_is(memory_file_) ? new_memory(run_, usual_settings(run_)) : open_memory(run_, memory_file_);
     options_.memory = &*memory_;
@@ -76,7 +77,7 @@ class Chat {
         } else {
           if (learn_ && !line.empty()) {
             learn_written(run_, *memory_, line);
-            save_memory(*memory_, memory_file_);
+            keeper_->save(*memory_);
           }
           answer(line.empty() ? text_ : line);
         }
@@ -202,6 +203,7 @@ class Chat {
   OpenedRun run_;
   GenerateOptions options_;
   std::string memory_file_;
+  std::optional<MemoryKeeper> keeper_;
   bool learn_;
   std::optional<Memory> memory_;
   bool shows_ = false;  // a person reads along

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/escape.h"
 #include "base/files.h"
 #include "base/folders.h"
 #include "cli/commands.h"
@@ -34,7 +35,7 @@ std::string run_of(const Memory& memory, const std::string& given, const std::st
 
 std::string one_line(std::string text) {
   for (char& c : text) c = c == '\n' || c == '\r' || c == '\t' ? ' ' : c;
-  return text;
+  return escaped(text);
 }
 
 std::string in_words(const Passage& passage) {
@@ -52,7 +53,7 @@ void show(const ShowOptions& options) {
   const MemoryDescription report = describe_memory(memory, tokenizer, options.strongest);
   if (options.json) return print_json(to_json(report));
   fmt::print("{}: {} of {} slots hold what {:.0f} tokens taught; it belongs to {}\n", options.file, report.slots_in_use,
-             memory.settings.slots, report.tokens_held, memory.run);
+             memory.settings.slots, report.tokens_held, escaped(memory.run));
   if (memory.settings.parts > 1)
     fmt::print("in {} parts, {} of them begun; a query looks into {}\n", memory.settings.parts,
                memory.store.parts_begun(), memory.settings.look);
@@ -61,7 +62,7 @@ void show(const ShowOptions& options) {
   fmt::print("its say in the answer now: {:.1f}%\n\n", 100 * say);
   std::int64_t number = 0;
   for (const MemoryDescription::Text& text : report.texts)
-    fmt::print("text {}  {}: {} tokens read, {} slots born there\n", ++number, text.name, text.tokens, text.slots);
+    fmt::print("text {}  {}: {} tokens read, {} slots born there\n", ++number, escaped(text.name), text.tokens, text.slots);
   if (!report.strongest.empty()) fmt::print("\n   slot    count    usage  token\n");
   for (const MemoryDescription::Slot& slot : report.strongest) {
     fmt::print("{:>7}  {:>7.0f}  {:>7.1f}  \"{}\"\n", slot.slot, slot.count, slot.usage, one_line(slot.token));
@@ -70,9 +71,9 @@ void show(const ShowOptions& options) {
       others +=
           fmt::format("{}\"{}\" {:.0f}", i > 1 ? ", " : "", one_line(slot.holding[i].first), slot.holding[i].second);
     if (!others.empty()) fmt::print("         also {}\n", others);
-    fmt::print("         born in {} at {}: {}\n", slot.born.text, slot.born.offset, in_words(slot.born));
+    fmt::print("         born in {} at {}: {}\n", escaped(slot.born.text), slot.born.offset, in_words(slot.born));
     if (slot.hit.offset != slot.born.offset || slot.hit.text != slot.born.text)
-      fmt::print("         last in {} at {}: {}\n", slot.hit.text, slot.hit.offset, in_words(slot.hit));
+      fmt::print("         last in {} at {}: {}\n", escaped(slot.hit.text), slot.hit.offset, in_words(slot.hit));
   }
 }
 
@@ -130,8 +131,8 @@ void forget(ForgetOptions options) {
     text_named(before, options.text);
   }
   OpenedRun run = open_run(options.model);
-  Memory memory = load_memory(*run.ctx, options.file);
-  require_model(memory, options.file, *run.model, run.tokenizer);
+  MemoryKeeper keeper(options.file);
+  const Memory memory = open_memory(run, options.file);
   const std::int64_t text = text_named(memory, options.text);
   const std::string name = memory.texts[static_cast<std::size_t>(text)].name;
   Preparation shown;
@@ -139,8 +140,11 @@ void forget(ForgetOptions options) {
     shown.show("reading the other texts again", done, total);
   });
   const std::string out = options.out.empty() ? options.file : options.out;
-  save_memory(left, out);
-  fmt::print("{}: {} is forgotten; {} slots hold what is left, as if it had never been read\n", out, name,
+  if (options.out.empty())
+    keeper.save(left);
+  else
+    save_memory(left, out);
+  fmt::print("{}: {} is forgotten; {} slots hold what is left, as if it had never been read\n", out, escaped(name),
              slots_in_use(left));
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/escape.h"
 #include "base/files.h"
 #include "base/folders.h"
 #include "cli/commands.h"
@@ -68,7 +69,7 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
     fmt::print("{:>4}  {}  {:>5.1f}%", t, padded(visible(trace.words[t]), widest), 100 * one.share);
     if (!one.passages.empty()) {
       const Passage& passage = one.passages[0].second;
-      fmt::print("  {} at {}: {}[{}]{}", passage.text, passage.offset, visible(passage.before), visible(passage.token),
+      fmt::print("  {} at {}: {}[{}]{}", escaped(passage.text), passage.offset, visible(passage.before), visible(passage.token),
                  visible(passage.after));
     }
     fmt::print("\n");

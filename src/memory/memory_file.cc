@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/folders.h"
 #include "base/safetensors.h"
 
 namespace some::memory {
@@ -236,9 +237,22 @@ void save_memory(const Memory& memory, const std::string& path) {
                               {"reach", store.reach},
                               {"texts", names},
                               {"deeds", to_json(memory.deeds)}};
+  remove_half_written(path);  // it may be large, and lies in a folder of the user's
   write_safetensors(
       path, tensors,
       {{"format", format_name}, {"memory", header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}});
+}
+
+MemoryKeeper::MemoryKeeper(const std::string& path) : path_(path), version_(version_of(path)) {}
+
+void MemoryKeeper::save(const Memory& memory) {
+  if (version_of(path_) != version_)
+    failed(
+        "another program has written {} in the meantime, and its work is left there: what was learnt here since is not "
+        "kept; say the same again when that one has ended",
+        path_);
+  save_memory(memory, path_);
+  version_ = version_of(path_);
 }
 
 Memory load_memory(Context& ctx, const std::string& path) { return Loader(ctx, path).load(); }

@@ -13,6 +13,16 @@ namespace some::memory {
 
 // Atomically: a reader meets the file before or the file after.
 void save_memory(const Memory& memory, const std::string& path);
+// Saves a memory time after time where it came from, and fails where another program has written there since: what that
+// one has learnt would be lost.
+class MemoryKeeper {
+ public:
+  explicit MemoryKeeper(const std::string& path);  // made before the file is loaded
+  void save(const Memory& memory);
+
+ private:
+  std::string path_, version_;
+};
 // On the context's device in its master precision. Nothing of the file is believed before it is checked: bad_input
 // names the file and what is wrong.
 Memory load_memory(Context& ctx, const std::string& path);

@@ -304,7 +304,9 @@ std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, s
     memory.texts.push_back({name, {}});
   }
   std::vector<std::int32_t>& known = memory.texts[static_cast<std::size_t>(text)].tokens;
-  if (known.size() > tokens.size() || !std::equal(known.begin(), known.end(), tokens.begin()))
+  // The beginning of what was read is no other text: it was read already.
+  const auto both = static_cast<std::ptrdiff_t>(std::min(known.size(), tokens.size()));
+  if (!std::equal(known.begin(), known.begin() + both, tokens.begin()))
     bad_input(
         "{} is another text than the one of this name that the memory has read: give it another name, or forget the "
         "old one first ('some memory forget')",

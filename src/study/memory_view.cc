@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/escape.h"
 
 namespace some::study {
 namespace {
@@ -116,9 +117,16 @@ nlohmann::json to_json(const MemoryDescription& description) {
 }
 
 std::int64_t text_named(const Memory& memory, const std::string& name) {
+  std::vector<std::int64_t> named;
   for (std::size_t i = 0; i < memory.texts.size(); ++i) {
-    if (memory.texts[i].name == name) return static_cast<std::int64_t>(i);
+    if (memory.texts[i].name == name || memory.texts[i].name == escaped(name))
+      named.push_back(static_cast<std::int64_t>(i));
   }
+  // As merging can leave them. Who means all of them must not be told that one was all.
+  if (named.size() > 1)
+    bad_input("{} texts of the memory have the name {}: say which by its number, as 'some memory show' lists them",
+              named.size(), name);
+  if (named.size() == 1) return named[0];
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
   if (error == std::errc() && end == name.data() + name.size() && number >= 1 && number <= std::ssize(memory.texts))

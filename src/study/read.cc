@@ -41,11 +41,11 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryC
               memory.settings.slots);
   if (!(wanted == memory.settings))
     bad_input(
-        "the memory {} was made with other settings (match {}, decay {}, share {}, counts {}, values {}, inherit {}, "
-        "parts {}, look {}, window {}); leave them out, or name another file",
-        path, memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.counts,
+        "the memory {} was made with other settings (sharpness {}, match {}, decay {}, share {}, counts {}, values {}, "
+        "inherit {}, parts {}, look {}, window {}, {}); leave them out, or name another file",
+        path, fmt::join(memory.settings.sharpness, ","), memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.counts,
         memory.settings.values, memory.settings.inherit, memory.settings.parts, memory.settings.look,
-        memory.settings.window);
+        memory.settings.window, memory.settings.border ? "each document by itself" : "all as one stream");
 }
 
 // The rounds of settling that are still to come; each is kept when it is done. False where it was told to stop.
@@ -199,6 +199,7 @@ TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options)
   const std::vector<std::int32_t> tokens = stream_of(corpora.train, options.tokens);
   MemorySettings settings = usual_settings(run);
   settings.border = document_end(run);  // as it is trained and evaluated
+  MemoryKeeper keeper(path);
   Memory memory = there_is(path) ? open_memory(run, path) : new_memory(run, settings);
   auto saved = std::chrono::steady_clock::now();
   bool stopped = false;
@@ -208,14 +209,14 @@ TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options)
         if (options.progress)
           options.progress("the training text", memory.deeds.back().reading.end, std::ssize(tokens));
         if (seconds_since(saved) > seconds_between_saves) {
-          save_memory(memory, path);
+          keeper.save(memory);
           saved = std::chrono::steady_clock::now();
         }
         stopped = options.stop && options.stop();
         return !stopped;
       });
-  save_memory(memory, path);
-  if (!stopped) stopped = !settle_all(*run.model, memory, options, [&] { save_memory(memory, path); });
+  keeper.save(memory);
+  if (!stopped) stopped = !settle_all(*run.model, memory, options, [&] { keeper.save(memory); });
   TrainingRemembered report;
   report.file = path;
   report.tokens = read;
@@ -282,8 +283,10 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   }
   Memory memory;
   // Every rank has the memory; the first one alone writes it, and says whether there is one before it does.
+  std::optional<MemoryKeeper> keeper;
+  if (!options.frozen && !options.memory.empty() && group.root()) keeper.emplace(options.memory);
   const auto save = [&] {
-    if (!options.memory.empty() && group.root()) save_memory(memory, options.memory);
+    if (keeper) keeper->save(memory);
   };
   const bool asked = !options.frozen && !options.memory.empty();
   const bool there = group.highest(asked && group.root() && there_is(options.memory) ? 1 : 0) != 0;
@@ -317,7 +320,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
     const std::vector<std::int32_t>& tokens = streams[i];
     const auto total = std::ssize(tokens);
     TextReading reading;
-    reading.text = options.texts[i];
+    reading.text = escaped(options.texts[i]);  // as it is kept: any bytes can be a file's name, not so in JSON
     reading.of = total;
     if (!options.frozen) {
       for (const KnownText& known : memory.texts) {
@@ -344,7 +347,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
       MemoryReader(model, nullptr, false, options.choices.documents ? document_end(run) : std::nullopt)
           .read(tokens, {0, 1, total, window, windows_at_once(*run.ctx, run.recipe.model)}, observe);
     } else {
-      learn_text(model, memory, options.texts[i], tokens, total, observe);
+      learn_text(model, memory, reading.text, tokens, total, observe);
     }
     reading.seconds = seconds_since(start);
     report.seconds += reading.seconds;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <stdexcept>
 
 #include "base/error.h"
@@ -82,6 +83,16 @@ TEST(Files, OldFileStaysWhenTheProducerThrows) {
                std::runtime_error);
   EXPECT_EQ(read_file(folder.file("a")), "old");
   EXPECT_EQ(folder.entries(), 1u) << "the unfinished file was left behind";
+}
+
+TEST(Files, AFileThatIsReplacedLeavesItsPermissions) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  write_file_atomic(folder.file("a"), "old");
+  fs::permissions(folder.file("a"), fs::perms::owner_read | fs::perms::owner_write);
+  write_file_atomic(folder.file("a"), "new");
+  EXPECT_EQ(read_file(folder.file("a")), "new");
+  EXPECT_EQ(fs::status(folder.file("a")).permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
 TEST(Files, ErrorsNameTheFile) {

@@ -276,6 +276,17 @@ TEST(Reading, AnotherTextOfTheSameNameIsRefused) {
       std::string::npos);
 }
 
+TEST(Reading, TheBeginningOfATextThatWasReadWasReadAlready) {
+  Fixture fixture;
+  Memory memory = fixture.memory(small_settings());
+  const std::vector<std::int32_t> text = Fixture::words(100, 5);
+  learn_text(*fixture.model, memory, "a", text, 100, {});
+  const std::vector<double> before = read_vector(memory.store.counts);
+  EXPECT_EQ(learn_text(*fixture.model, memory, "a", std::span(text).first(60), 60, {}), 100);
+  EXPECT_EQ(read_vector(memory.store.counts), before);
+  EXPECT_EQ(memory.texts[0].tokens.size(), 100u);
+}
+
 TEST_P(Divided, ForgettingLeavesWhatWouldBeThereHadTheTextNeverBeenRead) {
   const std::vector<std::int32_t> a = Fixture::words(500, 5), b = Fixture::words(400, 6), c = Fixture::words(300, 7);
   Fixture fixture;

@@ -181,6 +181,37 @@ TEST(Read, WhatDoesNotFitIsRefusedAndLosesNothing) {
   EXPECT_THROW(open_memory(other, folder / "memory"), Error);
 }
 
+TEST(Read, WhatAnotherProgramWroteInTheMeantimeIsNotLost) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  ReadOptions options = recipes(folder / "memory"), other = options;
+  other.texts = {"builtin:letters"};
+  bool met = false;
+  options.stop = [&] {
+    if (!met) read_texts(run, other);
+    met = true;
+    return false;
+  };
+  EXPECT_THROW(read_texts(run, options), Error);
+  const Memory memory = open_memory(run, folder / "memory");
+  ASSERT_EQ(memory.texts.size(), 1u);
+  EXPECT_EQ(memory.texts[0].name, "builtin:letters");
+  EXPECT_GT(slots_in_use(memory), 0);
+  // Said again, it reads into what is there now.
+  options.stop = {};
+  read_texts(run, options);
+  EXPECT_EQ(open_memory(run, folder / "memory").texts.size(), 2u);
+}
+
+TEST(Memory, ATextIsNamedByWhatIsItsAlone) {
+  Memory memory;
+  memory.texts = {{"a", {}}, {"notes", {}}, {"notes", {}}, {"odd\\xff", {}}};
+  EXPECT_EQ(text_named(memory, "a"), 0);
+  EXPECT_EQ(text_named(memory, "2"), 1);
+  EXPECT_EQ(text_named(memory, "odd\xff"), 3) << "as it is kept";
+  EXPECT_THROW(text_named(memory, "notes"), Error) << "forgetting one of two would not be forgetting it";
+}
+
 TEST(Memory, HasItsSayInEvaluationGenerationAndTraces) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
