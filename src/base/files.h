@@ -34,7 +34,8 @@ class InputFile {
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
 };
-// Temporary name in the same folder, flush, rename, flush of the folder. A file that is replaced leaves its permissions.
+// Temporary name in the same folder, flush, rename, flush of the folder. A file that is replaced leaves its
+// permissions.
 void write_file_atomic(const std::string& path, std::string_view contents);
 // The same for content produced piece by piece: `produce` is given a function that appends bytes.
 using ByteSink = std::function<void(const void*, std::size_t)>;

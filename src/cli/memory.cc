@@ -62,7 +62,8 @@ void show(const ShowOptions& options) {
   fmt::print("its say in the answer now: {:.1f}%\n\n", 100 * say);
   std::int64_t number = 0;
   for (const MemoryDescription::Text& text : report.texts)
-    fmt::print("text {}  {}: {} tokens read, {} slots born there\n", ++number, escaped(text.name), text.tokens, text.slots);
+    fmt::print("text {}  {}: {} tokens read, {} slots born there\n", ++number, escaped(text.name), text.tokens,
+               text.slots);
   if (!report.strongest.empty()) fmt::print("\n   slot    count    usage  token\n");
   for (const MemoryDescription::Slot& slot : report.strongest) {
     fmt::print("{:>7}  {:>7.0f}  {:>7.1f}  \"{}\"\n", slot.slot, slot.count, slot.usage, one_line(slot.token));

@@ -69,8 +69,8 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
     fmt::print("{:>4}  {}  {:>5.1f}%", t, padded(visible(trace.words[t]), widest), 100 * one.share);
     if (!one.passages.empty()) {
       const Passage& passage = one.passages[0].second;
-      fmt::print("  {} at {}: {}[{}]{}", escaped(passage.text), passage.offset, visible(passage.before), visible(passage.token),
-                 visible(passage.after));
+      fmt::print("  {} at {}: {}[{}]{}", escaped(passage.text), passage.offset, visible(passage.before),
+                 visible(passage.token), visible(passage.after));
     }
     fmt::print("\n");
   }

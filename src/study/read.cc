@@ -43,9 +43,10 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryC
     bad_input(
         "the memory {} was made with other settings (sharpness {}, match {}, decay {}, share {}, counts {}, values {}, "
         "inherit {}, parts {}, look {}, window {}, {}); leave them out, or name another file",
-        path, fmt::join(memory.settings.sharpness, ","), memory.settings.match, memory.settings.decay, memory.settings.share, memory.settings.counts,
-        memory.settings.values, memory.settings.inherit, memory.settings.parts, memory.settings.look,
-        memory.settings.window, memory.settings.border ? "each document by itself" : "all as one stream");
+        path, fmt::join(memory.settings.sharpness, ","), memory.settings.match, memory.settings.decay,
+        memory.settings.share, memory.settings.counts, memory.settings.values, memory.settings.inherit,
+        memory.settings.parts, memory.settings.look, memory.settings.window,
+        memory.settings.border ? "each document by itself" : "all as one stream");
 }
 
 // The rounds of settling that are still to come; each is kept when it is done. False where it was told to stop.
