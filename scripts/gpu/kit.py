@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -264,7 +265,7 @@ def unpack():
     own: those of two programs are not mixed, and two programs can be compared on one machine."""
     if "SOME_GPU_PACK" in os.environ:  # one that holds pack/ already
         return Path(os.environ["SOME_GPU_PACK"])
-    place = Path(os.environ.get("SOME_GPU_FOLDER", "/tmp/some-gpu"))
+    place = Path(os.environ.get("SOME_GPU_FOLDER") or Path(tempfile.gettempdir(), "some-gpu"))
     if not ARCHIVE.exists():
         raise SystemExit(f"gpu-session: there is no {ARCHIVE}; scripts/gpu-pack makes it, to travel with the sources")
     folder = place / hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()[:12]

@@ -13,8 +13,8 @@ class Silence {
 
   // At a look: whether there was a sign since the last one. How many seconds there has been none.
   double after_look(bool sign, Time now) {
-    // One that was not scheduled itself could have noticed nothing: such time does not count. All of it, or a process
-    // that was stopped would find, once it goes on, that nobody was heard of.
+    // One that was not scheduled itself could have noticed nothing, so such time does not count: a process that was
+    // stopped would find, once it goes on, that nobody was heard of. What was silence before that still is.
     if (const Time awaited = looked_ + seconds(every_); now > looked_ + seconds(2.5 * every_)) since_ += now - awaited;
     looked_ = now;
     if (sign) since_ = now;

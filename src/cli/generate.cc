@@ -83,6 +83,7 @@ void run(GenerateFlags options) {
   }
   std::optional<Memory> memory;
   if (options.learn && options.memory.empty()) bad_input("--learn needs --memory FILE: what is learnt is kept there");
+  MemoryKeeper keeper(options.memory);
   if (!options.memory.empty()) {
     memory = options.learn && !there_is(options.memory) ? new_memory(run, usual_settings(run))
                                                         : open_memory(run, options.memory);
@@ -90,7 +91,7 @@ void run(GenerateFlags options) {
   }
   if (options.learn) {
     for (const std::string& prompt : given) learn_written(run, *memory, prompt);
-    save_memory(*memory, options.memory);
+    keeper.save(*memory);
   }
   const bool streamed = !options.json && prompts.size() == 1;
   bool begun = false;  // the prompt is shown with the first token, so that a refused one is not shown at all

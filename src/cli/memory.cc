@@ -132,7 +132,8 @@ void forget(ForgetOptions options) {
     text_named(before, options.text);
   }
   OpenedRun run = open_run(options.model);
-  MemoryKeeper keeper(options.file);
+  const std::string out = options.out.empty() ? options.file : options.out;
+  MemoryKeeper keeper(out);
   const Memory memory = open_memory(run, options.file);
   const std::int64_t text = text_named(memory, options.text);
   const std::string name = memory.texts[static_cast<std::size_t>(text)].name;
@@ -140,11 +141,7 @@ void forget(ForgetOptions options) {
   const Memory left = without_text(*run.model, memory, text, [&](std::int64_t done, std::int64_t total) {
     shown.show("reading the other texts again", done, total);
   });
-  const std::string out = options.out.empty() ? options.file : options.out;
-  if (options.out.empty())
-    keeper.save(left);
-  else
-    save_memory(left, out);
+  keeper.save(left);
   fmt::print("{}: {} is forgotten; {} slots hold what is left, as if it had never been read\n", out, escaped(name),
              slots_in_use(left));
 }
@@ -155,12 +152,13 @@ struct MergeOptions {
 
 void merge_files(const MergeOptions& options) {
   const auto ctx = make_context("cpu", "fp32");
+  const std::string out = options.out.empty() ? options.first : options.out;
+  MemoryKeeper keeper(out);
   Memory memory = load_memory(*ctx, options.first);
   const Memory other = load_memory(*ctx, options.second);
   const std::int64_t before = slots_in_use(memory), theirs = slots_in_use(other);
   merge(*ctx, memory, other);
-  const std::string out = options.out.empty() ? options.first : options.out;
-  save_memory(memory, out);
+  keeper.save(memory);
   fmt::print("{}: {} and {} slots became {} of {}\n", out, before, theirs, slots_in_use(memory), memory.settings.slots);
 }
 
@@ -172,10 +170,11 @@ struct PruneOptions {
 void prune_file(const PruneOptions& options) {
   if (options.least < 1) bad_input("--least {}: say at least 1", options.least);
   const auto ctx = make_context("cpu", "fp32");
+  const std::string out = options.out.empty() ? options.file : options.out;
+  MemoryKeeper keeper(out);
   Memory memory = load_memory(*ctx, options.file);
   const std::int64_t emptied = prune(*ctx, memory, options.least);
-  const std::string out = options.out.empty() ? options.file : options.out;
-  save_memory(memory, out);
+  keeper.save(memory);
   fmt::print("{}: {} slots with a count below {} are empty now; {} are left\n", out, emptied, options.least,
              slots_in_use(memory));
 }

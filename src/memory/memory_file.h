@@ -13,11 +13,11 @@ namespace some::memory {
 
 // Atomically: a reader meets the file before or the file after.
 void save_memory(const Memory& memory, const std::string& path);
-// Saves a memory time after time where it came from, and fails where another program has written there since: what that
-// one has learnt would be lost.
+// Saves a memory, once or time after time, and fails where another program has written the file since: what that one
+// has learnt would be lost.
 class MemoryKeeper {
  public:
-  explicit MemoryKeeper(const std::string& path);  // made before the file is loaded
+  explicit MemoryKeeper(const std::string& path);  // made before anything is loaded
   void save(const Memory& memory);
 
  private:
