@@ -22,15 +22,20 @@ namespace {
 
 // False: there is nothing at `path`.
 bool look_at(const std::string& path, struct stat& status) {
-  if (::stat(path.c_str(), &status) == 0) return true;
-  // No file system has files with names that long.
-  if (errno == ENAMETOOLONG) return false;
-  if (errno != ENOENT && errno != ENOTDIR) failed("cannot look at {}: {}", path, last_reason());
-  struct stat link {};
-  if (::lstat(path.c_str(), &link) != 0) return false;
-  std::error_code ignored;
-  failed("{} is a link to {}, which is not there: bring it back (is a disk not mounted?) or remove the link", path,
-         fs::read_symlink(path, ignored).string());
+  // Others put files there and take them away meanwhile: what came between two looks is looked at again.
+  for (int looks = 1; looks <= 1000; ++looks) {
+    if (::stat(path.c_str(), &status) == 0) return true;
+    // No file system has files with names that long.
+    if (errno == ENAMETOOLONG) return false;
+    if (errno != ENOENT && errno != ENOTDIR) failed("cannot look at {}: {}", path, last_reason());
+    std::error_code no_link;
+    const std::string target = fs::read_symlink(path, no_link).string();
+    if (no_link == std::errc::no_such_file_or_directory || no_link == std::errc::not_a_directory) return false;
+    if (!no_link && ::stat(path.c_str(), &status) != 0 && is_link(path))
+      failed("{} is a link to {}, which is not there: bring it back (is a disk not mounted?) or remove the link", path,
+             target);
+  }
+  failed("cannot look at {}: it comes and goes", path);
 }
 
 // NAME.tmp-PID-NUMBER, as write_file_atomic names them.

@@ -37,6 +37,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr double seconds_to_meet = 300;  // schedulers start processes one after another
+constexpr double seconds_to_say_who = 20;  // a rank that has connected may wait for its turn on a busy machine
 constexpr double longest_between_beats = 2;
 constexpr char beat = 'b', bye = 'y', end = 'e';  // an exit code follows the last
 
@@ -95,8 +96,8 @@ std::optional<std::string> receive_line(const Socket& socket, std::size_t most, 
   std::string line;
   const auto begin = Clock::now();
   for (char c = 0; line.size() < most;) {
-    const double left = seconds - seconds_since(begin);
-    if (left <= 0 || !wait_for(socket, POLLIN, left)) return std::nullopt;
+    // What has come is taken, however late: this process may not have been scheduled meanwhile.
+    if (!wait_for(socket, POLLIN, std::max(0.0, seconds - seconds_since(begin)))) return std::nullopt;
     const ssize_t count = moved(::recv(socket.descriptor(), &c, 1, 0), true);
     if (count < 0) return std::nullopt;
     if (count == 0) continue;
@@ -304,7 +305,7 @@ class TcpLink : public Link {
         Socket socket(::accept(own.descriptor(), nullptr, nullptr));
         if (!socket) continue;
         prepare(socket);
-        const auto line = receive_line(socket, 300, 5);
+        const auto line = receive_line(socket, 300, seconds_to_say_who);
         std::array<char, 16> what{}, port{};
         std::array<char, 256> word{};
         int rank = -1;

@@ -5,8 +5,10 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -25,7 +27,9 @@ TEST(Folders, WhatCannotBeLookedAtIsAnErrorNotNothing) {
   EXPECT_THROW(list_folder(folder / "absent"), Error);
   fs::create_symlink("not mounted", folder / "link");
   fs::create_symlink("loop", folder / "loop");
-  for (const char* name : {"link", "loop"}) {
+  fs::create_symlink("file/inside", folder / "into a file");
+  folder.write("file", "");
+  for (const char* name : {"link", "loop", "into a file"}) {
     SCOPED_TRACE(name);
     EXPECT_THROW(there_is(folder / name), Error);
     EXPECT_THROW(there_is_folder(folder / name), Error);
@@ -33,12 +37,35 @@ TEST(Folders, WhatCannotBeLookedAtIsAnErrorNotNothing) {
     EXPECT_THROW(list_folder(folder / name), Error);
     EXPECT_TRUE(is_link(folder / name));
   }
-  folder.write("file", "");
   EXPECT_TRUE(there_is_file(folder / "file"));
   EXPECT_FALSE(there_is_folder(folder / "file"));
   EXPECT_FALSE(there_is(folder / "file/inside"));
   EXPECT_FALSE(there_is_file(folder.path()));
-  EXPECT_EQ(list_folder(folder.path()), (std::vector<std::string>{"file", "link", "loop"}));
+  EXPECT_EQ(list_folder(folder.path()), (std::vector<std::string>{"file", "into a file", "link", "loop"}));
+}
+
+// The meeting of ranks waits for a file like this: to see it come between two looks is no reason to fail.
+TEST(Folders, WhatComesAndGoesMeanwhileIsThereOrNot) {
+  const TemporaryFolder folder;
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!over) {
+      folder.write("new", "");
+      fs::rename(folder / "new", folder / "file");
+      fs::remove(folder / "file");
+    }
+  });
+  bool seen = false, missed = false;
+  for (int i = 0; i < 200000 || !(seen && missed); ++i) {
+    try {
+      (there_is(folder / "file") ? seen : missed) = true;
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+      break;
+    }
+  }
+  over = true;
+  other.join();
 }
 
 TEST(Folders, WhatAKillLeftGoesUnlessSomebodyIsAtIt) {

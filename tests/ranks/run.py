@@ -247,6 +247,21 @@ def begin_plain(ranks, count, at, *words, names=("SOME_RANK", "SOME_RANKS"), **m
             for r in range(count)]
 
 
+def all_say(processes):
+    """What each of several processes said, once all have ended."""
+    end = time.time() + 120
+    while time.time() < end and any(one.poll() is None for one in processes):
+        time.sleep(0.02)
+    ended = [one.poll() is not None for one in processes]
+    for one in processes:
+        one.kill()
+    said = [one.communicate()[0] for one in processes]
+    if not all(ended):
+        raise Failure("not all ranks ended:\n" + "\n".join(f"rank {r}, {'ended' if ended[r] else 'killed'}: {text}"
+                                                          for r, text in enumerate(said)))
+    return said
+
+
 def plain(ranks, options):
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -255,8 +270,7 @@ def plain(ranks, options):
     ranks.run(ranks.words(1, *train, "plain/1"))
     own, slurm = ("SOME_RANK", "SOME_RANKS"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
     for name, count, at, names in [("address", 2, f"localhost:{port}", own), ("file", 4, "./meet", slurm)]:
-        said = [one.communicate(timeout=120)[0]
-                for one in begin_plain(ranks, count, at, *train, f"plain/{name}", names=names)]
+        said = all_say(begin_plain(ranks, count, at, *train, f"plain/{name}", names=names))
         if not os.path.exists(os.path.join(ranks.folder, f"plain/{name}")):
             raise Failure(f"ranks did not find each other by {at}:\n" + "\n".join(said))
         ranks.expect_same("plain/1", f"plain/{name}")
@@ -266,12 +280,7 @@ def plain(ranks, options):
     while not os.path.exists(os.path.join(ranks.folder, "plain/killed/metrics.jsonl")) and time.time() < end:
         time.sleep(0.05)
     processes[1].kill()
-    try:
-        said = "".join(one.communicate(timeout=60)[0] for one in processes)
-    except subprocess.TimeoutExpired:
-        for one in processes:
-            one.kill()
-        raise Failure("a rank that died did not end the others")
+    said = "".join(all_say(processes))
     told = [line for line in said.splitlines() if line.startswith("some: ")]
     if len(told) != 1 or "rank 1 on " not in told[0] or "is gone" not in told[0]:
         raise Failure(f"one line about rank 1 was wanted:\n{said}")
