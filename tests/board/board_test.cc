@@ -82,7 +82,7 @@ class BoardTest : public ::testing::Test {
   void append(const std::string& path, const std::string& text) const { append_bytes(folder_ / path, text); }
   template <typename Done>
   bool soon(const Done& done) const {
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < 1200; ++i) {
       if (done()) return true;
       std::this_thread::sleep_for(milliseconds(25));
     }

@@ -194,7 +194,7 @@ TEST(Server, AReaderThatGoesIsNoticed) {
     ASSERT_TRUE(client.read_until("text/event-stream"));
     EXPECT_TRUE(served.streams.at(0)->is_open());
   }
-  for (int i = 0; i < 500 && served.streams[0]->is_open(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  for (int i = 0; i < 3000 && served.streams[0]->is_open(); ++i) std::this_thread::sleep_for(milliseconds(10));
   EXPECT_FALSE(served.streams[0]->is_open());
   EXPECT_FALSE(served.streams[0]->send(shared_text("x")));
 }
@@ -212,7 +212,7 @@ TEST(Server, ConnectionsAndRequestsAreLimited) {
   EXPECT_EQ(clients[3]->get("/a").status, 200);
   clients.clear();
   int status = 0;
-  for (int i = 0; i < 500 && status != 200; ++i) {
+  for (int i = 0; i < 3000 && status != 200; ++i) {
     status = get_once(served.server.port(), "/a").status;
     std::this_thread::sleep_for(milliseconds(10));
   }
