@@ -42,7 +42,7 @@ class Client {
 
   // Until `enough` says so, the other side ends, or the time is over; false in the last case.
   template <typename Enough>
-  bool read_enough(const Enough& enough, std::chrono::milliseconds most = std::chrono::milliseconds(10000)) {
+  bool read_enough(const Enough& enough, std::chrono::milliseconds most = std::chrono::milliseconds(30000)) {
     const auto end = std::chrono::steady_clock::now() + most;
     while (!enough(text_)) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
@@ -59,7 +59,7 @@ class Client {
     }
     return true;
   }
-  bool read_until(const std::string& words, std::chrono::milliseconds most = std::chrono::milliseconds(10000)) {
+  bool read_until(const std::string& words, std::chrono::milliseconds most = std::chrono::milliseconds(30000)) {
     return read_enough([&](const std::string& text) { return text.find(words) != std::string::npos; }, most) &&
            text_.find(words) != std::string::npos;
   }
