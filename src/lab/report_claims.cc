@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lab/charts.h"
+#include "lab/claim_parts.h"
 #include "lab/report_parts.h"
 
 namespace some::lab {
@@ -27,18 +28,18 @@ Groups present(const std::vector<std::string>& names, const std::vector<RunGroup
   return out;
 }
 
-// The pooled deviation between seeds, where any experiment has several; nothing otherwise.
+// The deviation between seeds, where any experiment has several; nothing otherwise. The middle one of them all: one
+// experiment that collapses in some seeds would make chance of every other difference.
 std::optional<double> chance_of(const Groups& groups) {
-  double squares = 0;
-  int freedom = 0;
+  std::vector<double> deviations;
   for (const RunGroup* group : groups) {
     const Spread spread = spread_of(*group, final_loss);
-    if (spread.count < 2) continue;
-    squares += spread.deviation * spread.deviation * (spread.count - 1);
-    freedom += spread.count - 1;
+    if (spread.count > 1) deviations.push_back(spread.deviation);
   }
-  if (freedom == 0) return std::nullopt;
-  return std::sqrt(squares / freedom);
+  if (deviations.empty()) return std::nullopt;
+  std::sort(deviations.begin(), deviations.end());
+  const std::size_t half = deviations.size() / 2;
+  return deviations.size() % 2 == 1 ? deviations[half] : (deviations[half - 1] + deviations[half]) / 2;
 }
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -53,7 +54,8 @@ struct Question {
   const Claim& claim;
   const ReportTexts& texts;
   Groups runs, controls, along;
-  std::optional<double> deviation;  // between seeds
+  std::optional<double> deviation = {};  // between seeds
+  std::vector<PartResult> parts = {};    // as many as the claim has
 
   Groups both() const {
     Groups out = runs;
@@ -98,14 +100,36 @@ struct Question {
     return out;
   }
 
-  // As claimed where every difference is below zero by more than chance, not so where one is above it by more.
-  Text verdict() const {
+  // What the claim expects of its runs as a whole: as claimed where every difference is below zero by more than chance,
+  // not so where one is above it by more.
+  Verdict expected() const {
     const std::vector<double> differences = wanted();
-    if (differences.empty()) return {};
+    if (differences.empty()) return Verdict::unknown;
     const double highest = *std::max_element(differences.begin(), differences.end());
-    if (!deviation) return texts.say(highest < 0 ? "holds-once" : "fails-once");
-    if (std::abs(highest) <= 2 * *deviation) return texts.say("open");
-    return texts.say(highest < 0 ? "holds" : "fails");
+    if (deviation && std::abs(highest) <= 2 * *deviation) return Verdict::open;
+    return highest < 0 ? Verdict::holds : Verdict::fails;
+  }
+
+  // The whole claim, with its parts. Empty where nothing is expected, or nothing that was measured.
+  Text verdict() const {
+    std::vector<Verdict> all;
+    bool several = false;  // seeds, of anything that decides
+    if (claim.expects != Claim::Expects::nothing) {
+      all.push_back(expected());
+      several = deviation.has_value();
+    }
+    for (const PartResult& part : parts) {
+      all.push_back(part.verdict());
+      several = several || part.values.size() > 1;
+    }
+    const auto count = [&](Verdict one) { return std::count(all.begin(), all.end(), one); };
+    const auto holds = count(Verdict::holds), open = count(Verdict::open), fails = count(Verdict::fails);
+    if (holds + open + fails == 0) return {};
+    const std::string once = several ? "" : "-once";
+    if (holds > 0 && open + fails > 0) return texts.say("mixed" + once);
+    if (fails > 0) return texts.say("fails" + once);
+    if (open > 0) return texts.say("open");
+    return texts.say((count(Verdict::unknown) > 0 ? "holds-so-far" : "holds") + once);
   }
 
   Text against_controls() const {
@@ -143,7 +167,8 @@ struct Question {
     return texts.say("along", {{"names", joined(names)}, {"list", joined(parts)}});
   }
 
-  Text answer() const {
+  // What the runs say as a whole. Parts have a table of their own.
+  std::vector<Text> told() const {
     std::vector<Text> sentences;
     sentences.push_back(deviation
                             ? texts.say("chance", {{"deviation", nats(*deviation)}, {"twice", nats(2 * *deviation)}})
@@ -151,6 +176,12 @@ struct Question {
     if (!controls.empty() && claim.expects != Claim::Expects::falls) sentences.push_back(against_controls());
     if (claim.expects == Claim::Expects::falls && along.size() > 1) sentences.push_back(changes());
     if ((controls.empty() || claim.expects == Claim::Expects::lowest) && runs.size() > 1) sentences.push_back(lowest());
+    return sentences;
+  }
+
+  Text answer() const {
+    std::vector<Text> sentences;
+    if (parts.empty() || claim.expects != Claim::Expects::nothing) sentences = told();
     sentences.push_back(verdict());
     Text out;
     for (const Text& sentence : sentences) {
@@ -162,45 +193,84 @@ struct Question {
   }
 };
 
+// The validation loss published for the last epoch that was reported.
+std::optional<double> published_loss(const RunGroup& group) {
+  const Published* published = group.published();
+  if (published == nullptr || published->epochs.empty()) return std::nullopt;
+  const auto& values = published->epochs.back().values;
+  const auto found = values.find("val");
+  return found == values.end() ? std::nullopt : std::optional(found->second);
+}
+
 Table claim_table(const Question& question, const std::string& id) {
   const RunGroup& reference = *question.runs.front();
+  const Groups groups = question.both();
+  const bool published = std::any_of(groups.begin(), groups.end(),
+                                     [](const RunGroup* group) { return published_loss(*group).has_value(); });
   Table table;
   table.id = id + "-table";
-  table.columns = {{"run", "", false},
-                   {"what", "", false},
-                   {"part", "", false},
-                   {"seeds", "", true},
-                   {"loss over real tokens", "", true},
-                   {fmt::format("against {}", reference.name), "", true},
-                   {"bits per byte", "", true},
-                   {"trained, million", "", true}};
-  for (const RunGroup* group : question.both()) {
+  table.columns = {{"run", "", false}, {"what", "", false}, {"part", "", false}, {"seeds", "", true}};
+  if (published) {
+    table.columns.push_back({"published", "validation loss as trained", true});
+    table.columns.push_back({"here", "validation loss as trained", true});
+  }
+  table.columns.push_back({"loss", "real tokens", true});
+  table.columns.push_back({fmt::format("against {}", reference.name), "real tokens", true});
+  table.columns.push_back({"bits per byte", "real tokens", true});
+  table.columns.push_back({"trained", "parameters, M", true});
+  for (const RunGroup* group : groups) {
     const bool claimed = std::find(question.runs.begin(), question.runs.end(), group) != question.runs.end();
     const Spread here = spread_of(*group, final_loss);
-    table.rows.push_back({Text().link(group->name, group->id()), group->title(), claimed ? "claim" : "control",
-                          fmt::to_string(here.count), here.text(4),
-                          group == &reference ? "" : fmt::format("{:+.4f}", here.mean - loss_of(&reference)),
-                          spread_of(*group, final_bits).text(4),
-                          fixed(static_cast<double>(group->first().parameters.trainable) / 1e6, 2)});
+    std::vector<Text> row{Text().link(group->name, group->id()), group->title(), claimed ? "claim" : "control",
+                          fmt::to_string(here.count)};
+    if (published) {
+      const auto told = published_loss(*group);
+      row.push_back(told ? published_text(*group, fixed(*told, 4)) : Text("–"));
+      row.push_back(spread_of(*group, final_headline).text(4));
+    }
+    row.push_back(here.text(4));
+    row.push_back(group == &reference ? "" : fmt::format("{:+.4f}", here.mean - loss_of(&reference)));
+    row.push_back(spread_of(*group, final_bits).text(4));
+    row.push_back(fixed(static_cast<double>(group->first().parameters.trainable) / 1e6, 2));
+    table.rows.push_back(std::move(row));
   }
   return table;
 }
 
-void add_claim(Document& document, const ReportTexts& texts, const Claim& claim, const std::vector<RunGroup>& all,
-               double scale) {
-  Question question{claim,
-                    texts,
-                    present(claim.runs, all, scale),
-                    present(claim.controls, all, scale),
-                    present(claim.along, all, scale),
-                    {}};
+Table part_table(const Question& question, const std::string& id) {
+  Table table;
+  table.id = id + "-parts";
+  table.columns = {{"what it says", "", false},
+                   {"measured", "", false},
+                   {"wanted", "", true},
+                   {"here", "", true},
+                   {"what is left", "", false}};
+  for (std::size_t i = 0; i < question.parts.size(); ++i) {
+    const ClaimPart& part = question.claim.parts[i];
+    const PartResult& result = question.parts[i];
+    table.rows.push_back({marked_text(part.says), measured_words(part), wanted_words(part), value_words(part, result),
+                          verdict_words(result)});
+  }
+  return table;
+}
+
+// One claim at one scale: its section, and its line in the table of all claims.
+void add_claim(Document& document, Table& all_claims, const ReportTexts& texts, const Claim& claim,
+               const std::vector<RunGroup>& all, double scale) {
+  Question question{claim, texts, present(claim.runs, all, scale), present(claim.controls, all, scale),
+                    present(claim.along, all, scale)};
   if (question.runs.size() < claim.least || (question.controls.empty() && !claim.controls.empty())) return;
   question.deviation = chance_of(question.both());
+  for (const ClaimPart& part : claim.parts) question.parts.push_back(evaluate_part(part, question.both()));
   const std::string suffix = scale == 1 ? "" : fmt::format("-{}", scale);
   const std::string id = "claim-" + claim.id + suffix;
-  document.heading(3, id, claim.claim + (scale == 1 ? "" : fmt::format(" (scale {})", scale)));
+  const std::string title = claim.claim + (scale == 1 ? "" : fmt::format(" (scale {})", scale));
+  const Text verdict = question.verdict();
+  all_claims.rows.push_back({Text().link(title, id), verdict.spans.empty() ? Text("–") : verdict});
+  document.heading(3, id, title);
   document.paragraph(marked_text(claim.question));
   document.table(claim_table(question, id));
+  if (!question.parts.empty()) document.table(part_table(question, id));
   document.paragraph(question.answer());
   document.chart(dots_chart(id + "-dots", "Final loss over real tokens", question.both()));
 }
@@ -209,17 +279,21 @@ void add_claim(Document& document, const ReportTexts& texts, const Claim& claim,
 
 void add_claims(Document& document, const ReportTexts& texts, const std::vector<RunGroup>& groups) {
   Document part{Header{}};
+  Table all_claims;
+  all_claims.id = "all-claims";
+  all_claims.columns = {{"claim", "", false}, {"what is left", "", false}};
   std::vector<double> scales;
   for (const RunGroup& group : groups) {
     if (std::find(scales.begin(), scales.end(), group.scale) == scales.end()) scales.push_back(group.scale);
   }
   std::sort(scales.rbegin(), scales.rend());
   for (const Claim& claim : texts.claims) {
-    for (const double scale : scales) add_claim(part, texts, claim, groups, scale);
+    for (const double scale : scales) add_claim(part, all_claims, texts, claim, groups, scale);
   }
   if (part.blocks().empty()) return;
   document.heading(2, "claims", "Claims and controls");
   document.paragraph(texts.say("claims"));
+  document.table(all_claims);
   document.append(part);
 }
 

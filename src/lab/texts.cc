@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
@@ -100,6 +101,64 @@ class Reader {
     (guide ? texts_.guide : texts_.reasons).push_back(std::move(one));
   }
 
+  double number(const std::string& key, const TomlNode& node) const {
+    if (!node.is_number()) bad_input("{}: {}: wants a number, not {}", place(node), key, node.describe());
+    return node.number;
+  }
+
+  ClaimPart part(const TomlNode& node) const {
+    using Measure = ClaimPart::Measure;
+    ClaimPart one;
+    for (const auto& [key, value] : node.entries) {
+      if (key == "says") {
+        one.says = text(key, value);
+      } else if (key == "run") {
+        one.run = text(key, value);
+      } else if (key == "against") {
+        one.against = text(key, value);
+      } else if (key == "than") {
+        one.than = names(key, value);
+      } else if (key == "below") {
+        one.below = number(key, value);
+      } else if (key == "above") {
+        one.above = number(key, value);
+      } else if (key == "measure") {
+        one.measure = word<Measure>(key, value,
+                                    {{"loss", Measure::loss},
+                                     {"bits", Measure::bits},
+                                     {"gini", Measure::gini},
+                                     {"time", Measure::time},
+                                     {"gain", Measure::gain},
+                                     {"published", Measure::published}});
+      } else {
+        unknown(key, value, {"says", "measure", "run", "against", "than", "below", "above"});
+      }
+    }
+    if (one.says.empty() || one.run.empty() || (!one.below && !one.above))
+      bad_input("{}: a part of a claim wants what it says, a run, and a bound: below, above or both", place(node));
+    if ((one.measure == Measure::time || one.measure == Measure::gain) && one.against.empty())
+      bad_input("{}: a part that measures time or gain wants a run it is held against", place(node));
+    if (one.than.size() != (one.measure == Measure::gain ? 2 : 0))
+      bad_input("{}: than = [run, base] belongs to measure = \"gain\", which wants it", place(node));
+    if (one.measure == Measure::published && !one.against.empty())
+      bad_input("{}: measure = \"published\" is held against the published number, not against a run", place(node));
+    return one;
+  }
+
+  // What a part speaks of is shown in the claim's table, so it must be among the claim's runs.
+  void check_part(const ClaimPart& part, const Claim& claim, const TomlNode& node) const {
+    std::vector<std::string> named = part.than;
+    named.push_back(part.run);
+    if (!part.against.empty()) named.push_back(part.against);
+    for (const std::string& name : named) {
+      const auto among = [&](const std::vector<std::string>& runs) {
+        return std::find(runs.begin(), runs.end(), name) != runs.end();
+      };
+      if (!among(claim.runs) && !among(claim.controls))
+        bad_input("{}: {} is neither among the runs nor the controls of the claim", place(node), name);
+    }
+  }
+
   void claim(const TomlNode& node) {
     using Expects = Claim::Expects;
     Claim one;
@@ -125,8 +184,11 @@ class Reader {
       } else if (key == "expects") {
         one.expects = word<Expects>(
             key, value, {{"lowest", Expects::lowest}, {"beats", Expects::beats}, {"falls", Expects::falls}});
+      } else if (key == "part") {
+        for (const TomlNode& item : tables("claim.part", value)) one.parts.push_back(part(item));
       } else {
-        unknown(key, value, {"id", "claim", "question", "least", "runs", "controls", "along", "subject", "expects"});
+        unknown(key, value,
+                {"id", "claim", "question", "least", "runs", "controls", "along", "subject", "expects", "part"});
       }
     }
     if (one.id.empty() || one.claim.empty() || one.question.empty() || one.runs.empty())
@@ -135,6 +197,12 @@ class Reader {
       bad_input("{}: expects = \"lowest\" wants a subject: the run that is to have the lowest loss", place(node));
     if (one.expects == Expects::beats && one.controls.empty())
       bad_input("{}: expects = \"beats\" wants controls", place(node));
+    if (const TomlNode* parts = node.find("part")) {
+      for (std::size_t i = 0; i < one.parts.size(); ++i) check_part(one.parts[i], one, parts->items[i]);
+    }
+    for (const Claim& other : texts_.claims) {
+      if (other.id == one.id) bad_input("{}: there is another claim with the id {}", place(node), one.id);
+    }
     if (one.along.empty()) one.along = one.runs;
     texts_.claims.push_back(std::move(one));
   }

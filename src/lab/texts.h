@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,17 @@
 #include "page/document.h"
 
 namespace some::lab {
+
+// One number that a claim comes to, and what it has to be.
+struct ClaimPart {
+  enum class Measure { loss, bits, gini, time, gain, published };
+  std::string says;
+  Measure measure = Measure::loss;
+  std::string run;
+  std::string against;                 // empty: the number published for the run, or the run's own first evaluation
+  std::vector<std::string> than;       // for `gain`: the run and the base of the gain it is a share of
+  std::optional<double> below, above;  // at least one of them
+};
 
 struct Claim {
   enum class Expects { nothing, lowest, beats, falls };
@@ -20,6 +32,7 @@ struct Claim {
   Expects expects = Expects::nothing;
   std::string subject;             // the run it is said of; empty: the best of them
   std::vector<std::string> along;  // for `falls`
+  std::vector<ClaimPart> parts;
 };
 
 struct Explanation {

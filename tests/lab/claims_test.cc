@@ -1,0 +1,391 @@
+// Claims and their parts: bounds, seeds, what is missing, and that docs/claims.md says of the numbers in the documents
+// what the report says of runs that have exactly those numbers.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "lab/report.h"
+#include "lab/texts.h"
+#include "temporary_folder.h"
+#include "train/recipe.h"
+
+namespace some::lab {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const std::string recipes = std::string(SOME_SOURCE_DIR) + "/recipes";
+
+bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::string line_of(const std::string& text, const std::string& begin) {
+  const std::size_t at = text.find("\n" + begin);
+  return at == std::string::npos ? "" : text.substr(at + 1, text.find('\n', at + 1) - at - 1);
+}
+
+// What a run ended with.
+struct Ending {
+  double loss = 0;
+  std::optional<double> bits = {}, headline = {}, gini = {}, gini_before = {}, seconds = {};
+};
+
+json layer(int number, double gini) {
+  const json usage{
+      {"gini", gini}, {"entropy", 1.0}, {"effective_experts", 2.0}, {"load_over_fair", 2.0}, {"experts_used", 4}};
+  return {{"layer", number}, {"count", usage}, {"mass", usage}, {"experts_used_this_epoch", 4}};
+}
+
+class LabClaims : public ::testing::Test {
+ protected:
+  LabClaims() {
+    options_.runs = folder_ / "runs";
+    options_.samples = false;
+    index_ = load_series_index(recipes + "/index.toml");
+  }
+
+  void run(const std::string& name, int seed, const Ending& ending, const std::string& device = "cpu") {
+    const std::string run = "runs/" + name + (seed == 0 ? "" : fmt::format("-seed{}", seed));
+    const Recipe recipe = load_recipe(recipes + "/" + name + ".toml", {fmt::format("seed={}", seed)});
+    folder_.write(run + "/config.toml", write_recipe(recipe));
+    const auto evaluation = [&](int epoch, double gini) {
+      json line{{"kind", "eval"},
+                {"step", epoch * 10},
+                {"epoch", static_cast<double>(epoch)},
+                {"loss", ending.loss},
+                {"perplexity", std::exp(ending.loss)},
+                {"bits_per_byte", ending.bits.value_or(ending.loss / 3)},
+                {"tokens", 62},
+                {"stories", 4},
+                {"middle_layer", recipe.model.layers / 2},
+                {"layers", json::array()}};
+      if (ending.headline) line["batch_mean_loss"] = *ending.headline;
+      for (int i = 0; recipe.model.ffn == Ffn::some && i < recipe.model.layers; ++i)
+        line["layers"].push_back(layer(i, gini));
+      return line.dump() + "\n";
+    };
+    std::string metrics;
+    if (ending.gini_before) metrics = evaluation(1, *ending.gini_before);
+    folder_.write(run + "/metrics.jsonl",
+                  metrics + evaluation(static_cast<int>(recipe.train.epochs), ending.gini.value_or(0.5)));
+    if (!ending.seconds) return;
+    folder_.write(run + "/timing.jsonl", json{{"from_step", 0},
+                                              {"to_step", 100},
+                                              {"finished", true},
+                                              {"seconds", 100 * *ending.seconds},
+                                              {"real_tokens", 5000},
+                                              {"slots", 20000},
+                                              {"operations", 1e12},
+                                              {"device", device}}
+                                                 .dump() +
+                                             "\n");
+  }
+
+  std::string markdown() { return make_report(index_, {}, options_).markdown; }
+
+  TemporaryFolder folder_;
+  SeriesIndex index_;
+  ReportOptions options_;
+};
+
+TEST_F(LabClaims, APartIsHeldSeedBySeed) {
+  const std::vector<double> base{3.10, 3.00, 3.20};
+  for (int seed = 0; seed < 3; ++seed) {
+    const double other = base[static_cast<std::size_t>(seed)];
+    run("study-experts-32-k4", seed, {.loss = other});
+    run("knob-router-mlp", seed, {.loss = other - 0.01});                       // better in every seed
+    run("knob-topk-warmup", seed, {.loss = other + 0.01});                      // worse in every seed
+    run("knob-beta-anneal", seed, {.loss = other + (seed == 1 ? 0.1 : -0.1)});  // in two of three
+    run("knob-warmup", seed, {.loss = other});                                  // just as good is not better
+  }
+  const std::string text = markdown();
+  // The spread of the seeds is ten times these differences, and is the same on both sides.
+  EXPECT_TRUE(holds(text,
+                    "| A lower loss | loss of knob-router-mlp against study-experts-32-k4 | below 0 | -0.0100 "
+                    "(-0.0100 to -0.0100) | as claimed, 3 seeds |"))
+      << text;
+  EXPECT_TRUE(holds(text, "+0.0100 (+0.0100 to +0.0100) | not as claimed, 3 seeds |"));
+  EXPECT_TRUE(holds(text, "-0.0333 (-0.1000 to +0.1000) | in 2 of 3 seeds |"));
+  EXPECT_TRUE(holds(text, "+0.0000 (+0.0000 to +0.0000) | not as claimed, 3 seeds |"));
+  // Every claim that can be asked has its line at the head of them all.
+  EXPECT_TRUE(holds(text, "](#claim-knob-router-mlp) | **As claimed.** |"));
+  EXPECT_TRUE(holds(text, "](#claim-knob-topk-warmup) | **Not as claimed.** |"));
+  EXPECT_TRUE(
+      holds(text, "](#claim-knob-beta-anneal) | **Within chance: the claim is neither borne out nor refuted.**"));
+  EXPECT_FALSE(holds(text, "#claim-knob-lora"));
+}
+
+TEST_F(LabClaims, GainTimeAndWhatIsMissing) {
+  run("study-experts-32-k4", 0, {.loss = 3.0, .seconds = 0.100});
+  run("study-experts-32-k4", 1, {.loss = 3.2, .seconds = 0.100});
+  run("knob-full", 0, {.loss = 2.5});
+  run("knob-lora", 0, {.loss = 2.9, .seconds = 0.105});
+  run("knob-lora", 2, {.loss = 2.9, .seconds = 0.111});  // seed 2 of the others: their mean
+  std::string text = markdown();
+  EXPECT_TRUE(holds(text, "below -0.05 | -0.1500 (-0.2000 to -0.1000) | as claimed, 2 seeds |")) << text;
+  EXPECT_TRUE(holds(text, "above 0.5 times | 0.27 times (0.20 to 0.33) | not as claimed, 2 seeds |")) << text;
+  EXPECT_TRUE(holds(text, "below 1.1 times | 1.08 times (1.05 to 1.11) | in 1 of 2 seeds |")) << text;
+  EXPECT_TRUE(holds(text, "](#claim-knob-lora) | **In part as claimed.** |"));
+  // Nothing is known of the time of a step: as far as it was measured.
+  EXPECT_TRUE(holds(text, "time of a step of knob-full against knob-lora | above 1 times | – | not measured |"));
+  EXPECT_TRUE(holds(text, "](#claim-knob-full) | **As claimed, as far as it was measured, with one seed each.** |"));
+  // Nor do the clocks of two devices say anything of each other.
+  run("knob-lora", 0, {.loss = 2.9, .seconds = 0.105}, "cuda");
+  run("knob-lora", 2, {.loss = 2.9, .seconds = 0.111}, "cuda");
+  text = markdown();
+  EXPECT_TRUE(holds(text, "time of a step of knob-lora against study-experts-32-k4 | below 1.1 times | – | not "));
+}
+
+TEST_F(LabClaims, ThePublishedNumberStandsBesideIt) {
+  run("mvp-v3", 0, {.loss = 3.156, .headline = 2.2233});
+  run("mvp-v6", 0, {.loss = 3.1, .headline = 2.3});
+  std::string text = markdown();
+  EXPECT_TRUE(holds(text,
+                    "| v3: 0.1017 | validation loss of mvp-v3 against the published one | below +0.25 | +2.1216 | "
+                    "not as claimed, 1 seed |"))
+      << text;
+  EXPECT_TRUE(holds(text, "below +0.25 | +0.0277 | as claimed, 1 seed |"));
+  EXPECT_TRUE(holds(text, "](#claim-prototypes) | **In part as claimed, with one seed each.** |"));
+  EXPECT_TRUE(holds(text, "| claim | 1 | 0.1017 | 2.2233 | 3.1560 |")) << "published, as trained here, real tokens";
+}
+
+// Every recipe that a claim names is there, and every claim has a criterion.
+TEST_F(LabClaims, EveryClaimCanFail) {
+  for (const Claim& claim : load_report_texts(recipes).claims) {
+    for (const auto& names : {claim.runs, claim.controls, claim.along}) {
+      for (const std::string& name : names) EXPECT_TRUE(fs::exists(recipes + "/" + name + ".toml")) << name;
+    }
+    EXPECT_TRUE(claim.expects != Claim::Expects::nothing || !claim.parts.empty()) << claim.id;
+  }
+}
+
+TEST_F(LabClaims, PartsThatDoNotFitAreBadInput) {
+  const auto message = [&](const std::string& part) -> std::string {
+    folder_.write(
+        "recipes/report.toml",
+        "[[claim]]\nid = \"a\"\nclaim = \"b\"\nquestion = \"c\"\nruns = [\"x\", \"y\"]\npart = [" + part + "]\n");
+    try {
+      load_report_texts(folder_ / "recipes");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::input);
+      return error.what();
+    }
+    return "";
+  };
+  const std::string begin = R"({says = "s", run = "x", )";
+  EXPECT_EQ(message(begin + R"(against = "y", below = 0})"), "");
+  EXPECT_EQ(message(begin + R"(measure = "gini", below = -0.1, above = -1})"), "") << "since its first evaluation";
+  EXPECT_TRUE(holds(message(begin + R"(against = "y"})"), "report.toml:6: a part of a claim wants"));
+  EXPECT_TRUE(holds(message(begin + R"(against = "z", below = 0})"), "z is neither among the runs nor the controls"));
+  EXPECT_TRUE(holds(message(begin + R"(below = "low"})"), "below: wants a number"));
+  EXPECT_TRUE(holds(message(begin + R"(measure = "speed", below = 0})"), "wants one of loss, bits, gini, time"));
+  EXPECT_TRUE(holds(message(begin + R"(measure = "time", below = 1})"), "wants a run it is held against"));
+  EXPECT_TRUE(holds(message(begin + R"(measure = "gain", against = "y", above = 1})"), "than = [run, base] belongs"));
+  EXPECT_TRUE(holds(message(begin + R"(measure = "published", against = "y", below = 0})"), "not against a run"));
+  EXPECT_TRUE(holds(message(begin + R"(beneath = 0})"), "did you mean"));
+  folder_.write("recipes/report.toml",
+                "[[claim]]\nid = \"a\"\nclaim = \"b\"\nquestion = \"c\"\nruns = [\"x\"]\n"
+                "[[claim]]\nid = \"a\"\nclaim = \"b\"\nquestion = \"c\"\nruns = [\"x\"]\n");
+  EXPECT_THROW(load_report_texts(folder_ / "recipes"), Error) << "two claims with one id";
+}
+
+// A row of the documents: a recipe and what they say of its runs, as it stands there. Where three seeds are not told
+// one by one, "A ± B" is taken as A - B, A and A + B, and "A to B" as A, the middle and B.
+struct Documented {
+  const char* recipe;
+  const char* loss;         // over real tokens
+  const char* padded = "";  // the validation loss as trained
+  const char* gini = "";    // of the middle layer
+  const char* bits = "";    // a byte
+};
+const Documented documented[] = {
+    {"mvp-v2", "3.399", "2.3926", "0.512"},
+    {"mvp-v3", "3.156", "2.2233", "0.466"},
+    {"mvp-v5", "3.156", "2.2233", "0.466"},
+    {"mvp-v4", "5.132", "3.6160", "0.783"},
+    {"mvp-v6", "3.480", "2.4527", "0.750"},
+    {"v1-1", "1.894", "0.7061", "0.794"},
+    {"v2-2", "2.281", "0.8546", "0.729"},
+    {"v2-pro", "2.431", "0.4571", "0.794"},
+    {"v2-pro-k16", "2.443", "0.4593", "0.722"},
+    {"v2-pro-k4", "2.424", "0.4557", "0.835"},
+    {"v2-pro-no-beta", "2.434", "0.4576", "0.797"},
+    {"1-v1", "3.356 ± 0.014", "2.3674 ± 0.0097", "0.509 ± 0.045", "1.159"},
+    {"1-v2", "2.932 ± 0.001", "2.0688 ± 0.0005", "0.535 ± 0.022", "1.013"},
+    {"1-v4", "2.936 ± 0.004", "2.0666 ± 0.0026", "0.571 ± 0.022", "1.011"},
+    {"1-v5", "2.924 ± 0.003", "2.0633 ± 0.0024", "0.470 ± 0.040", "1.010"},
+    {"1-v7", "2.735 ± 0.006", "1.0241 ± 0.0023", "0.723 ± 0.012", "0.947"},
+    {"1-v8", "2.984 ± 0.007", "1.1170 ± 0.0026", "0.731 ± 0.029", "1.033"},
+    {"1-v9", "3.003 ± 0.003", "1.1242 ± 0.0009", "0.743 ± 0.005", "1.039"},
+    {"1-v10", "2.983 ± 0.014", "1.1169 ± 0.0052", "0.689 ± 0.023", "1.033"},
+    {"2-a1", "2.983 ± 0.014", "1.1169 ± 0.0052", "0.689 ± 0.023", "1.033"},
+    {"2-a2", "2.650", "0.6643", "0.749", "0.917"},
+    {"2-a3", "2.587", "0.4850", "0.795", "0.896"},
+    {"2-b1", "2.648", "0.6633", "0.823", "0.917"},
+    {"2-b2", "2.603", "0.6523", "0.813", "0.901"},
+    {"2-c1", "2.500", "0.6264", "0.801", "0.866"},
+    {"2-c2", "5.785", "1.4900", "0.962", "2.003"},
+    {"3-v1", "2.308", "0.5782", "0.766", "0.799"},
+    {"3-v2", "5.729 5.653 2.334", "1.4553 1.4323 0.5848", "0.977 0.979 0.828"},
+    {"3-v3", "2.316 5.753 2.302", "0.5802 1.4677 0.5768", "0.801 0.946 0.811"},
+    {"compare-some", "2.524", "0.9454", "0.644", "0.874"},
+    {"compare-dense", "2.173", "0.8139", "", "0.752"},
+    {"study-experts-32-k4", "3.086 3.034 3.006", "", "0.33 0.35 0.35"},
+    {"study-experts-64-k4", "3.042 3.008 3.005", "", "0.41 0.34 0.45"},
+    {"study-experts-32-k8", "3.081 3.018 3.006", "", "0.25 0.29 0.27"},
+    {"study-backbone-4x256", "3.536 3.512 3.511", "", "0.35 0.33 0.39"},
+    {"study-backbone-6x320", "3.227 3.221 3.226", "", "0.25 0.39 0.35"},
+    {"study-stress-temperature", "3.055 3.018 2.988", "", "0.31 0.22 0.21"},
+    {"study-stress-clip", "3.048 3.006 3.004", "", "0.34 0.34 0.31"},
+    {"study-stress-key-ema", "3.070 3.012 3.004", "", "0.30 0.45 0.38"},
+    {"study-stress-alpha-floor", "3.152 3.268 3.097", "", "0.05 0.04 0.03"},
+    {"study-stress-all", "3.052 3.012 3.005", "", "0.08 0.08 0.07"},
+    {"a1", "2.9306 ± 0.0066", "0.7346 ± 0.0016", "0.852 ± 0.017"},
+    {"a2", "2.7611 ± 0.0122", "0.6921 ± 0.0031", "0.859 ± 0.016"},
+    {"a3", "2.8969 ± 0.0105", "0.7261 ± 0.0026", "0.869 ± 0.029"},
+    {"a4", "2.7238 ± 0.0135", "0.6828 ± 0.0034", "0.878 ± 0.042"},
+    {"a5", "2.8593 ± 0.0186", "0.7167 ± 0.0047", "0.835 ± 0.032"},
+    {"a6", "7.1821 7.0837 5.9947", "2.0048 1.9765 1.5713", "0.936 ± 0.001"},
+    {"b1", "2.7270 ± 0.0094", "0.6836 ± 0.0024", "0.928 ± 0.023"},
+    {"b2", "2.7275 ± 0.0102", "0.6837 ± 0.0026", "0.950 ± 0.003"},
+    {"b3", "2.7324 ± 0.0115", "0.6850 ± 0.0029", "0.970 ± 0.007"},
+    {"c1", "2.7795 ± 0.0189", "0.6967 ± 0.0047", "0.925 ± 0.004"},
+    {"c2", "2.7228 ± 0.0054", "0.6825 ± 0.0014", "0.910 ± 0.059"},
+    {"c3", "2.7180 ± 0.0084", "0.6813 ± 0.0021", "0.960 ± 0.008"},
+    {"d1", "7.2075 5.8372 5.8251", "2.0218 1.4703 1.4687"},
+    {"d2", "5.8360 7.1721 5.8543", "1.4698 2.0190 1.5114"},
+    {"d3", "5.8388 5.8372 6.9931", "1.4711 1.4703 1.9365"},
+    {"a6-frozen-keys", "7.1903", "2.0190"},
+    {"a6-dense", "5.8294 7.2113 5.8395", "1.4683 2.0266 1.4708"},
+    {"a6-pre", "3.0799", "0.7721"},
+    {"a6-warm", "2.6255 2.6472 2.6427"},
+    {"a4-warm", "2.7286 2.7127 2.7299", "", "0.63 to 0.79"},
+    {"control-frozen-keys", "2.7013 2.6679 2.6932"},
+    {"control-random-routing", "2.7188 2.6934 2.7063"},
+    {"control-no-ffn", "2.7157 2.6931 2.7095"},
+    {"control-readout-features", "2.6819 2.6619 2.6886"},
+    {"control-dense-trainable", "2.4573 2.4472 2.4615"},
+    {"control-readout-linear", "2.6855", "", "0.840"},
+    {"control-features-best", "2.5359", "", "0.606"},
+    {"control-dense-4x", "2.3911"},
+    {"control-dense-step", "2.3514"},
+    {"control-dense-active", "2.3563"},
+    {"control-no-alpha", "2.7292", "", "0.511"},
+    {"control-no-beta", "2.7151", "", "0.595"},
+    {"control-no-delta", "2.7330", "", "0.794"},
+    {"control-flux-usage", "2.7183", "", "0.883"},
+    {"control-router-linear", "2.7342", "", "0.336"},
+    {"control-init-sparse", "2.7131", "", "0.563"},
+    {"control-init-orthogonal", "2.7976", "", "0.792"},
+    {"control-context-256", "2.7040", "", "0.58"},
+    {"control-context-512", "2.7203", "", "0.75"},
+    {"control-context-1024", "2.7364", "", "0.69"},
+    {"v3.5", "2.8764", "0.7180", "0.865"},
+    {"v5-linear", "2.6712", "2.6712", "0.327"},
+    {"v5-mlp", "2.7057", "2.7057", "0.547"},
+    {"v6", "2.3599", "2.3599", "0.778"},
+    {"pays", "2.214 2.210 2.227"},
+    {"pays-gentle", "2.203 2.200 2.215"},
+    {"pays-still", "2.207 2.201 2.217"},
+    {"pays-keys", "2.260 2.244 2.260"},
+    {"pays-hash", "2.241 2.224 2.236"},
+    {"pays-one-expert", "2.210 2.200 2.203"},
+    {"pays-all-experts", "2.200 2.202 2.203"},
+    {"pays-here", "2.298 2.288 2.300"},
+    {"pays-no-library", "2.305 2.288 2.286"},
+    {"pays-look-back", "2.188 2.191 2.186"},
+    {"pays-no-library-look-back", "2.192 2.191 2.192"},
+    {"pays-lora", "2.462 2.465 2.496"},
+    {"pays-full", "2.302 2.274 2.304"},
+    {"pays-dense", "2.282 2.278 2.294"},
+    {"pays-dense-look-back", "2.185 2.188 2.188"},
+    {"pays-20k", "1.943 1.957"},
+    {"pays-look-back-20k", "1.916 1.928"},
+    {"pays-dense-20k", "2.011 2.055 2.006"},
+    {"pays-no-library-20k", "1.996 2.043 2.017"},
+    {"pays-dense-look-back-20k", "1.918 1.925"},
+    {"knob-full", "2.525 2.550 2.485"},
+    {"knob-rope", "2.854 2.805 2.808"},
+    {"knob-lora", "2.948 2.933 2.897"},
+    {"knob-router-mlp", "3.063 3.021 2.999"},
+    {"knob-update-half", "3.050 3.033 3.006"},
+    {"knob-k2-f1536", "3.077 3.033 3.008"},
+    {"knob-beta-anneal", "3.056 3.048 3.027"},
+    {"knob-update-every-2", "3.143 3.020 2.991"},
+    {"knob-balance-loss", "3.110 3.037 2.989"},
+    {"knob-topk-warmup", "3.156 3.073 3.023"},
+    {"knob-warmup", "3.695 3.140 3.143"},
+};
+
+std::vector<double> numbers_in(const std::string& text) {
+  if (const std::size_t to = text.find(" to "); to != std::string::npos) {
+    const double first = std::stod(text), last = std::stod(text.substr(to + 4));
+    return {first, (first + last) / 2, last};
+  }
+  std::vector<double> out;
+  const std::size_t sign = text.find("±");
+  std::istringstream in(sign == std::string::npos ? text : text.substr(0, sign));
+  for (double one = 0; in >> one;) out.push_back(one);
+  if (sign == std::string::npos) return out;
+  const double deviation = std::stod(text.substr(sign + std::string("±").size()));
+  return {out.at(0) - deviation, out.at(0), out.at(0) + deviation};
+}
+
+// What is broken into lines is found all the same.
+std::string in_one_line(const std::string& path) {
+  return std::regex_replace(read_file(path), std::regex("\\s+"), " ");
+}
+
+// docs/claims.md has a line for every claim, and says of it what the report says of runs with the documents' numbers.
+TEST_F(LabClaims, TheDocumentsSayWhatTheReportSays) {
+  const std::string docs = std::string(SOME_SOURCE_DIR) + "/docs/";
+  const std::string results = in_one_line(docs + "results.md") + in_one_line(docs + "results-early.md");
+  const auto told = [&](const Documented& row, const std::string& text) {
+    // Seeds stand in one cell, in a list with commas, or in rows of their own.
+    if (holds(results, text) || holds(results, std::regex_replace(text, std::regex(" "), ", "))) return;
+    std::istringstream each(text);
+    for (std::string one; each >> one;) EXPECT_TRUE(holds(results, " " + one)) << row.recipe << ": " << one;
+  };
+  for (const Documented& row : documented) {
+    const auto losses = numbers_in(row.loss), padded = numbers_in(row.padded), gini = numbers_in(row.gini);
+    for (const char* text : {row.loss, row.padded, row.gini, row.bits}) told(row, text);
+    for (std::size_t seed = 0; seed < losses.size(); ++seed) {
+      Ending ending{.loss = losses[seed]};
+      if (seed < padded.size()) ending.headline = padded[seed];
+      if (seed < gini.size()) ending.gini = gini[seed];
+      // Only their mean is told; of one text and vocabulary they go with the loss.
+      if (*row.bits != '\0') ending.bits = std::stod(row.bits) * losses[seed] / losses[losses.size() / 2];
+      // Milliseconds a step, in one session.
+      if (row.recipe == std::string("pays")) ending.seconds = 0.00818;
+      if (row.recipe == std::string("pays-dense")) ending.seconds = 0.00421;
+      run(row.recipe, static_cast<int>(seed), ending);
+    }
+  }
+  EXPECT_TRUE(holds(results, "dense 4.21 ms a step, pays 8.18,"));
+  // v7, with Gini after the first epoch and after the last.
+  const double clamped[3][3] = {{2.3462, 0.843, 0.703}, {2.3507, 0.887, 0.918}, {2.3366, 0.815, 0.755}};
+  for (int seed = 0; seed < 3; ++seed) {
+    const auto& [loss, before, after] = clamped[seed];
+    run("v7", seed, {.loss = loss, .headline = loss, .gini = after, .gini_before = before});
+    EXPECT_TRUE(holds(results, fmt::format("{:.3f} → {:.3f}", before, after)));
+  }
+  const Report report = make_report(index_, {}, options_);
+  const std::string documents = "\n" + read_file(docs + "claims.md");
+  for (const Claim& claim : load_report_texts(recipes).claims) {
+    const std::string begin = fmt::format("| [{}](#claim-{}) | ", claim.claim, claim.id);
+    std::string verdict = line_of(report.markdown, begin);
+    ASSERT_GT(verdict.size(), begin.size() + 2) << claim.id << " was not asked";
+    verdict = verdict.substr(begin.size(), verdict.size() - begin.size() - 2);
+    const std::string line = line_of(documents, "| " + claim.claim + " | ");
+    EXPECT_TRUE(holds(line, "| " + verdict)) << claim.id << ": the report says " << verdict << "; claims.md: " << line;
+  }
+}
+
+}  // namespace
+}  // namespace some::lab
