@@ -166,7 +166,10 @@ class Run {
       EvaluateOptions how = evaluate_options(run_->recipe, run_->tokenizer);
       how.stories = stories;
       std::optional<Memory> knows;
-      if (memory) how.memory = &knows.emplace(open_memory(*run_, *memory));
+      if (memory) {
+        how.memory = &knows.emplace(open_memory(*run_, *memory));
+        warn_of_known(*run_, *knows, text.data, stories, text.source);
+      }
       const Evaluation evaluation = train::evaluate(*run_->model, text.data, how);
       nlohmann::json out = train::to_json(evaluation, how);
       out["data"] = text.source;

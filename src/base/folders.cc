@@ -118,6 +118,16 @@ void make_folder(const std::string& path) {
   flush_folder(parent.empty() ? "." : parent);
 }
 
+std::string why_not_writable(const std::string& folder) {
+  try {
+    make_folder(folder);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  if (::faccessat(AT_FDCWD, folder.c_str(), R_OK | W_OK | X_OK, AT_EACCESS) == 0) return "";
+  return fmt::format("cannot write into the folder {}: {}", folder, last_reason());
+}
+
 void remove_tree(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);

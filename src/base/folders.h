@@ -24,6 +24,8 @@ std::string version_of(const std::string& path);
 std::vector<std::string> list_folder(const std::string& path);
 // Makes the folder, and those above it that are missing; they are there after a power cut too.
 void make_folder(const std::string& path);
+// Why no file can be put into a folder, which is made where it is missing; empty where one can.
+std::string why_not_writable(const std::string& folder);
 void remove_tree(const std::string& path);  // and all that is in it; nothing happens where there is nothing
 void move_path(const std::string& from, const std::string& to);
 // Removes a folder and all that is in it, in one go as far as others can see: it is renamed to NAME.removing first, so

@@ -46,10 +46,10 @@ void run(const EvalFlags& options) {
   DataConfig config = data_settings(run, options.data, options.overrides);
   if (source.empty()) {
     config.tokenizer = run.paths.tokenizer();
-    data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).valid;
+    data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {}).valid;
     source = config.valid.empty() ? "the run's validation text" : config.valid;
   } else {
-    data = load_tokens(*run.ctx, source, config, run.tokenizer, options.stories, run.paths.cache());
+    data = load_tokens(*run.ctx, source, config, run.tokenizer, options.stories, run.paths.spare_cache());
   }
   EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
   how.stories = options.stories;
@@ -57,8 +57,10 @@ void run(const EvalFlags& options) {
   check_same_run(run, {{"the text (its hash)", hex(data.hash())}});
   const Evaluation evaluation = evaluate(*run.model, data, how);
   std::optional<Evaluation> remembering;
+  DocumentsKnown known;
   if (!options.memory.empty()) {
     const Memory memory = open_memory(run, options.memory);
+    known = warn_of_known(run, memory, data, options.stories, source);
     how.memory = &memory;
     remembering = evaluate(*run.model, data, how);
     how.memory = nullptr;
@@ -77,7 +79,8 @@ void run(const EvalFlags& options) {
       out["memory"] = {{"file", options.memory},
                        {"loss", remembering->loss},
                        {"bits_per_byte", remembering->bits_per_byte},
-                       {"gain", evaluation.loss - remembering->loss}};
+                       {"gain", evaluation.loss - remembering->loss},
+                       {"known", known.known}};
     print_json(out);
     return;
   }

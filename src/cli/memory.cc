@@ -123,6 +123,17 @@ struct ForgetOptions {
   ModelFlags model;
 };
 
+// To read again what a memory has read, in numbers like its own.
+void choose_precision(ModelFlags& model, const std::string& file) {
+  const bool run_has_f64 = read_run_recipe(model.run).train.precision == PrecisionChoice::f64;
+  if (precision_of(file) == Precision::f64) {
+    model.precision = "f64";
+    if (model.device == "auto") model.device = "cpu";  // no GPU computes in them
+  } else if (run_has_f64) {
+    model.precision = "fp32";
+  }
+}
+
 void forget(ForgetOptions options) {
   Memory before;
   {
@@ -131,6 +142,7 @@ void forget(ForgetOptions options) {
     options.model.run = run_of(before, options.run, options.file);
     text_named(before, options.text);
   }
+  choose_precision(options.model, options.file);
   OpenedRun run = open_run(options.model);
   const std::string out = options.out.empty() ? options.file : options.out;
   MemoryKeeper keeper(out);
@@ -146,14 +158,19 @@ void forget(ForgetOptions options) {
              slots_in_use(left));
 }
 
+// In which a memory keeps its numbers as they are.
+std::unique_ptr<Context> context_of(const std::string& file) {
+  return make_context(DeviceName{}, precision_of(file), {});
+}
+
 struct MergeOptions {
   std::string first, second, out;
 };
 
 void merge_files(const MergeOptions& options) {
-  const auto ctx = make_context("cpu", "fp32");
   const std::string out = options.out.empty() ? options.first : options.out;
   MemoryKeeper keeper(out);
+  const auto ctx = context_of(options.first);
   Memory memory = load_memory(*ctx, options.first);
   const Memory other = load_memory(*ctx, options.second);
   const std::int64_t before = slots_in_use(memory), theirs = slots_in_use(other);
@@ -169,9 +186,9 @@ struct PruneOptions {
 
 void prune_file(const PruneOptions& options) {
   if (options.least < 1) bad_input("--least {}: say at least 1", options.least);
-  const auto ctx = make_context("cpu", "fp32");
   const std::string out = options.out.empty() ? options.file : options.out;
   MemoryKeeper keeper(out);
+  const auto ctx = context_of(options.file);
   Memory memory = load_memory(*ctx, options.file);
   const std::int64_t emptied = prune(*ctx, memory, options.least);
   keeper.save(memory);

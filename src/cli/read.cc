@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "cli/commands.h"
 #include "train/ranks.h"
 
@@ -90,8 +91,11 @@ void run(ReadFlags options) {
   const Group& group = join_ranks();
   OpenedRun run = open_run(options.model, group);
   check_same_run(run, {});
-  if (options.read.memory.empty() && !options.read.frozen)
+  if (options.read.memory.empty() && !options.read.frozen) {
+    const std::string why_not = group.root() ? why_not_writable(run.paths.folder) : "";
+    if (!why_not.empty()) bad_input("{}; say with --memory FILE where to keep what is read", why_not);
     options.read.memory = run.paths.folder + "/memory.safetensors";
+  }
   if (is_terminal() && group.root()) {
     options.read.progress = [](const std::string& what, std::int64_t done, std::int64_t total) {
       redraw(done < total ? fmt::format("reading {}: {} of {} tokens", what, done, total) : std::string());

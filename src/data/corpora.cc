@@ -16,6 +16,8 @@ namespace {
 
 // Text is tokenised in blocks of about this size, all threads on one block; a long document in parts.
 constexpr std::size_t block_bytes = std::size_t{4} << 20, part_bytes = std::size_t{1} << 18;
+// Less text is tokenised anew before anybody notices.
+constexpr std::int64_t worth_keeping = std::int64_t{32} << 20;
 
 std::int64_t train_count(const DataConfig& config) {
   return config.train_stories == 0 && is_builtin(config.train) ? builtin_train_stories : config.train_stories;
@@ -173,24 +175,37 @@ struct FolderMade {
 };
 
 TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool with_eos,
-                    const std::string& cache_folder, const std::string& what, const DataProgress& progress) {
+                    const TokenCache& cache, const std::string& what, const DataProgress& progress) {
   // A document whose end is held out does not end where its beginning does.
   const bool eos = with_eos && set.part != StoryPart::beginning;
   const TokenKey key{set.text_hash(), tokenizer.hash(), eos ? 1u : 0u};
   const auto produce = [&](TokenWriter& writer) { tokenise(host, set, tokenizer, eos, writer, what, progress); };
-  if (cache_folder.empty()) return tokens_in_memory(key, produce);
+  if (cache.folder.empty()) return tokens_in_memory(key, produce);
 
-  const FolderMade made(cache_folder);
-  make_folder(cache_folder);
-  const std::string path = fmt::format("{}/tokens-{}.bin", cache_folder, hex(hash_bytes(&key, sizeof key)));
+  const FolderMade made(cache.folder);
+  const std::string no_writing = cache.spare ? why_not_writable(cache.folder) : "";
+  if (!cache.spare) make_folder(cache.folder);
+  const std::string path = fmt::format("{}/tokens-{}.bin", cache.folder, hex(hash_bytes(&key, sizeof key)));
   std::string problem;
   TokenData data;
-  if (there_is(path)) {
+  bool there = false;
+  try {
+    there = there_is(path);
+  } catch (const Error&) {
+    if (no_writing.empty()) throw;
+  }
+  if (there) {
     data.impl = open_token_image(map_file(path), key, &problem);
     if (data.impl) return data;
-    host.log.info("the token cache {} is made anew: {}", path, problem);
+    host.log.info("the token cache {} is {}: {}", path, no_writing.empty() ? "made anew" : "of no use", problem);
   }
-  remove_half_written_files(cache_folder);
+  // A run that may only be read can be studied all the same.
+  if (!no_writing.empty()) {
+    if (set.bytes() >= worth_keeping)
+      host.log.info("{}: its tokens are not kept for the next time: {}", set.source.name(), no_writing);
+    return tokens_in_memory(key, produce);
+  }
+  remove_half_written_files(cache.folder);
   write_file_atomic(path, [&](const ByteSink& sink) {
     TokenWriter writer(sink, key);
     produce(writer);
@@ -237,13 +252,13 @@ StorySplit checked_texts(const Host& host, const DataConfig& config, std::uint64
 
 }  // namespace
 
-Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
+Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const TokenCache& cache,
                      const DataProgress& progress) {
-  return load_corpora(host, std::vector<DataConfig>{config}, seed, cache_folder, progress).at(0);
+  return load_corpora(host, std::vector<DataConfig>{config}, seed, cache, progress).at(0);
 }
 
 std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig>& configs, std::uint64_t seed,
-                                  const std::string& cache_folder, const DataProgress& progress,
+                                  const TokenCache& cache, const DataProgress& progress,
                                   const std::optional<Tokenizer>& given) {
   std::vector<StorySplit> texts;
   for (const DataConfig& config : configs) texts.push_back(checked_texts(host, config, seed, progress));
@@ -260,7 +275,7 @@ std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig
   std::vector<Corpora> out;
   for (std::size_t i = 0; i < configs.size(); ++i) {
     const auto tokens = [&](const StorySet& set, const char* what) {
-      return tokens_of(host, set, tokenizer, configs[i].eos, cache_folder, what, progress);
+      return tokens_of(host, set, tokenizer, configs[i].eos, cache, what, progress);
     };
     TokenData train = tokens(texts[i].train, "tokenising the training text");
     TokenData valid = tokens(texts[i].valid, "tokenising the validation text");
@@ -270,10 +285,10 @@ std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig
 }
 
 TokenData load_tokens(const Host& host, const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
-                      std::int64_t limit, const std::string& cache_folder) {
+                      std::int64_t limit, const TokenCache& cache) {
   const std::string what = "reading " + source;
   const StorySet set = scan_stories(host, other_source(source, config, limit), what, {});
-  return tokens_of(host, set, tokenizer, config.eos, cache_folder, what, {});
+  return tokens_of(host, set, tokenizer, config.eos, cache, what, {});
 }
 
 }  // namespace some::data

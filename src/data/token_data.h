@@ -60,20 +60,28 @@ struct Corpora {
   Tokenizer tokenizer;
   TokenData train, valid;
 };
-// Reads, splits, trains or loads the tokenizer, tokenises (using the cache in `cache_folder`, keyed by the hash of text
-// and tokenizer; a stale or damaged cache is rebuilt), warns when a validation story also stands in the training text.
+// Where tokens are kept, in a folder that is made where it is missing; empty: nowhere.
+struct TokenCache {
+  TokenCache(std::string in, bool not_needed = false) : folder(std::move(in)), spare(not_needed) {}
+  TokenCache(const char* in) : folder(in) {}
+  std::string folder;
+  bool spare;  // where nothing can be written into the folder, they are only held in memory
+};
+
+// Reads, splits, trains or loads the tokenizer, tokenises (using the cache, keyed by the hash of text and tokenizer; a
+// stale or damaged cache is rebuilt), warns when a validation story also stands in the training text.
 // `progress` (may be empty) is called with (what, done, total).
 using DataProgress = std::function<void(const std::string&, std::int64_t, std::int64_t)>;
-Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const std::string& cache_folder,
+Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const TokenCache& cache,
                      const DataProgress& progress);
 // Several at once, with one tokenizer: as the first says and, where it is trained, on the training texts of all.
 // `given`: a tokenizer that is at hand, whatever they say.
 std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig>& configs, std::uint64_t seed,
-                                  const std::string& cache_folder, const DataProgress& progress,
+                                  const TokenCache& cache, const DataProgress& progress,
                                   const std::optional<Tokenizer>& given = std::nullopt);
 // Only tokenises one source with a given tokenizer (evaluation and adaptation on other text).
 TokenData load_tokens(const Host& host, const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
-                      std::int64_t limit, const std::string& cache_folder);
+                      std::int64_t limit, const TokenCache& cache);
 
 // Token data from given ids (whole stories, EOS included where wanted). Without byte lengths every id counts one
 // byte.

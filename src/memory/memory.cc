@@ -290,15 +290,16 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
   if (memory.model != other.model)
     bad_input("the two memories belong to different models ({} and {}): their keys mean different things", memory.model,
               other.model);
-  // Texts: one of the same name and beginning is the same text.
+  // Texts: one of the same name or file and of the same beginning is the same text.
   std::vector<std::int64_t> to;
   for (const KnownText& text : other.texts) {
     std::int64_t at = -1;
     for (std::size_t i = 0; i < memory.texts.size() && at < 0; ++i) {
       const std::vector<std::int32_t>& mine = memory.texts[i].tokens;
       const std::size_t both = std::min(mine.size(), text.tokens.size());
-      if (memory.texts[i].name == text.name &&
-          std::equal(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(both), text.tokens.begin()))
+      const bool may_be =
+          memory.texts[i].name == text.name || (!text.file.empty() && memory.texts[i].file == text.file);
+      if (may_be && std::equal(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(both), text.tokens.begin()))
         at = static_cast<std::int64_t>(i);
     }
     if (at < 0) {

@@ -18,6 +18,7 @@ namespace some::memory {
 struct KnownText {
   std::string name;                  // as the user called it
   std::vector<std::int32_t> tokens;  // those read so far
+  std::string file = {};             // the hash of where its file was when it was last read; empty: none, or not known
 };
 
 // A stretch of a text read in one go: the targets [begin, end), in lessons of `window` tokens from `begin` on, with

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/folders.h"
@@ -105,8 +106,12 @@ class Loader {
     const std::vector<std::string> names = header.need<std::vector<std::string>>("texts");
     if (names.size() > most_texts)
       bad_input("{}: its header names {} texts; {} is the most", path(), names.size(), most_texts);
+    std::vector<std::string> files = header.get<std::vector<std::string>>("files", {});  // older ones have none
+    if (!files.empty() && files.size() != names.size())
+      bad_input("{}: its header names {} texts and the files of {}", path(), names.size(), files.size());
+    files.resize(names.size());
     for (std::size_t i = 0; i < names.size(); ++i)
-      memory.texts.push_back({names[i], tokens(fmt::format("text.{}", i))});
+      memory.texts.push_back({names[i], tokens(fmt::format("text.{}", i)), files[i]});
     memory.deeds = deeds_from(header, "deeds", memory.texts);
 
     Store& store = memory.store;
@@ -210,7 +215,7 @@ class Loader {
 }  // namespace
 
 void save_memory(const Memory& memory, const std::string& path) {
-  nlohmann::json names = nlohmann::json::array();
+  nlohmann::json names = nlohmann::json::array(), files = nlohmann::json::array();
   std::vector<std::pair<std::string, Tensor>> tensors;
   const Store& store = memory.store;
   tensors.emplace_back("mean", store.mean);
@@ -226,20 +231,20 @@ void save_memory(const Memory& memory, const std::string& path) {
   for (std::size_t i = 0; i < memory.texts.size(); ++i) {
     const KnownText& text = memory.texts[i];
     names.push_back(text.name);
+    files.push_back(text.file);
     Tensor ids = Tensor::empty({static_cast<std::int64_t>(text.tokens.size())}, DType::i32);
     std::copy(text.tokens.begin(), text.tokens.end(), ids.data<std::int32_t>());
     tensors.emplace_back(fmt::format("text.{}", i), ids);
   }
-  const nlohmann::json header{{"model", memory.model},
-                              {"tokenizer", memory.tokenizer},
-                              {"run", memory.run},
-                              {"settings", memory::to_json(memory.settings)},
-                              {"reach", store.reach},
-                              {"texts", names},
-                              {"deeds", to_json(memory.deeds)}};
-  remove_half_written(path);  // it may be large, and lies in a folder of the user's
+  const nlohmann::json header{{"model", memory.model}, {"tokenizer", memory.tokenizer},
+                              {"run", memory.run},     {"settings", memory::to_json(memory.settings)},
+                              {"reach", store.reach},  {"texts", names},
+                              {"files", files},        {"deeds", to_json(memory.deeds)}};
+  // A rename would put the file in the place of the link. Only what the link leads to can be replaced as a whole.
+  const std::string target = is_link(path) && there_is(path) ? std::filesystem::canonical(path).string() : path;
+  remove_half_written(target);  // it may be large, and lies in a folder of the user's
   write_safetensors(
-      path, tensors,
+      target, tensors,
       {{"format", format_name}, {"memory", header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}});
 }
 
@@ -256,5 +261,10 @@ void MemoryKeeper::save(const Memory& memory) {
 }
 
 Memory load_memory(Context& ctx, const std::string& path) { return Loader(ctx, path).load(); }
+
+Precision precision_of(const std::string& path) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  return file.has("keys") && file.dtype("keys") == DType::f64 ? Precision::f64 : Precision::fp32;
+}
 
 }  // namespace some::memory

@@ -303,6 +303,11 @@ std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, s
     text = static_cast<std::int64_t>(memory.texts.size());
     memory.texts.push_back({name, {}});
   }
+  return learn_text(model, memory, text, tokens, end, observe);
+}
+
+std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::span<const std::int32_t> tokens,
+                        std::int64_t end, const PassObserver& observe) {
   std::vector<std::int32_t>& known = memory.texts[static_cast<std::size_t>(text)].tokens;
   // The beginning of what was read is no other text: it was read already.
   const auto both = static_cast<std::ptrdiff_t>(std::min(known.size(), tokens.size()));
@@ -310,7 +315,7 @@ std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, s
     bad_input(
         "{} is another text than the one of this name that the memory has read: give it another name, or forget the "
         "old one first ('some memory forget')",
-        name);
+        memory.texts[static_cast<std::size_t>(text)].name);
   if (known.empty() && !tokens.empty()) known.push_back(tokens[0]);  // nothing stands before it to predict it from
   const auto begin = static_cast<std::int64_t>(known.size());
   end = std::min(end, static_cast<std::int64_t>(tokens.size()));

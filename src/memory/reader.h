@@ -85,6 +85,9 @@ class MemoryReader {
 // of it before (bad_input otherwise). Only the targets below `end`. Returns how far it came.
 std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, std::span<const std::int32_t> tokens,
                         std::int64_t end, const PassObserver& observe);
+// The same for a text that the memory has, by its number.
+std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::span<const std::int32_t> tokens,
+                        std::int64_t end, const PassObserver& observe);
 
 // One round of settling (spec 8): all that the memory has read is read again, and its slots become what comes to them.
 // False where `observe` said to stop: the memory is then as it was.

@@ -10,10 +10,10 @@ StudyText study_text(const OpenedRun& run, const std::string& source, std::int64
   DataConfig config = run.recipe.data;
   if (source.empty()) {
     config.tokenizer = run.paths.tokenizer();
-    out.data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).valid;
+    out.data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {}).valid;
     out.source = "the run's validation text";
   } else {
-    out.data = load_tokens(*run.ctx, source, config, run.tokenizer, stories, run.paths.cache());
+    out.data = load_tokens(*run.ctx, source, config, run.tokenizer, stories, run.paths.spare_cache());
     out.source = source;
   }
   out.stories = stories > 0 ? std::min(stories, out.data.stories()) : out.data.stories();

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/escape.h"
+#include "study/known.h"
 
 namespace some::study {
 namespace {
@@ -118,10 +119,14 @@ nlohmann::json to_json(const MemoryDescription& description) {
 
 std::int64_t text_named(const Memory& memory, const std::string& name) {
   std::vector<std::int64_t> named;
-  for (std::size_t i = 0; i < memory.texts.size(); ++i) {
-    if (memory.texts[i].name == name || memory.texts[i].name == escaped(name))
-      named.push_back(static_cast<std::int64_t>(i));
-  }
+  const auto collect = [&](auto&& is_meant) {
+    for (std::size_t i = 0; i < memory.texts.size(); ++i) {
+      if (is_meant(memory.texts[i])) named.push_back(static_cast<std::int64_t>(i));
+    }
+  };
+  collect([&](const KnownText& text) { return text.name == name || text.name == escaped(name); });
+  if (const std::string file = file_of(name); named.empty() && !file.empty())
+    collect([&](const KnownText& text) { return text.file == file; });
   // As merging can leave them. Who means all of them must not be told that one was all.
   if (named.size() > 1)
     bad_input("{} texts of the memory have the name {}: say which by its number, as 'some memory show' lists them",

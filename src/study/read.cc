@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/escape.h"
@@ -11,6 +12,7 @@
 #include "base/memory.h"
 #include "memory/memory_file.h"
 #include "study/choices.h"
+#include "study/known.h"
 
 namespace some::study {
 namespace {
@@ -62,6 +64,26 @@ bool settle_all(Model& model, Memory& memory, const ReadOptions& options, const 
     save();
   }
   return true;
+}
+
+void require_writable(const std::string& memory) {
+  const std::string folder = std::filesystem::canonical(memory).parent_path().string();
+  if (const std::string why_not = why_not_writable(folder); !why_not.empty())
+    failed("what is read into {} could not be kept: {}", memory, why_not);
+}
+
+// The text that is to be read, among those that the memory knows; a new one is added. Ranks may see its file at
+// different places: the first one says which it is.
+std::int64_t number_of_text(const Group& group, Memory& memory, const std::string& path, const std::string& source,
+                            std::span<const std::int32_t> tokens, std::optional<TokenId> end) {
+  const std::optional<std::size_t> found = known_text(memory, path, source, tokens, end);
+  std::int64_t text = group.highest(group.root() && found ? static_cast<std::int64_t>(*found) + 1 : 0) - 1;
+  if (text < 0) {
+    text = std::ssize(memory.texts);
+    memory.texts.push_back({escaped(source), {}});
+  }
+  memory.texts[static_cast<std::size_t>(text)].file = file_of(source);
+  return text;
 }
 
 // Keeps the store at moments on the way, of a part of the slots: enough to be seen, few enough for a page.
@@ -168,7 +190,7 @@ Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
               run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));
   DataConfig config = run.recipe.data;
   config.tokenizer = run.paths.tokenizer();
-  const TokenData train = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {}).train;
+  const TokenData train = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {}).train;
   const std::vector<std::int32_t> tokens = stream_of(train, mean_tokens);
   Memory memory =
       make_memory(*run.ctx, settings, run.recipe.model, mean_state(*run.model, tokens, mean_tokens, settings.border));
@@ -196,7 +218,7 @@ TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options)
   const std::string path = options.memory;
   DataConfig config = run.recipe.data;
   config.tokenizer = run.paths.tokenizer();
-  const Corpora corpora = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.cache(), {});
+  const Corpora corpora = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {});
   const std::vector<std::int32_t> tokens = stream_of(corpora.train, options.tokens);
   MemorySettings settings = usual_settings(run);
   settings.border = document_end(run);  // as it is trained and evaluated
@@ -270,7 +292,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   std::vector<std::vector<std::int32_t>> streams;
   for (const std::string& text : options.texts) {
     const TokenData data =
-        load_tokens(*run.ctx, text, run.recipe.data, run.tokenizer, options.stories, run.paths.cache());
+        load_tokens(*run.ctx, text, run.recipe.data, run.tokenizer, options.stories, run.paths.spare_cache());
     streams.push_back(stream_of(data, options.tokens));
     if (streams.back().size() < 2) bad_input("{} is too short: there is nothing to predict in it", text);
   }
@@ -292,13 +314,17 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   const bool asked = !options.frozen && !options.memory.empty();
   const bool there = group.highest(asked && group.root() && there_is(options.memory) ? 1 : 0) != 0;
   if (there) {
+    // A place that cannot be written to is reported before hours of reading; a new file is tried with.
+    if (group.root()) require_writable(options.memory);
     memory = open_memory(run, options.memory);
     refuse_changes(memory, options.memory, options.choices, document_end(run));
     memory.settings.rounds = options.choices.rounds.value_or(memory.settings.rounds);
     check_settings(memory.settings, "--");
+    // One of several texts that cannot be read on must not cost the reading of those before it.
+    for (std::size_t i = 0; i < streams.size(); ++i)
+      known_text(memory, options.memory, options.texts[i], streams[i], document_end(run));
   } else if (!options.frozen) {
     memory = new_memory(run, chosen_settings(usual_settings(run), options.choices, document_end(run)));
-    // A name that cannot be written to is reported before hours of reading.
     save();
   }
   group.wait_for_all();
@@ -318,16 +344,18 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
     frames.emplace(*kept, memory, total);
   }
   for (std::size_t i = 0; i < streams.size() && !stopped; ++i) {
-    const std::vector<std::int32_t>& tokens = streams[i];
-    const auto total = std::ssize(tokens);
+    std::vector<std::int32_t>& tokens = streams[i];
     TextReading reading;
     reading.text = escaped(options.texts[i]);  // as it is kept: any bytes can be a file's name, not so in JSON
-    reading.of = total;
+    std::int64_t text = 0;
     if (!options.frozen) {
-      for (const KnownText& known : memory.texts) {
-        if (known.name == reading.text) reading.from = static_cast<std::int64_t>(known.tokens.size());
-      }
+      text = number_of_text(group, memory, options.memory, options.texts[i], tokens, document_end(run));
+      const KnownText& known = memory.texts[static_cast<std::size_t>(text)];
+      if (!known.tokens.empty()) reading.from = std::ssize(known.tokens);
+      tokens = read_on(known, tokens, document_end(run));
     }
+    const auto total = std::ssize(tokens);
+    reading.of = total;
     std::int64_t done = reading.from;
     const auto observe = [&](std::span<const WindowResult> results, std::span<const Fate>) {
       for (const WindowResult& one : results) {
@@ -348,7 +376,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
       MemoryReader(model, nullptr, false, options.choices.documents ? document_end(run) : std::nullopt)
           .read(tokens, {0, 1, total, window, windows_at_once(*run.ctx, run.recipe.model)}, observe);
     } else {
-      learn_text(model, memory, reading.text, tokens, total, observe);
+      learn_text(model, memory, text, tokens, total, observe);
     }
     reading.seconds = seconds_since(start);
     report.seconds += reading.seconds;
@@ -367,7 +395,9 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
                    say_of(memory.settings, read_vector(memory.store.shares))};
   if (options.original_tokens > 1 && !stopped) {
     if (options.progress) options.progress("the run's validation text", 0, options.original_tokens);
-    report.original = losses_with(model, memory, stream_of(study_text(run, "", 0).data, options.original_tokens));
+    const TokenData original = study_text(run, "", 0).data;
+    report.original = losses_with(model, memory, stream_of(original, options.original_tokens));
+    report.original_known = warn_of_known(run, memory, original, 0, "the run's validation text");
     if (options.progress) options.progress("the run's validation text", 1, 1);
   }
   if (kept != nullptr) kept->memory = std::move(memory);

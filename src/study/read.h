@@ -11,6 +11,7 @@
 #include "base/rooms.h"
 #include "memory/memory.h"
 #include "memory/reader.h"
+#include "study/known.h"
 #include "train/run.h"
 
 namespace some::study {
@@ -87,6 +88,7 @@ struct ReadReport {
   bool stopped = false;
   std::optional<MemoryAfterReading> memory;  // none: the model read alone
   std::optional<TwoLosses> original;         // on the run's validation text, where that was asked for
+  DocumentsKnown original_known;             // of that text
   WindowResult all() const;
 };
 

@@ -55,10 +55,10 @@ json to_json(const ReadReport& report) {
                      {"say", report.memory->say}};
   }
   if (report.original)
-    out["original"] = {{"tokens", report.original->tokens},
-                       {"frozen", report.original->frozen},
-                       {"loss", report.original->mixed},
-                       {"lost", report.original->mixed - report.original->frozen}};
+    out["original"] = {
+        {"tokens", report.original->tokens},     {"frozen", report.original->frozen},
+        {"loss", report.original->mixed},        {"lost", report.original->mixed - report.original->frozen},
+        {"documents", report.original_known.of}, {"known", report.original_known.known}};
   return out;
 }
 

@@ -38,10 +38,11 @@ class Ways {
     if (options.data.empty()) bad_input("say what to read: --data FILE, a folder, or builtin:DOMAIN");
     if (options.tokens < 0 || options.tokens == 1)
       bad_input("--tokens {}: say 0 (all of them), or at least 2", options.tokens);
-    stream_ = stream_of(load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, 0, run.paths.cache()),
+    stream_ = stream_of(load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, 0, run.paths.spare_cache()),
                         options.tokens);
     if (stream_.size() < 2) bad_input("{} is too short: there is nothing to predict in it", options.data);
-    original_ = stream_of(study_text(run, "", 0).data, options.original_tokens);
+    original_text_ = study_text(run, "", 0).data;
+    original_ = stream_of(original_text_, options.original_tokens);
     window_ = options.choices.window.value_or(usual_window(run.recipe.model));
     if (window_ < 1 || window_ > run.recipe.model.seq_len)
       bad_input("--window {}: say 1 to model.seq_len = {}", window_, run.recipe.model.seq_len);
@@ -162,6 +163,7 @@ class Ways {
       });
     });
     out.original = losses_with(*run_.model, memory, original_).mixed;
+    warn_of_known(run_, memory, original_text_, 0, "the run's validation text");
     return out;
   }
 
@@ -294,6 +296,7 @@ class Ways {
 
   OpenedRun& run_;
   const WaysOptions& options_;
+  TokenData original_text_;
   std::vector<std::int32_t> stream_, original_;
   std::int64_t window_ = 0;
   WaysReport report_;

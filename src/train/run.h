@@ -27,7 +27,8 @@ struct RunPaths {
   std::string load() const { return folder + "/load.jsonl"; }    // what every expert carries (train/load_file.h)
   std::string events() const { return folder + "/events.out.tfevents"; }  // the metrics for TensorBoard
   std::string data() const { return folder + "/data.json"; }              // what was taken of which text
-  std::string cache() const;  // tokenised data, shared by the runs of one parent folder
+  std::string cache() const;                                  // tokenised data, shared by the runs of one parent folder
+  TokenCache spare_cache() const { return {cache(), true}; }  // the same for who only reads the run
 };
 
 // What a run takes of its texts. In data.json: {"train": {"documents", "tokens", "used", "cut", "sequences"}, "valid":

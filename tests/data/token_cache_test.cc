@@ -6,10 +6,12 @@
 #include <map>
 
 #include "base/files.h"
+#include "base/folders.h"
 #include "base/random.h"
 #include "data/small_corpora.h"
 #include "data/token_file.h"
 #include "temporary_folder.h"
+#include "without_rights.h"
 
 namespace some::data {
 namespace {
@@ -133,6 +135,34 @@ TEST_F(Cache, NothingHalfDoneIsLeftWhenTheTextIsBad) {
 }
 
 // Images whose checksum is right but whose contents make no sense are refused without reading outside of them.
+// A run may lie where nothing can be written.
+TEST_F(Cache, WhereNothingCanBeWrittenTokensStayInMemory) {
+  const auto loads_all_the_same = [&](const std::string& why) {
+    Listener listener;
+    EXPECT_TRUE(same_tokens(load_corpora(listener.host, config_, 1, {cache_, true}, {}).train, plain_));
+    EXPECT_TRUE(listener.infos.empty() && listener.warnings.empty());
+    EXPECT_NE(why_not_writable(cache_).find(why), std::string::npos);
+  };
+  folder_.write("cache", "no folder");
+  loads_all_the_same("a file of this name is in the way");
+  EXPECT_THROW(load(config_, cache_), Error) << "who needs it is told";
+  EXPECT_EQ(read_file(cache_), "no folder");
+  std::filesystem::remove(cache_);
+  std::filesystem::create_directory(cache_);
+  const WithoutRights nobody(folder_.path());
+  if (const std::string why = nobody.why_not(); !why.empty()) GTEST_SKIP() << why;
+  using std::filesystem::perms;
+  std::filesystem::permissions(cache_, perms::owner_read | perms::owner_exec);
+  loads_all_the_same("cannot write into the folder");
+  std::filesystem::permissions(cache_, perms::none);
+  loads_all_the_same("cannot write into the folder");
+  std::filesystem::permissions(cache_, perms::owner_all);
+  load(config_, cache_);
+  std::filesystem::permissions(cache_, perms::owner_read | perms::owner_exec);
+  loads_all_the_same("cannot write into the folder");
+  std::filesystem::permissions(cache_, perms::owner_all);
+}
+
 TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
   std::string sound;
   TokenWriter writer([&](const void* data, std::size_t size) { sound.append(static_cast<const char*>(data), size); },

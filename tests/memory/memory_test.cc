@@ -485,6 +485,45 @@ TEST(MemoryFile, BelongsToItsModel) {
   EXPECT_EQ(fault.find('\n'), std::string::npos);
 }
 
+TEST(MemoryFile, ALinkLeadsToWhatIsWritten) {
+  const Folder folder;
+  fs::create_directories(folder.path / "disk");
+  Fixture fixture;
+  Memory memory = fixture.memory(small_settings());
+  save_memory(memory, folder.file("disk/real"));
+  fs::create_symlink("disk/real", folder.file("near"));
+  fs::create_symlink("near", folder.file("m"));
+  learn_text(*fixture.model, memory, "a", Fixture::words(100, 5), 100, {});
+  MemoryKeeper keeper(folder.file("m"));
+  keeper.save(memory);
+  keeper.save(memory);
+  EXPECT_TRUE(fs::is_symlink(folder.file("m")));
+  EXPECT_TRUE(fs::is_symlink(folder.file("near")));
+  EXPECT_TRUE(same(load_memory(*fixture.ctx, folder.file("disk/real")), memory));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path / "disk"), fs::directory_iterator()), 1);
+  // Another program that writes what the link leads to is met all the same.
+  save_memory(fixture.memory(small_settings()), folder.file("disk/real"));
+  EXPECT_THROW(keeper.save(memory), Error);
+  // A link that leads nowhere is left as it is: the disk may come back.
+  fs::create_symlink("not mounted/memory", folder.file("away"));
+  EXPECT_THROW(save_memory(memory, folder.file("away")), Error);
+  EXPECT_TRUE(fs::is_symlink(folder.file("away")));
+}
+
+TEST(MemoryFile, TellsItsPrecisionAndItsFiles) {
+  const Folder folder;
+  Fixture fixture;
+  Memory memory = fixture.memory(small_settings());
+  memory.texts = {{"a", {1, 2}, "0123"}, {"b", {3}}};
+  save_memory(memory, folder.file("m"));
+  EXPECT_EQ(precision_of(folder.file("m")), Precision::fp32);
+  EXPECT_EQ(load_memory(*fixture.ctx, folder.file("m")).texts[0].file, "0123");
+  EXPECT_EQ(load_memory(*fixture.ctx, folder.file("m")).texts[1].file, "");
+  const auto exact = make_context("cpu", "f64");
+  save_memory(load_memory(*exact, folder.file("m")), folder.file("exact"));
+  EXPECT_EQ(precision_of(folder.file("exact")), Precision::f64);
+}
+
 // Memories were written before slots could hold several tokens or leave them to others.
 TEST(MemoryFile, OfOldHasOneTokenASlotAndNoHeirs) {
   MemorySettings settings = small_settings();

@@ -1,0 +1,141 @@
+// A memory as its user meets it: tending keeps its numbers as they are, names and links lead where they should, what is
+// measured on a text that it has read is told, and a run that may only be read can be read with.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/context.h"
+#include "base/files.h"
+#include "cli/run_command.h"
+#include "memory/memory_file.h"
+#include "without_rights.h"
+
+namespace some::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+class MemoryCommands : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder;
+    ASSERT_EQ(some({"train", std::string(SOME_SOURCE_DIR) + "/recipes/tiny.toml", "train.max_steps=6",
+                    "data.train_stories=60", "data.valid_stories=12", "--device", "cpu"})
+                  .code,
+              0);
+    folder_->write("a.txt", "The fox likes plum jam. The fox likes plum jam, and the bear likes it too.\n");
+    folder_->write("b.txt", "The bear likes pears. The bear likes pears, and so does the fox.\n");
+  }
+  static void TearDownTestSuite() { delete folder_; }
+  static CommandResult some(const std::vector<std::string>& arguments) {
+    return run_command(folder_->path(), arguments);
+  }
+  static CommandResult read(const std::string& memory, std::vector<std::string> more) {
+    more.insert(more.begin(), {"read", "runs/tiny", "--memory", memory, "--slots", "100", "--device", "cpu"});
+    return some(more);
+  }
+  static TemporaryFolder* folder_;
+};
+TemporaryFolder* MemoryCommands::folder_ = nullptr;
+
+TEST_F(MemoryCommands, TendingKeepsTheNumbersAsTheyAre) {
+  const auto precision = [](const std::string& file) { return memory::precision_of(*folder_ / file); };
+  ASSERT_EQ(read("exact", {"a.txt", "b.txt", "--precision", "f64", "--original", "0"}).code, 0);
+  ASSERT_EQ(read("only-a", {"a.txt", "--precision", "f64", "--original", "0"}).code, 0);
+  ASSERT_EQ(read("plain", {"b.txt", "--original", "0"}).code, 0);
+  ASSERT_EQ(precision("exact"), Precision::f64);
+  ASSERT_EQ(precision("plain"), Precision::fp32);
+  const CommandResult forgotten = some({"memory", "forget", "exact", "./b.txt", "-o", "left"});
+  ASSERT_EQ(forgotten.code, 0) << forgotten.err;
+  EXPECT_EQ(read_file(*folder_ / "left"), read_file(*folder_ / "only-a")) << "as if it had never been read";
+  EXPECT_EQ(some({"memory", "prune", "exact", "-o", "pruned"}).code, 0);
+  EXPECT_EQ(precision("pruned"), Precision::f64);
+  EXPECT_EQ(some({"memory", "merge", "only-a", "plain", "-o", "merged"}).code, 0);
+  EXPECT_EQ(precision("merged"), Precision::f64);
+  EXPECT_EQ(some({"memory", "merge", "plain", "only-a", "-o", "merged"}).code, 0);
+  EXPECT_EQ(precision("merged"), Precision::fp32);
+  EXPECT_EQ(some({"memory", "forget", "plain", "1", "-o", "empty"}).code, 0);
+  EXPECT_EQ(precision("empty"), Precision::fp32);
+  const CommandResult wrong = some({"memory", "prune", "a.txt"});
+  EXPECT_EQ(wrong.code, 2) << wrong.err;
+}
+
+TEST_F(MemoryCommands, ATextThatItHasReadIsToldOf) {
+  const CommandResult stories = read("stories", {"builtin:stories", "--stories", "4"});
+  ASSERT_EQ(stories.code, 0) << stories.err;
+  const std::string line = "warning: 4 of 12 documents of the run's validation text stand in what the memory has read";
+  EXPECT_NE(stories.err.find(line), std::string::npos) << stories.err;
+  const CommandResult eval = some({"eval", "runs/tiny", "--memory", "stories", "--json", "--device", "cpu"});
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_NE(eval.err.find(line), std::string::npos) << eval.err;
+  EXPECT_EQ(Json::parse(eval.out)["memory"]["known"], 4);
+  const CommandResult other = read("other", {"a.txt"});
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_EQ(other.err.find("warning"), std::string::npos) << other.err;
+}
+
+// Every command that only reads a run, in a folder where nothing can be written.
+void expect_readable(const std::string& folder, const TemporaryFolder& writable) {
+  const std::vector<std::vector<std::string>> calls{
+      {"eval", "runs/tiny"},
+      {"eval", "runs/tiny", "--data", "a.txt", "--memory", "runs/tiny/memory.safetensors"},
+      {"read", "runs/tiny", "b.txt", "--slots", "50", "--memory", writable / "memory"},
+      {"read", "runs/tiny", "b.txt", "--frozen"},
+      {"generate", "runs/tiny", "--prompt", "Once", "--max-tokens", "5"},
+      {"generate", "runs/tiny", "--prompt", "Once", "--max-tokens", "5", "--memory", writable / "said", "--learn"},
+      {"trace", "runs/tiny", "--text", "The fox"},
+      {"memory", "show", "runs/tiny/memory.safetensors"},
+      {"memory", "prune", "runs/tiny/memory.safetensors", "-o", writable / "pruned"},
+      {"guilds", "runs/tiny", "--shuffles", "5"}};
+  for (const std::vector<std::string>& call : calls) {
+    std::string shown;
+    for (const std::string& word : call) shown += word + " ";
+    const CommandResult result = run_command(folder, call);
+    EXPECT_EQ(result.code, 0) << shown << "\n" << result.err;
+  }
+}
+
+TEST_F(MemoryCommands, ARunWithoutACacheIsReadAllTheSame) {
+  TemporaryFolder folder, writable;
+  fs::copy(folder_->path(), folder.path(), fs::copy_options::recursive);
+  ASSERT_EQ(run_command(folder.path(), {"read", "runs/tiny", "a.txt", "--slots", "100"}).code, 0);
+  fs::remove_all(folder / "runs/cache");
+  folder.write("runs/cache", "in the way");
+  expect_readable(folder.path(), writable);
+  EXPECT_EQ(read_file(folder / "runs/cache"), "in the way");
+}
+
+TEST_F(MemoryCommands, ARunThatMayOnlyBeReadIsRead) {
+  TemporaryFolder folder;
+  fs::copy(folder_->path(), folder.path(), fs::copy_options::recursive);
+  ASSERT_EQ(run_command(folder.path(), {"read", "runs/tiny", "a.txt", "--slots", "100"}).code, 0);
+  fs::remove_all(folder / "runs/cache");
+  const WithoutRights nobody(folder.path());
+  const std::string why_not = nobody.why_not(std::string(SOME_BINARY_DIR) + "/some");
+  if (!why_not.empty()) GTEST_SKIP() << why_not;
+  const TemporaryFolder writable;
+  std::vector<fs::path> folders{folder.path()};
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+    if (entry.is_directory()) folders.push_back(entry.path());
+  }
+  const auto allow_writing = [&](fs::perm_options how) {
+    for (const fs::path& one : folders) fs::permissions(one, fs::perms::owner_write, how);
+  };
+  allow_writing(fs::perm_options::remove);
+  expect_readable(folder.path(), writable);
+  // What has no other place than the run's folder says where it could go.
+  const CommandResult result = run_command(folder.path(), {"read", "runs/tiny", "b.txt"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.err.find("--memory"), std::string::npos) << result.err;
+  const CommandResult kept = run_command(folder.path(), {"read", "runs/tiny", "b.txt", "--memory", "m"});
+  EXPECT_EQ(kept.code, 1);
+  EXPECT_NE(kept.err.find("cannot write"), std::string::npos) << kept.err;
+  const std::vector<std::string> on{"read", "runs/tiny", "b.txt", "--memory", "runs/tiny/memory.safetensors"};
+  EXPECT_NE(run_command(folder.path(), on).err.find("could not be kept"), std::string::npos);
+  allow_writing(fs::perm_options::add);
+}
+
+}  // namespace
+}  // namespace some::cli
