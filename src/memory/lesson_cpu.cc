@@ -54,13 +54,12 @@ std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const Memor
                                    const std::vector<std::int32_t>& leaving) {
   const std::int64_t d = store.keys.dim(1), rows = std::ssize(leaving), reach = store.reach;
   const std::int32_t* values = store.values.data<std::int32_t>();
-  const T* counts = store.counts.data<T>();
-  std::vector<char> stays(static_cast<std::size_t>(reach));
-  for (std::int64_t m = 0; m < reach; ++m) stays[static_cast<std::size_t>(m)] = counts[m] > 0;
+  T* stays = ctx.scratch({reach}, dtype_of<T>()).template data<T>();  // their counts; 0: it is empty, or leaves
+  std::copy_n(store.counts.data<T>(), reach, stays);
   T* keys = ctx.scratch({rows, d}, dtype_of<T>()).template data<T>();
   for (std::int64_t i = 0; i < rows; ++i) {
     const std::int64_t slot = leaving[static_cast<std::size_t>(i)];
-    stays[static_cast<std::size_t>(slot)] = false;
+    stays[slot] = T(0);
     std::copy_n(store.keys.data<T>() + slot * d, d, keys + i * d);
   }
   std::vector<std::int32_t> heirs(leaving.size(), -1);
@@ -68,14 +67,14 @@ std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const Memor
   // scores: of one row with the slots [first, first + width).
   const auto look_at = [&](std::int64_t i, const T* scores, std::int64_t first, std::int64_t width) {
     const auto at = static_cast<std::size_t>(i);
-    const std::int32_t own = values[leaving[at]];
-    for (std::int64_t m = 0; m < width; ++m) {
-      const auto slot = static_cast<std::int32_t>(first + m);
-      if (!stays[static_cast<std::size_t>(slot)] || (store.entries() == 1 && values[slot] != own)) continue;
-      if (heirs[at] >= 0 && !(scores[m] > nearness[at] || (scores[m] == nearness[at] && slot < heirs[at]))) continue;
-      heirs[at] = slot;
-      nearness[at] = scores[m];
-    }
+    Best<T> heir{heirs[at], nearness[at]};
+    const NotEmpty<T> left{stays + first};
+    if (store.entries() > 1)
+      heir.meet_all(scores, first, width, left);
+    else
+      heir.meet_all(scores, first, width, [left, own = values[leaving[at]], value = values + first](std::int64_t m) {
+        return left(m) & (value[m] == own);
+      });
   };
   for_scores(ctx, store, settings, keys, rows, look_at);
   return heirs;

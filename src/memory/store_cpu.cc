@@ -1,8 +1,5 @@
 // The memory's search on the CPU: queries, what the store says, the mixture, the slots' part in an answer.
-#include "memory/store_cpu.h"
-
-#include <limits>
-
+#include "memory/holders_cpu.h"
 #include "memory/mix_beside.h"
 
 namespace some::memory::cpu {
@@ -34,19 +31,6 @@ struct Sums {
   }
 };
 
-// The highest score of a slot that is not empty; the lowest number there is where all are.
-template <typename T>
-T highest_score(const T* scores, const T* mass, std::int64_t width) {
-  constexpr T lowest = std::numeric_limits<T>::lowest();
-  T highest = lowest;
-#pragma omp simd reduction(max : highest)
-  for (std::int64_t m = 0; m < width; ++m) {
-    const T here = mass[m] > T(0) ? scores[m] : lowest;
-    highest = here > highest ? here : highest;
-  }
-  return highest;
-}
-
 // Which of some slots are a token, where each holds one: 1 or 0.
 template <typename T>
 struct IsToken {
@@ -73,28 +57,6 @@ Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T sharpness,
   return {shift, all, matching};
 }
 
-// One position: what the slots [first, first + width) say of its target, and which of them that hold it is nearest.
-template <typename T>
-struct Position {
-  Sums<T>* sums;  // one a sharpness
-  std::int32_t& nearest;
-  T& product;
-
-  template <typename Part>
-  void look(const MemorySettings& settings, const T* scores, const T* mass, std::int64_t first, std::int64_t width,
-            T highest, Part part) {
-    for (std::size_t s = 0; s < settings.sharpness.size(); ++s)
-      sums[s].add(sums_of(scores, mass, width, static_cast<T>(settings.sharpness[s]), highest, part));
-    for (std::int64_t m = 0; m < width; ++m) {
-      if (!(part(m) > 0)) continue;
-      const auto slot = static_cast<std::int32_t>(first + m);
-      if (nearest >= 0 && !(scores[m] > product || (scores[m] == product && slot < nearest))) continue;
-      nearest = slot;
-      product = scores[m];
-    }
-  }
-};
-
 template <typename T>
 void search_store(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
                   const Tensor& targets, Found& found) {
@@ -106,22 +68,32 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
   T* said = found.said.data<T>();
   ArenaScope scope(*ctx.arena);
   const T* mass = masses<T>(ctx, store, settings);
+  const Holders<T> holders(ctx, store, settings, targets);
   std::vector<Sums<T>> sums(static_cast<std::size_t>(positions * kinds));
   std::fill_n(nearest, positions, -1);
   std::fill_n(product, positions, T(0));
   // scores: of one position with the slots [first, first + width).
   const auto look_at = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
     if (target[t] < 0) return;
-    const T highest = highest_score(scores, mass + first, width);
+    const T highest = highest_score(scores, width, NotEmpty<T>{mass + first});
     if (highest == std::numeric_limits<T>::lowest()) return;  // all empty
-    Position<T> here{sums.data() + t * kinds, nearest[t], product[t]};
-    if (store.entries() == 1)
-      here.look(settings, scores, mass + first, first, width, highest, IsToken<T>{values + first, target[t]});
-    else {
+    const auto listen = [&](auto part) {
+      for (std::int64_t s = 0; s < kinds; ++s)
+        sums[static_cast<std::size_t>(t * kinds + s)].add(
+            sums_of(scores, mass + first, width, static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]),
+                    highest, part));
+    };
+    const std::span<const Holder<T>> own = holders.of(t, first, width);
+    if (store.entries() == 1) {
+      listen(IsToken<T>{values + first, target[t]});
+    } else {
       T* part = thread_buffer<T>(0, width);
-      parts_of_token(store, first, width, target[t], part);
-      here.look(settings, scores, mass + first, first, width, highest, PartOfSlot<T>{part});
+      std::fill_n(part, width, T(0));
+      for (const Holder<T>& holder : own) part[holder.slot - first] = holder.part;
+      listen(PartOfSlot<T>{part});
     }
+    Best<T> here{nearest[t], product[t]};
+    for (const Holder<T>& holder : own) here.meet(holder.slot, scores[holder.slot - first]);
   };
   for_scores(ctx, store, settings, queries.data<T>(), positions, look_at);
   for (std::int64_t t = 0; t < positions; ++t) {
@@ -180,7 +152,7 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
       const T* row = scores + r * reach;
       T* result = out + r * reach;
       std::fill_n(result, reach, T(0));
-      const T highest = highest_score(row, mass, reach);
+      const T highest = highest_score(row, reach, NotEmpty<T>{mass});
       if (highest == std::numeric_limits<T>::lowest()) continue;
       for (std::int64_t s = 0; s < kinds; ++s) {
         const T sharpness = static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]);
@@ -218,8 +190,9 @@ void weigh_parts(Context& ctx, const Store& store, const MemorySettings& setting
       }
     };
     T highest = std::numeric_limits<T>::lowest();
-    for_parts(
-        [&](const T* row, std::int64_t first) { highest = std::max(highest, highest_score(row, mass + first, size)); });
+    for_parts([&](const T* row, std::int64_t first) {
+      highest = std::max(highest, highest_score(row, size, NotEmpty<T>{mass + first}));
+    });
     if (highest == std::numeric_limits<T>::lowest()) return;
     for (std::int64_t s = 0; s < kinds; ++s) {
       const T sharpness = static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]);
@@ -248,21 +221,18 @@ void find_homes_of(Context& ctx, const Store& store, const MemorySettings& setti
   std::int32_t* home = homes.data<std::int32_t>();
   std::fill_n(home, positions, -1);
   std::vector<T> best(static_cast<std::size_t>(positions));
-  for_scores(ctx, store, settings, queries.data<T>(), positions,
-             [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
-               if (target[t] < 0) return;
-               T* part = thread_buffer<T>(0, width);
-               parts_of_token(store, first, width, target[t], part);
-               T& most = best[static_cast<std::size_t>(t)];
-               for (std::int64_t m = 0; m < width; ++m) {
-                 const auto slot = static_cast<std::int32_t>(first + m);
-                 if (!(counts[slot] > 0) || (only_holders && !(part[m] > 0))) continue;
-                 const T suits = scores[m] + static_cast<T>(home_of_token) * part[m];
-                 if (home[t] >= 0 && !(suits > most || (suits == most && slot < home[t]))) continue;
-                 home[t] = slot;
-                 most = suits;
-               }
-             });
+  const Holders<T> holders(ctx, store, settings, targets);
+  const auto look_at = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
+    if (target[t] < 0) return;
+    Best<T> here{home[t], best[static_cast<std::size_t>(t)]};
+    for (const Holder<T>& holder : holders.of(t, first, width))
+      here.meet(holder.slot, scores[holder.slot - first] + static_cast<T>(home_of_token) * holder.part);
+    if (only_holders) return;
+    // Of all others, which are worth their nearness alone, only the nearest can be it. That it may be a holder itself
+    // does no harm, since one is not worth less than its nearness.
+    here.meet_all(scores, first, width, NotEmpty<T>{counts + first});
+  };
+  for_scores(ctx, store, settings, queries.data<T>(), positions, look_at);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -141,20 +142,56 @@ void for_scores(Context& ctx, const Store& store, const MemorySettings& settings
   }
 }
 
-// What part of each of the slots [first, first + width) is a token: part [width].
+// Which of some slots hold something, by their counts or masses.
 template <typename T>
-void parts_of_token(const Store& store, std::int64_t first, std::int64_t width, std::int32_t token, T* part) {
-  const std::int64_t slots = store.slots();
-  const T* counts = store.counts.data<T>() + first;
-  std::fill_n(part, width, T(0));
-  for (std::int64_t j = 0; j < store.entries(); ++j) {
-    const std::int32_t* value = store.values.data<std::int32_t>() + j * slots + first;
-    const T* tally = store.tallied().template data<T>() + j * slots + first;
-#pragma omp simd
-    for (std::int64_t m = 0; m < width; ++m) part[m] += value[m] == token ? tally[m] : T(0);
+struct NotEmpty {
+  const T* counts;
+  bool operator()(std::int64_t m) const { return counts[m] > T(0); }
+};
+
+// The highest score of the slots that are asked for; the lowest number there is where none is. asked(m) is without
+// branches, so that many slots are compared at once.
+template <typename T, typename Asked>
+T highest_score(const T* scores, std::int64_t width, Asked asked) {
+  constexpr T lowest = std::numeric_limits<T>::lowest();
+  T highest = lowest;
+#pragma omp simd reduction(max : highest)
+  for (std::int64_t m = 0; m < width; ++m) {
+    const T here = asked(m) ? scores[m] : lowest;
+    highest = here > highest ? here : highest;
   }
-#pragma omp simd
-  for (std::int64_t m = 0; m < width; ++m) part[m] /= std::max(counts[m], T(1));
+  return highest;
 }
+
+// Of the slots that were met the one that is worth most, the lower among equals; -1: none was met.
+template <typename T>
+struct Best {
+  std::int32_t& slot;
+  T& worth;
+
+  void meet(std::int32_t other, T its_worth) {
+    if (slot >= 0 && !(its_worth > worth || (its_worth == worth && other < slot))) return;
+    slot = other;
+    worth = its_worth;
+  }
+  // Of the slots [first, first + width) those that are asked for, which are worth their scores.
+  template <typename Asked>
+  void meet_all(const T* scores, std::int64_t first, std::int64_t width, Asked asked) {
+    // Where it is, is then looked for in one stretch of them alone.
+    constexpr std::int64_t stretch = 256;
+    T highest = std::numeric_limits<T>::lowest();
+    std::int64_t m = -1;
+    for (std::int64_t from = 0; from < width; from += stretch) {
+      const T here = highest_score(scores + from, std::min(width - from, stretch),
+                                   [&](std::int64_t i) { return asked(from + i); });
+      if (!(here > highest)) continue;
+      highest = here;
+      m = from;
+    }
+    if (m < 0 || (slot >= 0 && highest < worth)) return;
+    while (!(scores[m] == highest && asked(m))) ++m;
+    meet(static_cast<std::int32_t>(first + m), highest);
+  }
+};
 
 }  // namespace some::memory::cpu

@@ -1,0 +1,122 @@
+// Which slots hold the targets of a window, on the CPU: what the search and settling want of what slots hold.
+#pragma once
+
+#include <span>
+#include <utility>
+
+#include "memory/store_cpu.h"
+
+namespace some::memory::cpu {
+
+template <typename T>
+struct Holder {
+  std::int32_t slot;
+  T part;  // of the slot that the token is; above 0
+};
+
+// The holders of each target, in the order of slots. A window's targets are few tokens that come again, so the whole
+// store is gone through once for all of them, unless so few look so little of it up that each had better do it alone.
+template <typename T>
+class Holders {
+ public:
+  Holders(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& targets)
+      : store_(store), targets_(targets.data<std::int32_t>()) {
+    const std::int64_t positions = targets.dim(0);
+    const bool some = looks_into_some(store, settings);
+    const std::int64_t looks = positions * (some ? parts_to_look_into(store, settings) : 1);
+    listed_ = looks >= worth_a_list * (some ? store.parts_begun() : 1);
+    if (listed_) list(ctx, positions);
+  }
+
+  // Of those of a position's target the ones among the slots [first, first + width). The position has a target; what
+  // is returned stays until the thread asks again.
+  std::span<const Holder<T>> of(std::int64_t position, std::int64_t first, std::int64_t width) const {
+    if (!listed_) return look_up(targets_[position], first, width);
+    const auto row = static_cast<std::size_t>(rows_[static_cast<std::size_t>(targets_[position])]);
+    const auto before = [](const Holder<T>& holder, std::int64_t slot) { return holder.slot < slot; };
+    const auto end = holders_.begin() + begin_[row + 1];
+    const auto from = std::lower_bound(holders_.begin() + begin_[row], end, first, before);
+    return {from, std::lower_bound(from, end, first + width, before)};
+  }
+
+ private:
+  static constexpr std::int64_t worth_a_list = 24;  // looks through the store that cost about as much as the list
+  static constexpr std::int64_t slots_of_a_piece = 1024;
+
+  static T part_of(T tally, T count) { return tally / std::max(count, T(1)); }
+
+  // By counting: how many holders each token has in each piece of the store, and from that where they go.
+  void list(Context& ctx, std::int64_t positions) {
+    const std::int64_t slots = store_.slots(), reach = store_.reach, entries = store_.entries();
+    const std::int32_t* values = store_.values.data<std::int32_t>();
+    const T* tallies = store_.tallied().template data<T>();
+    const T* counts = store_.counts.data<T>();
+    // Of each token up to the highest target its row, if it is a target; of all others, and of none (-1), `other`.
+    const std::int32_t highest = std::max(*std::max_element(targets_, targets_ + positions), 0);
+    const auto beyond = static_cast<std::uint32_t>(highest) + 1;
+    rows_.assign(beyond + 1, -1);
+    std::int32_t other = 0;
+    for (std::int64_t t = 0; t < positions; ++t) {
+      if (targets_[t] < 0) continue;
+      if (std::int32_t& row = rows_[static_cast<std::size_t>(targets_[t])]; row < 0) row = other++;
+    }
+    std::replace(rows_.begin(), rows_.end(), -1, other);
+    const auto row_at = [&](std::int64_t j, std::int64_t m) {
+      return rows_[std::min(static_cast<std::uint32_t>(values[j * slots + m]), beyond)];
+    };
+    const std::int64_t pieces = (reach + slots_of_a_piece - 1) / slots_of_a_piece, rows = other + 1;
+    std::vector<std::int64_t> next(static_cast<std::size_t>(pieces * rows), 0);
+    parallel_chunks(*ctx.threads, reach, slots_of_a_piece, [&](std::int64_t begin, std::int64_t end) {
+      std::int64_t* found = next.data() + begin / slots_of_a_piece * rows;
+      for (std::int64_t j = 0; j < entries; ++j) {
+        for (std::int64_t m = begin; m < end; ++m) ++found[row_at(j, m)];
+      }
+    });
+    begin_.assign(1, 0);
+    for (std::int64_t row = 0, at = 0; row < other; ++row) {
+      for (std::int64_t piece = 0; piece < pieces; ++piece)
+        at += std::exchange(next[static_cast<std::size_t>(piece * rows + row)], at);
+      begin_.push_back(at);
+    }
+    holders_.resize(static_cast<std::size_t>(begin_.back()));
+    parallel_chunks(*ctx.threads, reach, slots_of_a_piece, [&](std::int64_t begin, std::int64_t end) {
+      std::int64_t* to = next.data() + begin / slots_of_a_piece * rows;
+      for (std::int64_t m = begin; m < end; ++m) {
+        for (std::int64_t j = 0; j < entries; ++j) {
+          const std::int32_t row = row_at(j, m);
+          if (row == other) continue;
+          holders_[static_cast<std::size_t>(to[row]++)] = {static_cast<std::int32_t>(m),
+                                                           part_of(tallies[j * slots + m], counts[m])};
+        }
+      }
+    });
+  }
+
+  std::span<const Holder<T>> look_up(std::int32_t token, std::int64_t first, std::int64_t width) const {
+    const std::int64_t slots = store_.slots();
+    T* tallied = thread_buffer<T>(1, width);
+    std::fill_n(tallied, width, T(0));
+    for (std::int64_t j = 0; j < store_.entries(); ++j) {
+      const std::int32_t* value = store_.values.data<std::int32_t>() + j * slots + first;
+      const T* tally = store_.tallied().template data<T>() + j * slots + first;
+#pragma omp simd
+      for (std::int64_t m = 0; m < width; ++m) tallied[m] += value[m] == token ? tally[m] : T(0);
+    }
+    Holder<T>* out = thread_buffer<Holder<T>>(2, width);
+    std::size_t found = 0;
+    for (std::int64_t m = 0; m < width; ++m) {
+      if (tallied[m] > 0)
+        out[found++] = {static_cast<std::int32_t>(first + m), part_of(tallied[m], store_.counts.data<T>()[first + m])};
+    }
+    return {out, found};
+  }
+
+  const Store& store_;
+  const std::int32_t* targets_;
+  bool listed_;
+  std::vector<std::int32_t> rows_;   // of each token
+  std::vector<std::int64_t> begin_;  // of each row; [rows + 1]
+  std::vector<Holder<T>> holders_;
+};
+
+}  // namespace some::memory::cpu
