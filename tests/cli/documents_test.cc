@@ -149,8 +149,8 @@ TEST(Documents, ReadmeRuns) {
   for (const char* script : {"quickstart", "check"})
     desk.write_program(script, read_file(source + "/" + std::string(script)));
   desk.write_program("scripts/install-packages", "#!/bin/sh\nexit 0\n");
-  desk.write_program("bin/cmake", "#!/bin/sh\nmkdir -p build && cp bin/some build/some\n");
-  desk.write_program("bin/ctest", "#!/bin/sh\nmkdir -p build-check && touch build-check/tests.xml\n");
+  desk.write_program("bin/cmake", "#!/bin/sh\nmkdir -p build build-check && cp bin/some build/some\n");
+  desk.write_program("bin/ctest", "#!/bin/sh\ntouch build-check/tests.xml\n");
   run_document(desk, "README.md");
 }
 
