@@ -36,7 +36,7 @@ namespace some {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double seconds_to_meet = 300;  // schedulers start processes one after another
+constexpr double seconds_to_meet = 300;    // schedulers start processes one after another
 constexpr double seconds_to_say_who = 20;  // a rank that has connected may wait for its turn on a busy machine
 constexpr double longest_between_beats = 2;
 constexpr char beat = 'b', bye = 'y', end = 'e';  // an exit code follows the last
