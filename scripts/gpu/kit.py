@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +77,7 @@ class Session:
         self.device = "cpu" if options.rehearse else "cuda"
         self.changes = options.set  # key=value for every run and bench
         self.only = options.runs
+        self.list = options.list
         self.workers = options.workers
         self.began = time.monotonic()
         self.limit = options.limit
@@ -218,6 +220,31 @@ class Session:
         if not found or not found.fine or "GPU 0" not in found.out:
             raise SystemExit("gpu-session: no GPU here; --rehearse tries every stage on the CPU")
         self.say(found.out.strip())
+
+    @contextmanager
+    def shared_gpu(self):
+        """Programs begun in here share the GPU through one server (MPS), where there is one: the kernels of several
+        run at the same time, and not in turns. Nothing is killed meanwhile, since that ends the others too."""
+        control = shutil.which("nvidia-cuda-mps-control")
+        if self.rehearse or control is None:
+            self.say("no server that shares the GPU: programs take turns")
+            yield
+            return
+        place = {"CUDA_MPS_PIPE_DIRECTORY": str(self.folder / "mps"), "CUDA_MPS_LOG_DIRECTORY": str(self.folder / "mps")}
+        (self.folder / "mps").mkdir(exist_ok=True)
+        began = subprocess.run([control, "-d"], env={**self.environment, **place}, capture_output=True, text=True)
+        self.say("programs share the GPU through its server" if began.returncode == 0 else
+                 f"the server that shares the GPU did not begin: {(began.stdout + began.stderr).strip()[:200]}")
+        if began.returncode == 0:
+            self.environment |= place
+        try:
+            yield
+        finally:
+            for name in place:
+                self.environment.pop(name, None)
+            if began.returncode == 0:
+                subprocess.run([control], input="quit\n", env={**self.environment, **place}, text=True,
+                               capture_output=True, timeout=30)
 
     def find_libraries(self):
         missing = set()

@@ -163,7 +163,8 @@ def train_all(session, runs, workers, drop_weights=False):
             gather()
 
     gather()
-    session.side_by_side(workers, train, order)
+    with session.shared_gpu():
+        session.side_by_side(workers, train, order)
     return {name: one for name, one in known.items() if one}
 
 
@@ -193,11 +194,11 @@ def train(session):
 
 
 def seeds(session):
-    """All runs of scripts/gpu-seeds.txt, or those of --runs."""
-    runs = read_list(SEEDS)
+    """All runs of scripts/gpu-seeds.txt or another such list, or those of --runs."""
+    runs = read_list(session.list)
     if session.only:
         runs = [run for run in runs if run.name in session.only or run.recipe in session.only]
     if not runs:
-        return session.note(f"seeds: {SEEDS.name} has no run or recipe named {' or '.join(session.only)}", bad=True)
+        return session.note(f"seeds: {session.list.name} has no run or recipe named {' or '.join(session.only)}", bad=True)
     known = train_all(session, runs, session.workers, drop_weights=True)
     tell(session, runs, known)
