@@ -110,21 +110,35 @@ __global__ void __launch_bounds__(threads)
   entries.write(lesson.entries_of(slot));
 }
 
-// What the slots that give way leave behind; row j belongs to the j-th slot of `order`.
+// What the slots that give way leave behind; row j belongs to the j-th slot of `order`. It is all copied, since births
+// take these slots while their heirs are still taking it in. Rows of slots that leave nothing may hold anything.
 struct Legacy {
-  float* keys;                  // [T, d]; rows of slots that leave nothing may hold anything
-  std::int32_t* leaving;        // [T]: slots, or -1
-  float* counts;                // [T]: theirs
+  float* keys;            // [T, d]
+  std::int32_t* leaving;  // [T]: slots, or -1
+  float *counts, *usage;  // [T]
+  float* tallies;         // [K, T], as are the following
+  std::int32_t* values;
+  long long *born, *hit;
   unsigned long long* nearest;  // [T]: the heirs, packed
   bool* closed;                 // of every candidate, whether it can be no heir: it is empty, or gives way
   std::int32_t* rows;           // [1]: from this row on nothing is left
 
-  __device__ void leave(int j, std::int32_t slot, float count) const {
-    leaving[j] = slot;
-    counts[j] = count;
+  __device__ Entries<float, long long> entries_of(int j, const Lesson& lesson) const {
+    return {values + j, tallies + j, born + j, hit + j, lesson.positions, lesson.entries};
+  }
+  __device__ void leave_nothing(int j) const {
+    leaving[j] = -1;
     nearest[j] = 0;
   }
-  __device__ void leave_nothing(int j) const { leave(j, -1, 0.0f); }
+  // All but the key; one warp.
+  __device__ void leave(const Lesson& lesson, int j, std::int32_t slot) const {
+    WarpEntries(lesson.entries_of(slot)).write(entries_of(j, lesson));
+    if (threadIdx.x % warp_size != 0) return;
+    leaving[j] = slot;
+    counts[j] = lesson.counts[slot];
+    usage[j] = lesson.usage[slot];
+    nearest[j] = 0;
+  }
   __device__ std::int32_t heir_of(int j) const { return leaving[j] < 0 ? -1 : slot_of(nearest[j]); }
 };
 
@@ -195,8 +209,11 @@ __global__ void __launch_bounds__(threads)
     if (legacy.keys == nullptr) continue;
     if (lane == 0) legacy.closed[slot] = gives_way || !holds;
     if (!gives_way) continue;
-    if (lane == 0) legacy.leave(rank, holds ? slot : -1, count);
-    if (!holds) continue;
+    if (!holds) {
+      if (lane == 0) legacy.leave_nothing(rank);
+      continue;
+    }
+    legacy.leave(lesson, rank, slot);
     const float* from = lesson.keys + static_cast<std::int64_t>(slot) * lesson.d;
     float* to = legacy.keys + static_cast<std::int64_t>(rank) * lesson.d;
     // All numbers are on their way at once: one by one each store would hold up the next load.
@@ -230,12 +247,11 @@ __global__ void __launch_bounds__(threads)
   for (int c = threadIdx.x; c < d; c += threads)
     legacy.keys[static_cast<std::int64_t>(j) * d + c] =
         leaves ? lesson.keys[static_cast<std::int64_t>(slot) * d + c] : 0.0f;
+  if (threadIdx.x >= warp_size) return;
+  if (leaves) legacy.leave(lesson, j, slot);
   if (threadIdx.x != 0) return;
+  if (!leaves) legacy.leave_nothing(j);
   if (gives_way) legacy.closed[slot] = true;
-  if (leaves)
-    legacy.leave(j, slot, lesson.counts[slot]);
-  else
-    legacy.leave_nothing(j);
   if (j == 0) *legacy.rows = min(misses, lesson.positions);
 }
 
@@ -265,11 +281,10 @@ __global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy le
 }
 
 // One block per row: the first row of an heir hands over what all its rows leave, in their order.
-__global__ void __launch_bounds__(threads) inherit_kernel(Lesson lesson, Legacy legacy) {
-  after_whole_previous();
+__device__ void inherit(const Lesson& lesson, const Legacy& legacy, int j) {
   __shared__ Group::Shared together;
   __shared__ float partial[warp_size];
-  const int j = blockIdx.x, d = lesson.d;
+  const int d = lesson.d;
   const std::int32_t heir = legacy.heir_of(j);
   if (heir < 0) return;
   Group group{};
@@ -286,24 +301,22 @@ __global__ void __launch_bounds__(threads) inherit_kernel(Lesson lesson, Legacy 
   });
   if (threadIdx.x >= warp_size) return;
   WarpEntries entries(lesson.entries_of(heir));
-  WarpEntries next(lesson.entries_of(legacy.leaving[group.members[0]]));
+  WarpEntries next(legacy.entries_of(group.members[0], lesson));
   for (int i = 0; i < group.count; ++i) {
     const WarpEntries other = next;
-    if (i + 1 < group.count) next = WarpEntries(lesson.entries_of(legacy.leaving[group.members[i + 1]]));
+    if (i + 1 < group.count) next = WarpEntries(legacy.entries_of(group.members[i + 1], lesson));
     entries.take_all(other);
   }
   entries.write(lesson.entries_of(heir));
   const float count = entries.total();
   if (threadIdx.x != 0) return;
   lesson.counts[heir] = count;
-  lesson.usage[heir] = group.sum(lesson.usage[heir], [&](int other) { return lesson.usage[legacy.leaving[other]]; });
+  lesson.usage[heir] = group.sum(lesson.usage[heir], [&](int other) { return legacy.usage[other]; });
 }
 
 // One block per position: the j-th position that missed is born in the j-th slot of `order`.
-__global__ void __launch_bounds__(threads)
-    births_kernel(Lesson lesson, const std::int32_t* order, std::int64_t candidates) {
-  after_whole_previous();
-  const int t = blockIdx.x, d = lesson.d;
+__device__ void bear(const Lesson& lesson, int t, const std::int32_t* order, std::int64_t candidates) {
+  const int d = lesson.d;
   if (!lesson.is_miss(t)) {
     if (threadIdx.x == 0 && lesson.targets[t] < 0) lesson.fates[t] = no_fate;
     return;
@@ -323,6 +336,17 @@ __global__ void __launch_bounds__(threads)
     lesson.counts[slot] = 1.0f;
     lesson.usage[slot] = 1.0f;
   }
+}
+
+// Heirs take in what was left, where anything was, and births take the slots that it was left by.
+__global__ void __launch_bounds__(threads)
+    births_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
+  after_whole_previous();
+  const int block = blockIdx.x, heirs = static_cast<int>(gridDim.x) - lesson.positions;
+  if (block < heirs)
+    inherit(lesson, legacy, block);
+  else
+    bear(lesson, block - heirs, order, candidates);
 }
 
 // Sort keys that put slots into the order in which they give way, part by part.
@@ -426,18 +450,26 @@ __global__ void __launch_bounds__(threads)
   if (i < pairs && leaving[i / look] < 0) looked[i] = -1;
 }
 
-Legacy make_legacy(Context& ctx, std::int64_t positions, std::int64_t d, bool* closed) {
-  return {floats(ctx.scratch({positions, d}, DType::f32)),
-          ints(ctx.scratch({positions}, DType::i32)),
-          floats(ctx.scratch({positions}, DType::f32)),
-          reinterpret_cast<unsigned long long*>(longs(ctx.scratch({positions}, DType::i64))),
-          closed,
-          ints(ctx.scratch({1}, DType::i32))};
+Legacy make_legacy(Context& ctx, const Lesson& lesson, bool* closed) {
+  const std::int64_t positions = lesson.positions, entries = lesson.entries;
+  Legacy out{};
+  out.keys = floats(ctx.scratch({positions, lesson.d}, DType::f32));
+  out.leaving = ints(ctx.scratch({positions}, DType::i32));
+  out.counts = floats(ctx.scratch({positions}, DType::f32));
+  out.usage = floats(ctx.scratch({positions}, DType::f32));
+  out.tallies = floats(ctx.scratch({entries, positions}, DType::f32));
+  out.values = ints(ctx.scratch({entries, positions}, DType::i32));
+  out.born = longs(ctx.scratch({entries, positions}, DType::i64));
+  out.hit = longs(ctx.scratch({entries, positions}, DType::i64));
+  out.nearest = reinterpret_cast<unsigned long long*>(longs(ctx.scratch({positions}, DType::i64)));
+  out.closed = closed;
+  out.rows = ints(ctx.scratch({1}, DType::i32));
+  return out;
 }
 
-// Finds heirs for the slots that give way, and hands over to them what those slots hold.
-void pass_on(Context& ctx, const Store& store, const MemorySettings& settings, const Lesson& lesson,
-             const Legacy& legacy) {
+// Finds heirs for the slots that give way.
+void find_heirs(Context& ctx, const Store& store, const MemorySettings& settings, const Lesson& lesson,
+                const Legacy& legacy) {
   const std::int64_t positions = lesson.positions;
   const dim3 each(static_cast<unsigned>(positions));
   const auto consider = [&](const Scores& scores) {
@@ -466,7 +498,6 @@ void pass_on(Context& ctx, const Store& store, const MemorySettings& settings, c
       consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), {}});
     }
   }
-  launch_behind(ctx, inherit_kernel, each, dim3(threads), 0, lesson, legacy);
 }
 
 // The slots that misses take, in a store of several parts: [positions], with -1 for none.
@@ -536,7 +567,7 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
   const bool ranks = one_part && candidates <= most_ranked, inherits = settings.inherit && store.reach > 0;
   std::int32_t* numbers = ranks ? nullptr : ints(ctx.scratch({candidates}, DType::i32));
   bool* closed = inherits ? static_cast<bool*>(ctx.scratch({candidates}, DType::i32).raw()) : nullptr;
-  const Legacy legacy = inherits ? make_legacy(ctx, positions, lesson.d, closed) : Legacy{};
+  const Legacy legacy = inherits ? make_legacy(ctx, lesson, closed) : Legacy{};
   const dim3 each(static_cast<unsigned>(positions));
   launch_behind(ctx, hits_kernel, dim3(each.x + grid_for(candidates, threads)), dim3(threads), 0, lesson, candidates,
                 numbers, ranks ? nullptr : closed);
@@ -557,11 +588,12 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
       SOME_CUDA_CHECK(cudaGetLastError());
     }
   }
-  if (inherits) pass_on(ctx, store, settings, lesson, legacy);
+  if (inherits) find_heirs(ctx, store, settings, lesson, legacy);
+  const dim3 blocks(inherits ? 2 * each.x : each.x);
   if (ranks || inherits) {
-    launch_behind(ctx, births_kernel, each, dim3(threads), 0, lesson, order, ordered);
+    launch_behind(ctx, births_kernel, blocks, dim3(threads), 0, lesson, legacy, order, ordered);
   } else {
-    births_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, order, ordered);
+    births_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(lesson, legacy, order, ordered);
     SOME_CUDA_CHECK(cudaGetLastError());
   }
   if (!one_part) return tend_parts(ctx, lesson, positions, store);

@@ -52,6 +52,10 @@ __device__ __forceinline__ unsigned long long packed(const Near& near) {
 __device__ __forceinline__ std::int32_t slot_of(unsigned long long near) {
   return near == 0 ? -1 : static_cast<std::int32_t>(0xFFFFFFFFu - static_cast<unsigned>(near));
 }
+__device__ __forceinline__ float product_of(unsigned long long near) {
+  const auto ordered = static_cast<unsigned>(near >> 32);
+  return __uint_as_float((ordered & 0x80000000u) != 0 ? ordered & 0x7FFFFFFFu : ~ordered);
+}
 
 // scores [rows, last - first] of queries [rows, d] with the keys of some slots.
 void score(Context& ctx, const Store& store, const float* queries, std::int64_t rows, std::int64_t first,

@@ -96,6 +96,33 @@ TEST(GpuSearch, ProductsHaveThePrecisionOfFp32) {
   EXPECT_GT(compared, 100);
 }
 
+// So many slots that a block of the search takes several tiles of them.
+TEST(GpuSearch, GoesThroughMoreTilesThanThereAreBlocks) {
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  auto gpu = make_context("cuda", "fp32");
+  auto exact = make_context("cpu", "f64");
+  const StreamShape shape{5, 5000, 32, 300, 0.3, 0.02};
+  MemorySettings settings;
+  settings.slots = 20000;
+  settings.match = never_match;
+  settings.values = 2;
+  Store store = make_store(*gpu, settings, mean_tensor(shape)),
+        wanted = make_store(*exact, settings, mean_tensor(shape));
+  std::int64_t place = 0;
+  for (Window window : make_stream(shape, 13)) {
+    if (place == 4 * shape.positions) {  // a few queries will do for the last
+      window.states.resize(150);
+      window.targets.resize(150);
+      window.nll.resize(150);
+    }
+    const Outcome got = read_window(*gpu, settings, store, window, place),
+                  right = read_window(*exact, settings, wanted, window, place);
+    EXPECT_LT(largest_error(got.nll, right.nll), 1e-4);
+    EXPECT_EQ(got.fates, right.fates);
+    place += shape.positions;
+  }
+}
+
 // The lessons do not wait for what is mixed beside them, and the numbers are those of mixing in between.
 TEST(GpuMixing, BesideTheLessonsGivesTheSameBits) {
   if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
