@@ -79,7 +79,7 @@ void score(Context& ctx, const Store& store, const float* queries, std::int64_t 
            std::int64_t last, float* scores) {
   const std::int64_t d = store.keys.dim(1), slots = last - first;
   const float* keys = floats(store.keys) + first * d;
-  if (d % product_depth != 0)
+  if (d % product_depth != 0 || !fits<ScoresTile>(ctx))
     return matmul(ctx, rows, slots, d, {queries, DType::f32, false}, {keys, DType::f32, true}, scores, DType::f32,
                   false);
   launch_product<ScoresTile>(ctx, scores_kernel, dim3(grid_for(slots, product_slots), grid_for(rows, scored_rows)), 0,

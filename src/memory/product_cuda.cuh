@@ -151,6 +151,12 @@ struct Product {
   }
 };
 
+// Whether a block of this GPU has room for a product, and so much shared memory behind it. Small GPUs have less than
+// the products of many rows want.
+template <typename Tile>
+bool fits(const Context& ctx, int more_shared = 0) {
+  return Tile::shared_bytes + more_shared <= ctx.cuda->most_shared;
+}
 // A kernel that makes a product, and wants so much shared memory behind that of the product.
 template <typename Tile, typename Kernel, typename... Arguments>
 void launch_product(Context& ctx, Kernel* kernel, dim3 blocks, int more_shared, Arguments&&... arguments) {

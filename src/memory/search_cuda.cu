@@ -441,20 +441,19 @@ void search(Context& ctx, const Store& store, const MemorySettings& settings, co
     return;
   }
   ArenaScope scope(*ctx.arena);
-  float* kept = floats(ctx.scratch({3, static_cast<std::int64_t>(sharpness.count), positions}, DType::f32));
-  const std::int64_t each = sharpness.count * positions;
   const Held held = held_by(store);
   const float* mass = masses(ctx, store, settings);
-  if (!looks_into_some(store, settings) && queries.dim(1) % product_depth == 0) {
+  const int shared = SharedSlots::bytes(held.entries);
+  if (!looks_into_some(store, settings) && queries.dim(1) % product_depth == 0 && fits<HeardTile>(ctx, shared)) {
     const auto hear = [&](auto kinds) {
       constexpr int KINDS = decltype(kinds)::value;
       const auto tiles = std::min<unsigned>(grid_for(store.reach, product_slots), most_tiles);
       const auto records = static_cast<std::int64_t>(2 * tiles);
       float* heard = floats(ctx.scratch({positions, records, Heard<KINDS>::numbers}, DType::f32));
-      launch_product<HeardTile>(ctx, heard_kernel<KINDS>, dim3(tiles, grid_for(positions, heard_rows)),
-                                SharedSlots::bytes(held.entries), floats(queries), floats(store.keys),
-                                static_cast<int>(positions), static_cast<int>(store.reach),
-                                static_cast<int>(queries.dim(1)), held, mass, ints(targets), sharpness, heard);
+      launch_product<HeardTile>(ctx, heard_kernel<KINDS>, dim3(tiles, grid_for(positions, heard_rows)), shared,
+                                floats(queries), floats(store.keys), static_cast<int>(positions),
+                                static_cast<int>(store.reach), static_cast<int>(queries.dim(1)), held, mass,
+                                ints(targets), sharpness, heard);
       launch_behind(ctx, gather_kernel<KINDS>, dim3(grid_for(positions, warps)), dim3(threads), 0, heard,
                     static_cast<int>(records), ints(targets), sharpness, static_cast<int>(positions),
                     floats(found.said), ints(found.nearest), floats(found.product));
@@ -463,6 +462,8 @@ void search(Context& ctx, const Store& store, const MemorySettings& settings, co
     if (sharpness.count <= 3) return hear(std::integral_constant<int, 3>{});
     return hear(std::integral_constant<int, kinds_at_most>{});
   }
+  float* kept = floats(ctx.scratch({3, static_cast<std::int64_t>(sharpness.count), positions}, DType::f32));
+  const std::int64_t each = sharpness.count * positions;
   const auto gather = [&](const Scores& scores, bool begins, bool last) {
     const auto launch = [&](auto kernel) {
       launch_behind(ctx, kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held, mass,
