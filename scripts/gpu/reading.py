@@ -35,8 +35,9 @@ def read(session):
         if begun and whole:
             # What a reading begins with (kernels are loaded, the mean of the states is taken) is in both lengths.
             more = {name: whole[name] - begun[name] for name in whole}
+            ratio = f", {more['memory'] / more['alone']:.3f} times as long" if more["alone"] > 0 else ""
             session.note(f"read stories, from {short:,} to {long:,} tokens: memory {more['memory']:.3f} s, alone "
-                         f"{more['alone']:.3f} s, {more['memory'] / more['alone']:.3f} times as long")
+                         f"{more['alone']:.3f} s{ratio}")
 
 
 def read_pairs(session, run, tokens, text):
