@@ -48,9 +48,10 @@ case $1 in
   inspect) flag --stories 6 ;;
   generate | chat) flag --max-tokens 12 ;;
   bench) settings 3 $model train.batch=2; flag --warmup 1; flag --steps 2 ;;
-  board)  # until it is open, however busy the machine is
+  board)  # until it is open, however busy the machine is; what another one said does not count
+    rm -f board.said
     "$program" "${words[@]}" --port 0 2>board.said &
-    until grep -q "the board is open" board.said || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
+    until grep -qs "the board is open" board.said || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
     kill $!
     wait $!
     code=$?
