@@ -214,6 +214,12 @@ Memory open_memory(OpenedRun& run, const std::string& path) {
   return memory;
 }
 
+Memory open_to_learn(OpenedRun& run, const std::string& path) {
+  if (precision_of(path) == Precision::f64 && run.ctx->master != DType::f64)
+    bad_input("{} was learnt in f64, and learning on in less would round all that it knows: say --precision f64", path);
+  return open_memory(run, path);
+}
+
 TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options) {
   const std::string path = options.memory;
   DataConfig config = run.recipe.data;
@@ -223,7 +229,7 @@ TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options)
   MemorySettings settings = usual_settings(run);
   settings.border = document_end(run);  // as it is trained and evaluated
   MemoryKeeper keeper(path);
-  Memory memory = there_is(path) ? open_memory(run, path) : new_memory(run, settings);
+  Memory memory = there_is(path) ? open_to_learn(run, path) : new_memory(run, settings);
   auto saved = std::chrono::steady_clock::now();
   bool stopped = false;
   const auto start = std::chrono::steady_clock::now();
@@ -316,7 +322,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   if (there) {
     // A place that cannot be written to is reported before hours of reading; a new file is tried with.
     if (group.root()) require_writable(options.memory);
-    memory = open_memory(run, options.memory);
+    memory = open_to_learn(run, options.memory);
     refuse_changes(memory, options.memory, options.choices, document_end(run));
     memory.settings.rounds = options.choices.rounds.value_or(memory.settings.rounds);
     check_settings(memory.settings, "--");

@@ -58,6 +58,22 @@ TEST_F(MemoryCommands, TendingKeepsTheNumbersAsTheyAre) {
   EXPECT_EQ(precision("merged"), Precision::fp32);
   EXPECT_EQ(some({"memory", "forget", "plain", "1", "-o", "empty"}).code, 0);
   EXPECT_EQ(precision("empty"), Precision::fp32);
+  // Learning on in less would round it; looking at it does not.
+  const std::string before = read_file(*folder_ / "only-a");
+  const std::vector<std::vector<std::string>> rounding{
+      {"read", "runs/tiny", "b.txt", "--memory", "only-a", "--device", "cpu"},
+      {"generate", "runs/tiny", "--prompt", "The fox", "--memory", "only-a", "--learn", "--device", "cpu"},
+      {"chat", "runs/tiny", "--memory", "only-a", "--learn", "--device", "cpu"}};
+  for (const std::vector<std::string>& call : rounding) {
+    const CommandResult rounds = some(call);
+    EXPECT_EQ(rounds.code, 2) << call[0];
+    EXPECT_NE(rounds.err.find("only-a was learnt in f64"), std::string::npos) << rounds.err;
+  }
+  EXPECT_EQ(some({"eval", "runs/tiny", "--memory", "only-a", "--device", "cpu"}).code, 0);
+  EXPECT_EQ(read_file(*folder_ / "only-a"), before);
+  EXPECT_EQ(some({"read", "runs/tiny", "b.txt", "--memory", "only-a", "--precision", "f64", "--device", "cpu"}).code,
+            0);
+  EXPECT_EQ(read_file(*folder_ / "only-a"), read_file(*folder_ / "exact")) << "read on";
   const CommandResult wrong = some({"memory", "prune", "a.txt"});
   EXPECT_EQ(wrong.code, 2) << wrong.err;
 }
