@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """One training step of the form with read-in and features (docs/performance.md) in PyTorch, to compare with.
 
-    python3 bench/peer_ml.py [--rank 2] [--steps 20] [--variants packed,packed-compiled,fixed-graph,fixed-compiled-graph]
+    python3 bench/peer_ml.py [--rank 2] [--steps 20] [--variants packed,packed-compiled,fixed-compiled-graph]
 
 Best effort with what PyTorch offers: choices sorted by expert and one grouped product for all of them
 (torch._grouped_mm; sorted rows and a product an expert where that is missing), fused attention, bf16 with fp32 masters,
 fused AdamW, torch.compile, nothing that the host has to wait for inside a step. `padded` computes all 32 rows of 768
 slots, `packed` the real tokens alone, with attention over sequences of different lengths where this PyTorch has it.
 `fixed` fills the packed tokens up to one length for all batches, so that a whole step, backward pass and optimizer
-included, can be recorded once as a CUDA graph (`-graph`) and launched as one piece. Keys stand still. Prints a JSON object a line: ms a step,
-how many of them the GPU computes (the rest it waits for its host), real tokens a second, memory. Needs a GPU.
+included, can be recorded once as a CUDA graph (`-graph`) and launched as one piece. Keys stand still. Prints a JSON
+object a line: ms a step, how many of them the GPU computes (the rest it waits for its host), real tokens a second,
+memory. Needs a GPU.
 """
 import argparse
 import inspect
@@ -31,6 +32,9 @@ except ImportError:
 
 D, LAYERS, HEADS, EXPERTS, HIDDEN, CHOSEN, QUERY, VOCABULARY = 512, 10, 8, 64, 1024, 4, 64, 8192
 ROWS, SLOTS, PAD = 32, 768, 1
+# Batches of different lengths cannot be recorded.
+VARIANTS = ["packed", "packed-compiled"] + [shape + how for shape in ("padded", "fixed")
+                                            for how in ("", "-compiled", "-graph", "-compiled-graph")]
 
 
 def linear(inputs, outputs, bias=True):
@@ -222,8 +226,10 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warmup", type=int, default=12, help="steps before; compiled code is made anew in the first")
     parser.add_argument("--variants", default="packed,packed-compiled,fixed-graph,fixed-compiled-graph",
-                        help="padded, packed or fixed, each also -compiled; fixed and padded also with -graph behind it")
+                        help="any of: " + " ".join(VARIANTS))
     options = parser.parse_args()
+    if unknown := [variant for variant in options.variants.split(",") if variant not in VARIANTS]:
+        parser.error(f"there is no variant {unknown[0]}; say any of {' '.join(VARIANTS)}")
     torch.set_float32_matmul_precision("high")
     for variant in options.variants.split(","):
         line = {"peer": variant, "rank": options.rank, "torch": torch.__version__}

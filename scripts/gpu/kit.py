@@ -230,8 +230,9 @@ class Session:
             self.say("no server that shares the GPU: programs take turns")
             yield
             return
-        place = {"CUDA_MPS_PIPE_DIRECTORY": str(self.folder / "mps"), "CUDA_MPS_LOG_DIRECTORY": str(self.folder / "mps")}
-        (self.folder / "mps").mkdir(exist_ok=True)
+        folder = self.folder / "mps"
+        folder.mkdir(exist_ok=True)
+        place = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
         began = subprocess.run([control, "-d"], env={**self.environment, **place}, capture_output=True, text=True)
         self.say("programs share the GPU through its server" if began.returncode == 0 else
                  f"the server that shares the GPU did not begin: {(began.stdout + began.stderr).strip()[:200]}")

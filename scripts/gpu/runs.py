@@ -199,6 +199,7 @@ def seeds(session):
     if session.only:
         runs = [run for run in runs if run.name in session.only or run.recipe in session.only]
     if not runs:
-        return session.note(f"seeds: {session.list.name} has no run or recipe named {' or '.join(session.only)}", bad=True)
+        wanted = " or ".join(session.only) or "at all"
+        return session.note(f"seeds: {session.list.name} has no run or recipe {wanted}", bad=True)
     known = train_all(session, runs, session.workers, drop_weights=True)
     tell(session, runs, known)

@@ -54,10 +54,7 @@ class Chat {
     options_.stop = [] { return interrupted(); };
     if (memory_file_.empty()) return;
     keeper_.emplace(memory_file_);
-    if (learn_)
-      memory_ = there_is(memory_file_) ? open_to_learn(run_, memory_file_) : new_memory(run_, usual_settings(run_));
-    else
-      memory_ = open_memory(run_, memory_file_);
+    memory_ = learn_ ? memory_to_teach(run_, memory_file_, usual_settings(run_)) : open_memory(run_, memory_file_);
     options_.memory = &*memory_;
   }
 

@@ -85,10 +85,8 @@ void run(GenerateFlags options) {
   if (options.learn && options.memory.empty()) bad_input("--learn needs --memory FILE: what is learnt is kept there");
   MemoryKeeper keeper(options.memory);
   if (!options.memory.empty()) {
-    if (options.learn)
-      memory = there_is(options.memory) ? open_to_learn(run, options.memory) : new_memory(run, usual_settings(run));
-    else
-      memory = open_memory(run, options.memory);
+    memory =
+        options.learn ? memory_to_teach(run, options.memory, usual_settings(run)) : open_memory(run, options.memory);
     options.generate.memory = &*memory;
   }
   if (options.learn) {

@@ -125,9 +125,9 @@ struct Product {
         const int row = warp_row + lane % 16, row_at = c + lane / 16 * 8;
         load_matrices(row_high, shared_address(stage.high[row] + row_at));
         load_matrices(row_low, shared_address(stage.low[row] + row_at));
+        // 16 slots: the two matrices of the first eight, then those of the others.
 #pragma unroll
-        for (int n = 0; n < eights / 2;
-             ++n) {  // 16 slots: the two matrices of the first eight, then those of the others
+        for (int n = 0; n < eights / 2; ++n) {
           const int line = ROWS + warp_slot + 16 * n + lane / 16 * 8 + lane % 8, at = c + lane / 8 % 2 * 8;
           load_matrices(key_high[n], shared_address(stage.high[line] + at));
           load_matrices(key_low[n], shared_address(stage.low[line] + at));
@@ -157,6 +157,7 @@ template <typename Tile>
 bool fits(const Context& ctx, int more_shared = 0) {
   return Tile::shared_bytes + more_shared <= ctx.cuda->most_shared;
 }
+
 // A kernel that makes a product, and wants so much shared memory behind that of the product.
 template <typename Tile, typename Kernel, typename... Arguments>
 void launch_product(Context& ctx, Kernel* kernel, dim3 blocks, int more_shared, Arguments&&... arguments) {

@@ -13,6 +13,7 @@ __global__ void __launch_bounds__(threads)
   const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (m < reach) masses[m] = counts[m] > 0.0f ? powf(counts[m], power) : 0.0f;
 }
+
 // What is accumulated over the parts of the store, each [kinds, T].
 struct Gathered {
   float *shift, *all, *matching;

@@ -214,10 +214,18 @@ Memory open_memory(OpenedRun& run, const std::string& path) {
   return memory;
 }
 
+namespace {
+
 Memory open_to_learn(OpenedRun& run, const std::string& path) {
   if (precision_of(path) == Precision::f64 && run.ctx->master != DType::f64)
     bad_input("{} was learnt in f64, and learning on in less would round all that it knows: say --precision f64", path);
   return open_memory(run, path);
+}
+
+}  // namespace
+
+Memory memory_to_teach(OpenedRun& run, const std::string& path, const MemorySettings& settings_of_new) {
+  return there_is(path) ? open_to_learn(run, path) : new_memory(run, settings_of_new);
 }
 
 TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options) {
@@ -229,7 +237,7 @@ TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options)
   MemorySettings settings = usual_settings(run);
   settings.border = document_end(run);  // as it is trained and evaluated
   MemoryKeeper keeper(path);
-  Memory memory = there_is(path) ? open_to_learn(run, path) : new_memory(run, settings);
+  Memory memory = memory_to_teach(run, path, settings);
   auto saved = std::chrono::steady_clock::now();
   bool stopped = false;
   const auto start = std::chrono::steady_clock::now();

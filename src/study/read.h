@@ -115,8 +115,9 @@ MemorySettings usual_settings(const OpenedRun& run);
 Memory new_memory(OpenedRun& run, const MemorySettings& settings);
 // From a file, bound to the run: bad_input when it belongs to another model.
 Memory open_memory(OpenedRun& run, const std::string& path);
-// The same for one that goes on learning and is then written: also bad_input where that would round what it knows.
-Memory open_to_learn(OpenedRun& run, const std::string& path);
+// The same for one that goes on learning and is then written: also bad_input where that would round what it knows. A
+// new one where there is none.
+Memory memory_to_teach(OpenedRun& run, const std::string& path, const MemorySettings& settings_of_new);
 
 // What a user wrote becomes a text of the memory, named by its first words.
 void learn_written(OpenedRun& run, Memory& memory, const std::string& text);
