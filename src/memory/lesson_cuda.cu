@@ -1,210 +1,43 @@
 // The memory's lesson on the GPU, with one block per position for hits, legacies and births. Nothing is read back to
 // the host.
-#include "memory/entries_cuda.cuh"
-#include "memory/group_cuda.cuh"
 #include "memory/lesson_cuda.cuh"
 #include "ops/segment_sums.h"
 
 namespace some::memory::cuda {
 namespace {
 
-// key = normalize((inertia * key + sum) / total), where sum(c) returns column c of the sum.
-template <typename Sum>
-__device__ void move_key(float* key, float inertia, float total, int d, float* partial, const Sum& sum) {
-  float square = 0.0f;
-  for (int c = threadIdx.x; c < d; c += threads) {
-    const float moved = (inertia * key[c] + sum(c)) / total;
-    key[c] = moved;
-    square = fmaf(moved, moved, square);
-  }
-  const float inverse = 1.0f / fmaxf(sqrtf(block_sum(square, partial)), shortest);
-  for (int c = threadIdx.x; c < d; c += threads) key[c] *= inverse;
-}
-
 // Learning 1 of spec 8, for the slots of one block that nobody hit: those who hit one do it themselves. Also numbers
-// the slots where they are sorted later, and says of each whether it is too empty to be an heir; both may be null.
+// the slots, which are sorted later, and says of each whether it is too empty to be an heir, unless `closed` is null.
 __device__ void decay(const Lesson& lesson, std::int64_t first, std::int64_t count, std::int32_t* numbers,
                       bool* closed) {
   __shared__ bool hit[threads];
   hit[threadIdx.x] = false;
   __syncthreads();
   for (int t = threadIdx.x; t < lesson.positions; t += threads) {
-    const std::int64_t slot = lesson.nearest[t] - first;
+    const std::int64_t slot = lesson.nearest(t) - first;
     if (slot >= 0 && slot < threads && lesson.is_hit(t)) hit[slot] = true;
   }
   __syncthreads();
   const std::int64_t m = first + threadIdx.x;
   if (m >= count) return;
-  if (!hit[threadIdx.x]) lesson.usage[m] *= lesson.kept;
-  if (numbers != nullptr) numbers[m] = static_cast<std::int32_t>(m);
+  if (!hit[threadIdx.x]) lesson.usage[m] = lesson.used(lesson.usage[m], 0);
+  numbers[m] = static_cast<std::int32_t>(m);
   if (closed != nullptr) closed[m] = !hit[threadIdx.x] && !(lesson.counts[m] > 0.0f);
 }
 
-// One block per position: the first position that hit a slot moves its key, for all that did, in their order. The
-// blocks behind them let the others decay.
+// One block per position takes hits in. The blocks behind them let the other slots decay.
 __global__ void __launch_bounds__(threads)
     hits_kernel(Lesson lesson, std::int64_t candidates, std::int32_t* numbers, bool* closed) {
   after_whole_previous();
   __shared__ Group::Shared together;
-  __shared__ float partial[warp_size];
-  const int t = blockIdx.x, positions = lesson.positions, d = lesson.d;
+  const int t = blockIdx.x, positions = lesson.positions;
   if (t >= positions)
     return decay(lesson, static_cast<std::int64_t>(t - positions) * threads, candidates, numbers, closed);
-  if (!lesson.is_hit(t)) return;
-  const std::int32_t slot = lesson.nearest[t];
-  if (threadIdx.x == 0) lesson.fates[t] = slot;
-  Group group{};
-  if (!group.collect(together, t, positions,
-                     [&](int other) { return lesson.is_hit(other) && lesson.nearest[other] == slot; }))
-    return;
-  const float inertia = lesson.counts[slot], more = static_cast<float>(group.count), total = inertia + more;
-  move_key(lesson.keys + static_cast<std::int64_t>(slot) * d, inertia, total, d, partial, [&](int c) {
-    return group.sum(0.0f, [&](int other) { return lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
-  });
-  if (threadIdx.x >= warp_size) return;
-  if (threadIdx.x == 0) {
-    lesson.counts[slot] = total;
-    lesson.usage[slot] = __fadd_rn(__fmul_rn(lesson.usage[slot], lesson.kept), more);
-    if (lesson.entries == 1) lesson.hit[slot] = lesson.places[group.members[group.count - 1]];
-  }
-  if (lesson.entries == 1) return;
-  WarpEntries entries(lesson.entries_of(slot));
-  for (int base = 0; base < group.count; base += warp_size) {
-    const int here = min(warp_size, group.count - base);
-    const int own = group.members[base + min(static_cast<int>(threadIdx.x), here - 1)];
-    const std::int32_t token = lesson.targets[own];
-    const long long place = lesson.places[own];
-    for (int i = 0; i < here; ++i) entries.found(__shfl_sync(full_warp, token, i), __shfl_sync(full_warp, place, i));
-  }
-  entries.write(lesson.entries_of(slot));
+  take_hits(lesson, t, together, lesson.usage);
 }
 
-// What the slots that give way leave behind; row j belongs to the j-th slot of `order`. It is all copied, since births
-// take these slots while their heirs are still taking it in. Rows of slots that leave nothing may hold anything.
-struct Legacy {
-  float* keys;            // [T, d]
-  std::int32_t* leaving;  // [T]: slots, or -1
-  float *counts, *usage;  // [T]
-  float* tallies;         // [K, T], as are the following
-  std::int32_t* values;
-  long long *born, *hit;
-  unsigned long long* nearest;  // [T]: the heirs, packed
-  bool* closed;                 // of every candidate, whether it can be no heir: it is empty, or gives way
-  std::int32_t* rows;           // [1]: from this row on nothing is left
-
-  __device__ Entries<float, long long> entries_of(int j, const Lesson& lesson) const {
-    return {values + j, tallies + j, born + j, hit + j, lesson.positions, lesson.entries};
-  }
-  __device__ void leave_nothing(int j) const {
-    leaving[j] = -1;
-    nearest[j] = 0;
-  }
-  // All but the key; one warp.
-  __device__ void leave(const Lesson& lesson, int j, std::int32_t slot) const {
-    WarpEntries(lesson.entries_of(slot)).write(entries_of(j, lesson));
-    if (threadIdx.x % warp_size != 0) return;
-    leaving[j] = slot;
-    counts[j] = lesson.counts[slot];
-    usage[j] = lesson.usage[slot];
-    nearest[j] = 0;
-  }
-  __device__ std::int32_t heir_of(int j) const { return leaving[j] < 0 ? -1 : slot_of(nearest[j]); }
-};
-
-// The order in which slots give way, by usage and then by slot, as far as they do, and what they leave, where `legacy`
-// has room for it. Each block counts for 16 slots how many come before them: for a few thousand slots these are fewer
-// steps, one after another, than a sort has. order: [positions].
-constexpr std::int64_t most_ranked = 8192;
-constexpr int ranked_each = 16, ranked_tile = 4096;
-__global__ void __launch_bounds__(threads)
-    rank_kernel(Lesson lesson, Legacy legacy, std::int32_t candidates, std::int32_t* order) {
-  after_whole_previous();
-  constexpr int halves = 2 * warps, fours = ranked_tile / 4 / threads;
-  static_assert(warp_size == 2 * ranked_each);
-  __shared__ uint4 tile[ranked_tile / 4];
-  __shared__ std::int32_t before[halves][ranked_each];
-  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size, own = blockIdx.x * ranked_each;
-  const int mine_at = own + lane % ranked_each, half = threadIdx.x / ranked_each;
-  const int there = min(mine_at, candidates - 1);
-  const unsigned mine = __float_as_uint(lesson.usage[there]);
-  const float own_count = lesson.counts[there];
-  // Four slots; those that are none come last.
-  const auto usage_of = [&](int m) {
-    const auto* usage = reinterpret_cast<const unsigned*>(lesson.usage) + m;
-    if (m + 4 <= candidates) return *reinterpret_cast<const uint4*>(usage);
-    constexpr unsigned last = 0xFFFFFFFFu;
-    return make_uint4(m < candidates ? usage[0] : last, m + 1 < candidates ? usage[1] : last,
-                      m + 2 < candidates ? usage[2] : last, last);
-  };
-  std::int32_t sum = 0;
-  int misses = 0;
-  for (int first = 0; first < candidates; first += ranked_tile) {
-    uint4 next[fours];
-#pragma unroll
-    for (int i = 0; i < fours; ++i) next[i] = usage_of(first + 4 * (i * threads + static_cast<int>(threadIdx.x)));
-    if (first == 0)
-      misses = lesson.misses_before(lesson.positions);
-    else
-      __syncthreads();
-#pragma unroll
-    for (int i = 0; i < fours; ++i) tile[i * threads + threadIdx.x] = next[i];
-    __syncthreads();
-    // Half a warp compares its slots with 32 others at a time.
-    for (int at = half * warp_size; at < ranked_tile && first + at < candidates; at += halves * warp_size) {
-      const uint4* others = tile + at / 4;
-      const int apart = mine_at - (first + at);  // of the others those below this number come first among equals
-      if (apart >= 0 && apart < warp_size) {
-        for (int i = 0; i < warp_size; ++i)
-          sum += reinterpret_cast<const unsigned*>(others)[i] < mine + (i < apart ? 1u : 0u);
-      } else {
-        const unsigned below = mine + (apart > 0 ? 1u : 0u);
-#pragma unroll
-        for (int i = 0; i < warp_size / 4; ++i) {
-          const uint4 four = others[i];
-          sum += (four.x < below) + (four.y < below) + (four.z < below) + (four.w < below);
-        }
-      }
-    }
-  }
-  before[half][lane % ranked_each] = sum;
-  __syncthreads();
-  for (int i = warp; i < ranked_each && own + i < candidates; i += warps) {
-    const std::int32_t slot = own + i;
-    const int rank = __reduce_add_sync(full_warp, lane < halves ? before[lane % halves][i] : 0);
-    const bool gives_way = rank < misses;
-    const float count = __shfl_sync(full_warp, own_count, i);
-    const bool holds = count > 0.0f;
-    if (lane == 0 && gives_way) order[rank] = slot;
-    if (legacy.keys == nullptr) continue;
-    if (lane == 0) legacy.closed[slot] = gives_way || !holds;
-    if (!gives_way) continue;
-    if (!holds) {
-      if (lane == 0) legacy.leave_nothing(rank);
-      continue;
-    }
-    legacy.leave(lesson, rank, slot);
-    const float* from = lesson.keys + static_cast<std::int64_t>(slot) * lesson.d;
-    float* to = legacy.keys + static_cast<std::int64_t>(rank) * lesson.d;
-    // All numbers are on their way at once: one by one each store would hold up the next load.
-    constexpr int at_once = 16;
-    for (int base = lane; base < lesson.d; base += at_once * warp_size) {
-      float next[at_once];
-#pragma unroll
-      for (int j = 0; j < at_once; ++j) next[j] = base + j * warp_size < lesson.d ? from[base + j * warp_size] : 0.0f;
-#pragma unroll
-      for (int j = 0; j < at_once; ++j) {
-        if (base + j * warp_size < lesson.d) to[base + j * warp_size] = next[j];
-      }
-    }
-  }
-  if (legacy.keys == nullptr || blockIdx.x != 0) return;
-  const int rows = min(misses, candidates);
-  for (int j = rows + static_cast<int>(threadIdx.x); j < lesson.positions; j += threads) legacy.leave_nothing(j);
-  if (threadIdx.x == 0) *legacy.rows = rows;
-}
-
-// The same where `order` is known, with one block per position: the j-th slot of `order` gives way if there are more
-// than j births, and leaves something if it holds something.
+// What slots leave, one block per position: the j-th slot of `order` gives way if there are more than j births, and
+// leaves something if it holds something.
 __global__ void __launch_bounds__(threads)
     leaving_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
   after_whole_previous();
@@ -217,9 +50,9 @@ __global__ void __launch_bounds__(threads)
     legacy.keys[static_cast<std::int64_t>(j) * d + c] =
         leaves ? lesson.keys[static_cast<std::int64_t>(slot) * d + c] : 0.0f;
   if (threadIdx.x >= warp_size) return;
-  if (leaves) legacy.leave(lesson, j, slot);
+  if (leaves) legacy.copy(lesson, j, slot, lesson.usage);
   if (threadIdx.x != 0) return;
-  if (!leaves) legacy.leave_nothing(j);
+  legacy.leave_by(j, leaves ? slot : -1);
   if (gives_way) legacy.closed[slot] = true;
   if (j == 0) *legacy.rows = min(misses, lesson.positions);
 }
@@ -326,7 +159,7 @@ __global__ void __launch_bounds__(threads)
   if (i < pairs && leaving[i / look] < 0) looked[i] = -1;
 }
 
-Legacy make_legacy(Context& ctx, const Lesson& lesson, bool* closed) {
+Legacy make_legacy(Context& ctx, const Lesson& lesson, std::int64_t candidates) {
   const std::int64_t positions = lesson.positions, entries = lesson.entries;
   Legacy out{};
   out.keys = floats(ctx.scratch({positions, lesson.d}, DType::f32));
@@ -338,12 +171,12 @@ Legacy make_legacy(Context& ctx, const Lesson& lesson, bool* closed) {
   out.born = longs(ctx.scratch({entries, positions}, DType::i64));
   out.hit = longs(ctx.scratch({entries, positions}, DType::i64));
   out.nearest = reinterpret_cast<unsigned long long*>(longs(ctx.scratch({positions}, DType::i64)));
-  out.closed = closed;
+  out.closed = static_cast<bool*>(ctx.scratch({candidates}, DType::i32).raw());
   out.rows = ints(ctx.scratch({1}, DType::i32));
   return out;
 }
 
-// Finds heirs for the slots that give way.
+// Finds heirs for the slots that give way, from the scores of what they leave.
 void find_heirs(Context& ctx, const Store& store, const MemorySettings& settings, const Lesson& lesson,
                 const Legacy& legacy) {
   const std::int64_t positions = lesson.positions;
@@ -364,8 +197,8 @@ void find_heirs(Context& ctx, const Store& store, const MemorySettings& settings
       score_parts(ctx, store, legacy.keys, visits, first, width, scores);
       consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits});
     }
-  } else if (lesson.entries > 1 && lesson.d % product_depth == 0) {  // heirs of one entry must have the same token
-    find_nearest(ctx, store, legacy.keys, positions, legacy.rows, legacy.closed, legacy.nearest);
+  } else if (finds_heirs_by_product(store)) {
+    find_heirs_by_product(ctx, store, lesson, legacy);
   } else {
     float* scores = floats(ctx.scratch({positions, std::min(store.reach, slots_at_once)}, DType::f32));
     for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
@@ -385,9 +218,8 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
   if (positions > most_window) failed("a lesson has {} positions; {} is the most", positions, most_window);
   ArenaScope scope(*ctx.arena);
   const Lesson lesson{floats(queries),
-                      floats(found.product),
+                      reinterpret_cast<const unsigned long long*>(longs(found.near)),
                       ints(targets),
-                      ints(found.nearest),
                       longs(places),
                       floats(store.keys),
                       floats(store.counts),
@@ -408,32 +240,36 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
   const bool one_part = store.parts() == 1;
   const std::int64_t candidates = one_part ? std::min(store.slots(), store.reach + positions) : store.reach;
   const bool ranks = one_part && candidates <= most_ranked, inherits = settings.inherit && store.reach > 0;
-  std::int32_t* numbers = ranks ? nullptr : ints(ctx.scratch({candidates}, DType::i32));
-  bool* closed = inherits ? static_cast<bool*>(ctx.scratch({candidates}, DType::i32).raw()) : nullptr;
-  const Legacy legacy = inherits ? make_legacy(ctx, lesson, closed) : Legacy{};
+  const Legacy legacy = inherits ? make_legacy(ctx, lesson, candidates) : Legacy{};
   const dim3 each(static_cast<unsigned>(positions));
-  launch_behind(ctx, hits_kernel, dim3(each.x + grid_for(candidates, threads)), dim3(threads), 0, lesson, candidates,
-                numbers, ranks ? nullptr : closed);
   const std::int32_t* order = nullptr;
   const std::int64_t ordered = one_part ? candidates : positions;
+  bool found_heirs = false;
   if (ranks) {
-    std::int32_t* ranked = ints(ctx.scratch({positions}, DType::i32));
-    launch_behind(ctx, rank_kernel, dim3(grid_for(candidates, ranked_each)), dim3(threads), 0, lesson, legacy,
-                  static_cast<std::int32_t>(candidates), ranked);
-    order = ranked;
+    const Ranked ranked = take_hits_and_rank(ctx, lesson, legacy, static_cast<std::int32_t>(candidates));
+    order = ranked.order;
+    found_heirs = inherits && finds_heirs_by_product(store);
+    if (found_heirs)
+      leave_to_heirs(ctx, store, lesson, legacy, ranked);
+    else
+      SOME_CUDA_CHECK(cudaMemcpyAsync(lesson.usage, ranked.usage, sizeof(float) * static_cast<std::size_t>(candidates),
+                                      cudaMemcpyDeviceToDevice, ctx.cuda->stream));
   } else {
+    std::int32_t* numbers = ints(ctx.scratch({candidates}, DType::i32));
+    launch_behind(ctx, hits_kernel, dim3(each.x + grid_for(candidates, threads)), dim3(threads), 0, lesson, candidates,
+                  numbers, legacy.closed);
     order = one_part ? sort_pairs(ctx, reinterpret_cast<const std::int32_t*>(floats(store.usage)), numbers, candidates,
                                   usage_bits)
                            .items
                      : slots_used_least(ctx, store, settings, lesson, numbers, positions);
-    if (inherits) {
-      leaving_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, legacy, order, ordered);
-      SOME_CUDA_CHECK(cudaGetLastError());
-    }
   }
-  if (inherits) find_heirs(ctx, store, settings, lesson, legacy);
+  if (inherits && !found_heirs) {
+    leaving_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, legacy, order, ordered);
+    SOME_CUDA_CHECK(cudaGetLastError());
+    find_heirs(ctx, store, settings, lesson, legacy);
+  }
   const dim3 blocks(inherits ? 2 * each.x : each.x);
-  if (ranks || inherits) {
+  if (inherits) {
     launch_behind(ctx, births_kernel, blocks, dim3(threads), 0, lesson, legacy, order, ordered);
   } else {
     births_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(lesson, legacy, order, ordered);

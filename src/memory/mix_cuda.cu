@@ -1,7 +1,7 @@
 // How model and memory are mixed, on the GPU. The steps of the mixture depend on one another, so one warp takes them,
 // on a stream of its own beside the lessons.
 #include "memory/mix_beside.h"
-#include "memory/store_cuda.cuh"
+#include "memory/search_cuda.cuh"
 
 namespace some::memory::cuda {
 namespace {
@@ -9,57 +9,82 @@ namespace {
 constexpr int shares_of_one = static_cast<int>(shares_each);
 __constant__ float share_of[shares_of_one] = {0.0f, 0.05f, 0.1f, 0.2f, 0.4f, 0.6f, 0.8f};
 
-// One block. Its first lanes, one per sharpness, go through the positions one after another; exponentials and
-// logarithms, which do not depend on earlier positions, are computed by all threads.
+// 1 / x to one unit in the last place, for x that is neither denormal nor so large that this would be. What is off in
+// one step of a mixture is made good in the next, whose weights are divided by their own sum.
+__device__ __forceinline__ float reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// One block. Its first warp, of which every LANES lanes do the same, one per sharpness, goes through the positions one
+// after another. All its lanes go the same way, and a step waits for as little as can be: whatever does not depend on
+// earlier positions is done by all threads. So are exponentials and logarithms; and the probabilities of a position are
+// made larger by a power of two (the exponent of the largest), which keeps sums far from what cannot be divided by.
 constexpr int mixed_at_once = 512;
 template <int LANES>
 __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const std::int32_t* targets, int positions,
                                                       int kinds, float kept, float given, float* shares, float* nll) {
   after_whole_previous();
-  __shared__ float model[mixed_at_once], answer[mixed_at_once], memory[LANES][mixed_at_once];
+  __shared__ float model[mixed_at_once], answer[mixed_at_once], memory[mixed_at_once][LANES];
   __shared__ bool real[mixed_at_once];
   float weight[shares_of_one];
-  const int lane = threadIdx.x;
-  if (lane < LANES) {
+  const int kind = threadIdx.x % LANES;
+  const bool works = threadIdx.x < warp_size;
 #pragma unroll
-    for (int j = 0; j < shares_of_one; ++j) weight[j] = lane < kinds ? shares[lane * shares_of_one + j] : 0.0f;
-  }
+  for (int j = 0; j < shares_of_one; ++j) weight[j] = works && kind < kinds ? shares[kind * shares_of_one + j] : 0.0f;
+  constexpr int each = mixed_at_once / threads;
   for (int first = 0; first < positions; first += mixed_at_once) {
     const int count = min(mixed_at_once, positions - first);
+    float level[each];
     __syncthreads();
-    for (int i = threadIdx.x; i < count; i += threads) {
-      real[i] = targets[first + i] >= 0;
-      model[i] = fmaxf(expf(-nll[first + i]), 1.17549435e-38f);
 #pragma unroll
-      for (int s = 0; s < LANES; ++s) memory[s][i] = s < kinds ? said[s * positions + first + i] : 0.0f;
+    for (int k = 0; k < each; ++k) {
+      const int i = k * threads + static_cast<int>(threadIdx.x);
+      level[k] = 0.0f;
+      if (i >= count) continue;
+      const float alone = fmaxf(expf(-nll[first + i]), 1.17549435e-38f);
+      float remembered[LANES], largest = alone;
+#pragma unroll
+      for (int s = 0; s < LANES; ++s) {
+        remembered[s] = s < kinds ? said[s * positions + first + i] : 0.0f;
+        largest = fmaxf(largest, remembered[s]);
+      }
+      const int exponent = ilogbf(largest);
+      level[k] = static_cast<float>(exponent) * 0.693147181f;
+      real[i] = targets[first + i] >= 0;
+      model[i] = scalbnf(alone, -exponent);
+#pragma unroll
+      for (int s = 0; s < LANES; ++s) memory[i][s] = scalbnf(remembered[s], -exponent);
     }
     __syncthreads();
-    if (lane < LANES) {
-      constexpr unsigned who = LANES == 32 ? full_warp : (1u << LANES) - 1u;
+    if (works) {
       for (int i = 0; i < count; ++i) {
-        if (!real[i]) continue;
-        const float alone = model[i], remembered = memory[lane][i];
+        const float alone = model[i], remembered = memory[i][kind];
+        const bool learns = real[i] && kind < kinds;
         float part[shares_of_one];
 #pragma unroll
         for (int j = 0; j < shares_of_one; ++j)
-          part[j] = weight[j] * ((1.0f - share_of[j]) * alone + share_of[j] * remembered);
+          part[j] = weight[j] * fmaf(share_of[j], remembered, (1.0f - share_of[j]) * alone);
         float sum = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + part[6]);
 #pragma unroll
-        for (int offset = LANES / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(who, sum, offset);
-        const float factor = kept / sum;
+        for (int offset = LANES / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(full_warp, sum, offset);
+        const float factor = kept * reciprocal(sum);
 #pragma unroll
-        for (int j = 0; j < shares_of_one; ++j) weight[j] = lane < kinds ? fmaf(factor, part[j], given) : 0.0f;
-        if (lane == 0) answer[i] = sum;
+        for (int j = 0; j < shares_of_one; ++j) weight[j] = learns ? fmaf(factor, part[j], given) : weight[j];
+        answer[i] = sum;  // of all lanes the same
       }
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < count; i += threads) {
-      if (real[i]) nll[first + i] = -logf(answer[i]);
+#pragma unroll
+    for (int k = 0; k < each; ++k) {
+      const int i = k * threads + static_cast<int>(threadIdx.x);
+      if (i < count && real[i]) nll[first + i] = -(logf(answer[i]) + level[k]);
     }
   }
-  if (lane < kinds) {
+  if (works && threadIdx.x < kinds) {
 #pragma unroll
-    for (int j = 0; j < shares_of_one; ++j) shares[lane * shares_of_one + j] = weight[j];
+    for (int j = 0; j < shares_of_one; ++j) shares[kind * shares_of_one + j] = weight[j];
   }
 }
 
@@ -116,12 +141,15 @@ void mix(Context& ctx, const MemorySettings& settings, const Found& found, const
       settings, found, targets, shares, nll);
 }
 
-void mix_beside(Context& ctx, Mixing& mixing, const MemorySettings& settings, const Found& found, const Tensor& targets,
-                Tensor& shares, Tensor& nll) {
+void search_and_mix_beside(Context& ctx, Mixing& mixing, const Store& store, const MemorySettings& settings,
+                           const Tensor& queries, const Tensor& targets, Found& found, Tensor& shares, Tensor& nll) {
+  if (targets.dim(0) == 0) return;
   if (mixing == nullptr) mixing = std::make_shared<Side>();
   const Side& side = *static_cast<Side*>(mixing.get());
+  const PutTogether put_together = begin_search(ctx, store, settings, queries, targets, found);
   SOME_CUDA_CHECK(cudaEventRecord(side.searched, ctx.cuda->stream));
   SOME_CUDA_CHECK(cudaStreamWaitEvent(side.stream, side.searched, 0));
+  if (put_together) put_together(side.stream);
   launch_mix(
       [&](auto* kernel, auto... arguments) {
         kernel<<<1, threads, 0, side.stream>>>(arguments...);

@@ -11,7 +11,10 @@ namespace {
 void make_queries(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
 void search(Context&, const Store&, const MemorySettings&, const Tensor&, const Tensor&, Found&) { refuse(); }
 void mix(Context&, const MemorySettings&, const Found&, const Tensor&, Tensor&, Tensor&) { refuse(); }
-void mix_beside(Context&, Mixing&, const MemorySettings&, const Found&, const Tensor&, Tensor&, Tensor&) { refuse(); }
+void search_and_mix_beside(Context&, Mixing&, const Store&, const MemorySettings&, const Tensor&, const Tensor&, Found&,
+                           Tensor&, Tensor&) {
+  refuse();
+}
 void finish_mixing(Context&, const Mixing&) { refuse(); }
 void learn(Context&, const MemorySettings&, const Tensor&, const Tensor&, const Tensor&, const Found&, Store&,
            Tensor&) {

@@ -1,15 +1,11 @@
-// Scores of rows with keys: all of them, or only the nearest of each row, where how many rows there are is known on the
-// device alone.
+// Scores of rows with keys, all of them.
 #include "memory/product_cuda.cuh"
 
 namespace some::memory::cuda {
 namespace {
 
 constexpr int scored_rows = 128;
-// Of a window's rows about half are left, so that more of them in a block would not all be used.
-constexpr int left_rows = 64;
 using ScoresTile = Product<scored_rows, 2, 1>;
-using LeftTile = Product<left_rows, 4, 2>;
 
 __global__ void __launch_bounds__(ScoresTile::threads)
     scores_kernel(const float* rows, const float* keys, int row_count, int slots, int d, float* scores) {
@@ -19,7 +15,7 @@ __global__ void __launch_bounds__(ScoresTile::threads)
   const int first_row = static_cast<int>(blockIdx.y) * scored_rows,
             first_slot = static_cast<int>(blockIdx.x) * product_slots;
   float own[Tile::eights][4];
-  Tile::multiply(product_shared, rows, keys, first_row, first_slot, row_count, slots, d, own);
+  Tile::multiply(product_shared, RowsOf{rows, d}, keys, first_row, first_slot, row_count, slots, d, own);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = first_row + Tile::row_of(half);
@@ -35,44 +31,6 @@ __global__ void __launch_bounds__(ScoresTile::threads)
   }
 }
 
-__global__ void __launch_bounds__(LeftTile::threads)
-    nearest_kernel(const float* rows, const float* keys, int row_count, int slots, int d, const std::int32_t* rows_used,
-                   const bool* closed, unsigned long long* nearest) {
-  after_whole_previous();
-  using Tile = LeftTile;
-  extern __shared__ __align__(16) unsigned char product_shared[];
-  const int first_row = static_cast<int>(blockIdx.y) * left_rows,
-            first_slot = static_cast<int>(blockIdx.x) * product_slots;
-  if (first_row >= *rows_used) return;
-  bool open[Tile::eights][2];
-#pragma unroll
-  for (int n = 0; n < Tile::eights; ++n) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int slot = first_slot + Tile::slot_of(n, i);
-      open[n][i] = slot < slots && !closed[min(slot, slots - 1)];
-    }
-  }
-  float own[Tile::eights][4];
-  Tile::multiply(product_shared, rows, keys, first_row, first_slot, row_count, slots, d, own);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = first_row + Tile::row_of(half);
-    Near near = nothing_near();
-#pragma unroll
-    for (int n = 0; n < Tile::eights; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (open[n][i]) near.consider({own[n][2 * half + i], first_slot + Tile::slot_of(n, i)});
-      }
-    }
-    unsigned long long best = packed(near);
-#pragma unroll
-    for (int offset = 2; offset > 0; offset /= 2) best = max(best, __shfl_xor_sync(full_warp, best, offset));
-    if (threadIdx.x % 4 == 0 && row < row_count && best != 0) atomicMax(nearest + row, best);
-  }
-}
-
 }  // namespace
 
 void score(Context& ctx, const Store& store, const float* queries, std::int64_t rows, std::int64_t first,
@@ -85,13 +43,6 @@ void score(Context& ctx, const Store& store, const float* queries, std::int64_t 
   launch_product<ScoresTile>(ctx, scores_kernel, dim3(grid_for(slots, product_slots), grid_for(rows, scored_rows)), 0,
                              queries, keys, static_cast<int>(rows), static_cast<int>(slots), static_cast<int>(d),
                              scores);
-}
-
-void find_nearest(Context& ctx, const Store& store, const float* queries, std::int64_t rows,
-                  const std::int32_t* rows_used, const bool* closed, unsigned long long* nearest) {
-  launch_product<LeftTile>(ctx, nearest_kernel, dim3(grid_for(store.reach, product_slots), grid_for(rows, left_rows)),
-                           0, queries, floats(store.keys), static_cast<int>(rows), static_cast<int>(store.reach),
-                           static_cast<int>(store.keys.dim(1)), rows_used, closed, nearest);
 }
 
 }  // namespace some::memory::cuda

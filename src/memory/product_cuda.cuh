@@ -39,9 +39,11 @@ struct Product {
     return warp % GROUPS * 8 * eights + 8 * n + 2 * (lane % 4) + i;
   }
 
-  // rows [row_count, d], keys [slots, d]; scores of rows and slots that are none are those of others. d is a multiple
-  // of 4. All threads must call it, and may use the shared memory again when it returns.
-  __device__ static void multiply(unsigned char* shared, const float* rows, const float* keys, int first_row,
+  // row(i): where the i-th of row_count rows of d numbers is; keys [slots, d]. Scores of rows and slots that are none
+  // are those of others. d is a multiple of 4. All threads must call it, and may use the shared memory again when it
+  // returns.
+  template <typename Row>
+  __device__ static void multiply(unsigned char* shared, const Row& row, const float* keys, int first_row,
                                   int first_slot, int row_count, int slots, int d, float (&scores)[eights][4]) {
     constexpr int fours = columns / 4, apart = threads / fours, brought = lines / apart;
     static_assert(lines % apart == 0 && ROWS % apart == 0);
@@ -52,7 +54,7 @@ struct Product {
 #pragma unroll
     for (int i = 0; i < brought; ++i) {
       const int line = own_line + i * apart;
-      from[i] = column + (line < ROWS ? rows + static_cast<std::int64_t>(min(first_row + line, row_count - 1)) * d
+      from[i] = column + (line < ROWS ? row(min(first_row + line, row_count - 1))
                                       : keys + static_cast<std::int64_t>(min(first_slot + line - ROWS, slots - 1)) * d);
     }
     float4 next[AHEAD][brought];
@@ -149,6 +151,13 @@ struct Product {
       }
     }
   }
+};
+
+// Rows that lie one behind the other.
+struct RowsOf {
+  const float* first;
+  int d;
+  __device__ const float* operator()(int i) const { return first + static_cast<std::int64_t>(i) * d; }
 };
 
 // Whether a block of this GPU has room for a product, and so much shared memory behind it. Small GPUs have less than

@@ -244,24 +244,25 @@ std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(co
     Tensor all_queries = ctx.scratch(answer.states.shape(), ctx.master);  // the context's too: one launch, not many
     make_queries(ctx, answer.states, store.mean, all_queries);
     if (waits) given();
-    for (const Pass::Window& window : pass.windows) {
-      const std::int64_t count = window.last - window.first;
-      Found found = make_found(ctx, settings, count);  // stays for the mixing
-      const ArenaScope scope(*ctx.arena);
+    std::vector<std::int64_t> counts;
+    for (const Pass::Window& window : pass.windows) counts.push_back(window.last - window.first);
+    std::vector<Found> all_found = make_found(ctx, settings, counts);  // stays for the mixing
+    for (std::size_t i = 0; i < pass.windows.size(); ++i) {
+      const Pass::Window& window = pass.windows[i];
       const Tensor targets = answer.targets.rows(window.begin, window.end);
       const Tensor queries = all_queries.rows(window.begin, window.end);
-      search(ctx, store, settings, queries, targets, found);
       Tensor losses = nll.rows(window.begin, window.end);
-      mix_beside(ctx, mixing_, settings, found, targets, learn_ ? store.shares : shares_, losses);
-      Tensor became = fates.rows(window.begin, window.end);
-      if (!learn_) {
-        became.copy_from(found.nearest);
-        continue;
-      }
+      search_and_mix_beside(ctx, mixing_, store, settings, queries, targets, all_found[i],
+                            learn_ ? store.shares : shares_, losses);
+      if (!learn_) continue;
+      const ArenaScope scope(*ctx.arena);
       const std::int64_t from = window.first - pass.windows.front().first;
-      learn(ctx, settings, queries, targets, places.rows(from, from + count), found, store, became);
+      Tensor became = fates.rows(window.begin, window.end);
+      learn(ctx, settings, queries, targets, places.rows(from, from + counts[i]), all_found[i], store, became);
     }
     finish_mixing(ctx, mixing_);
+    for (std::size_t i = 0; !learn_ && i < pass.windows.size(); ++i)
+      fates.rows(pass.windows[i].begin, pass.windows[i].end).copy_from(all_found[i].nearest);
   }
   if (!waits) given();
   const std::vector<double> alone = read_vector(frozen);

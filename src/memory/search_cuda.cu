@@ -25,7 +25,8 @@ struct Gathered {
 template <bool SEVERAL, int KINDS, int KEPT>
 __global__ void __launch_bounds__(threads, 2)
     search_kernel(Scores scores, Held held, const float* masses, const std::int32_t* targets, Sharpnesses sharpness,
-                  bool begins, bool last, Gathered gathered, float* said, std::int32_t* nearest, float* product) {
+                  bool begins, bool last, Gathered gathered, float* said, std::int32_t* nearest, float* product,
+                  unsigned long long* near) {
   after_whole_previous();
   static_assert(KINDS <= warps);
   constexpr bool keeps = KEPT > 0;
@@ -77,6 +78,7 @@ __global__ void __launch_bounds__(threads, 2)
       found.consider(mine);
       nearest[t] = found.slot;
       product[t] = found.product;
+      near[t] = packed(found);
     }
     float all[KINDS] = {}, matching[KINDS] = {};
     const auto add = [&](float one_score, float one_mass, float share) {
@@ -142,13 +144,12 @@ __global__ void __launch_bounds__(threads, 2)
   }
 }
 
-// What a row hears from some slots of the store: `near`, the nearest of those that hold its target; `level`, the
-// highest score; and for each sharpness the weights of all of them, relative to that score, and what they say of the
-// target. In memory a record is a few numbers in a row, in groups of four.
+// What a row hears from some slots of the store: `level`, the highest score, and for each sharpness the weights of all
+// of them, relative to that score, and what they say of the target. In memory a record is a few numbers in a row, in
+// groups of four.
 template <int KINDS>
 struct Heard {
-  static constexpr int numbers = (3 + 2 * KINDS + 3) / 4 * 4;
-  unsigned long long near = 0;
+  static constexpr int numbers = (1 + 2 * KINDS + 3) / 4 * 4;
   float level = -INFINITY, all[KINDS] = {}, matching[KINDS] = {};
 
   __device__ void read(const float* from) {
@@ -156,30 +157,26 @@ struct Heard {
 #pragma unroll
     for (int i = 0; i < numbers / 4; ++i) four[i] = reinterpret_cast<const float4*>(from)[i];
     const auto* number = reinterpret_cast<const float*>(four);
-    near = static_cast<unsigned long long>(__float_as_uint(number[1])) << 32 | __float_as_uint(number[0]);
-    level = number[2];
+    level = number[0];
 #pragma unroll
     for (int s = 0; s < KINDS; ++s) {
-      all[s] = number[3 + s];
-      matching[s] = number[3 + KINDS + s];
+      all[s] = number[1 + s];
+      matching[s] = number[1 + KINDS + s];
     }
   }
   __device__ void write(float* to) const {
     float4 four[numbers / 4] = {};
     auto* number = reinterpret_cast<float*>(four);
-    number[0] = __uint_as_float(static_cast<unsigned>(near));
-    number[1] = __uint_as_float(static_cast<unsigned>(near >> 32));
-    number[2] = level;
+    number[0] = level;
 #pragma unroll
     for (int s = 0; s < KINDS; ++s) {
-      number[3 + s] = all[s];
-      number[3 + KINDS + s] = matching[s];
+      number[1 + s] = all[s];
+      number[1 + KINDS + s] = matching[s];
     }
 #pragma unroll
     for (int i = 0; i < numbers / 4; ++i) reinterpret_cast<float4*>(to)[i] = four[i];
   }
   __device__ void add(const Heard& other, const Sharpnesses& sharpness) {
-    near = max(near, other.near);
     if (!(other.level > -INFINITY)) return;
     const float highest = fmaxf(level, other.level);
 #pragma unroll
@@ -254,11 +251,12 @@ __device__ __forceinline__ float power_of_two(float x) {
   return result;
 }
 
-// heard: [rows, 2 * gridDim.x] records.
+// heard: [rows, 2 * gridDim.x] records. nearest: [rows], 0 at first, is raised to the nearest slot that holds the row's
+// target, packed; the highest of them is the same in whatever order they come.
 template <int KINDS>
 __global__ void __launch_bounds__(HeardTile::threads)
     heard_kernel(const float* rows, const float* keys, int row_count, int slots, int d, Held held, const float* masses,
-                 const std::int32_t* targets, Sharpnesses sharpness, float* heard) {
+                 const std::int32_t* targets, Sharpnesses sharpness, float* heard, unsigned long long* nearest) {
   after_whole_previous();
   using Tile = HeardTile;
   extern __shared__ __align__(16) unsigned char product_shared[];
@@ -276,7 +274,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
     const int first_slot = tile * product_slots;
     shared.bring(held, masses, first_slot, slots);
     float score[4][4];
-    Tile::multiply(product_shared, rows, keys, first_row, first_slot, row_count, slots, d, score);
+    Tile::multiply(product_shared, RowsOf{rows, d}, keys, first_row, first_slot, row_count, slots, d, score);
     shared.wait();
     int entry[4][4];  // of the slot, that holds the row's target; -1: none
 #pragma unroll
@@ -318,11 +316,11 @@ __global__ void __launch_bounds__(HeardTile::threads)
           near.consider({one, first_slot + Tile::slot_of(n, i)});
         }
       }
-      now.near = packed(near);
+      unsigned long long best = packed(near);
 #pragma unroll
       for (int offset = 2; offset > 0; offset /= 2) {
         highest = fmaxf(highest, __shfl_xor_sync(full_warp, highest, offset));
-        now.near = max(now.near, __shfl_xor_sync(full_warp, now.near, offset));
+        best = max(best, __shfl_xor_sync(full_warp, best, offset));
       }
       now.level = highest;
 #pragma unroll
@@ -348,6 +346,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
       }
       const int row = first_row + Tile::row_of(half);
       if (threadIdx.x % 4 != 0 || row >= row_count) continue;
+      if (best != 0) atomicMax(nearest + row, best);
       float* to = heard + (static_cast<std::int64_t>(row) * 2 * gridDim.x + 2 * blockIdx.x + group) * now.numbers;
       if (tile != static_cast<int>(blockIdx.x)) {
         Heard<KINDS> before;
@@ -365,8 +364,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
 template <int KINDS>
 __global__ void __launch_bounds__(threads)
     gather_kernel(const float* heard, int records, const std::int32_t* targets, Sharpnesses sharpness, int positions,
-                  float* said, std::int32_t* nearest, float* product) {
-  after_whole_previous();
+                  const unsigned long long* near, float* said, std::int32_t* nearest, float* product) {
   const int lane = threadIdx.x % warp_size, t = static_cast<int>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (t >= positions) return;
   const float* own = heard + static_cast<std::int64_t>(t) * records * Heard<KINDS>::numbers;
@@ -389,7 +387,6 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
     Heard<KINDS> other;
-    other.near = __shfl_xor_sync(full_warp, all.near, offset);
     other.level = __shfl_xor_sync(full_warp, all.level, offset);
 #pragma unroll
     for (int s = 0; s < KINDS; ++s) {
@@ -399,8 +396,8 @@ __global__ void __launch_bounds__(threads)
     all.add(other, sharpness);
   }
   if (lane == 0) {
-    nearest[t] = slot_of(all.near);
-    product[t] = all.near == 0 ? 0.0f : product_of(all.near);
+    nearest[t] = slot_of(near[t]);
+    product[t] = near[t] == 0 ? 0.0f : product_of(near[t]);
 #pragma unroll
     for (int s = 0; s < KINDS; ++s) {
       if (s < sharpness.count) said[s * positions + t] = all.all[s] > 0.0f ? all.matching[s] / all.all[s] : 0.0f;
@@ -408,14 +405,18 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-__global__ void nothing_found_kernel(float* said, std::int32_t* nearest, float* product, int positions, int kinds) {
+__global__ void nothing_found_kernel(float* said, std::int32_t* nearest, float* product, unsigned long long* near,
+                                     int positions, int kinds) {
   after_whole_previous();
   const int t = blockIdx.x * blockDim.x + threadIdx.x;
   if (t >= positions) return;
   for (int s = 0; s < kinds; ++s) said[s * positions + t] = 0.0f;
   nearest[t] = -1;
   product[t] = 0.0f;
+  if (near != nullptr) near[t] = 0;
 }
+
+unsigned long long* near_of(const Found& found) { return reinterpret_cast<unsigned long long*>(longs(found.near)); }
 
 }  // namespace
 
@@ -427,49 +428,55 @@ const float* masses(Context& ctx, const Store& store, const MemorySettings& sett
   return out;
 }
 
-void find_nothing(Context& ctx, std::int64_t positions, int kinds, float* said, std::int32_t* nearest, float* product) {
+void find_nothing(Context& ctx, std::int64_t positions, int kinds, float* said, std::int32_t* nearest, float* product,
+                  unsigned long long* near) {
   launch_behind(ctx, nothing_found_kernel, dim3(grid_for(positions, threads)), dim3(threads), 0, said, nearest, product,
-                static_cast<int>(positions), kinds);
+                near, static_cast<int>(positions), kinds);
 }
 
-void search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
-            const Tensor& targets, Found& found) {
+PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                         const Tensor& targets, Found& found) {
   const std::int64_t positions = queries.dim(0);
-  if (positions == 0) return;
+  if (positions == 0) return {};
   const Sharpnesses sharpness = sharpnesses(settings);
   if (store.reach == 0) {
-    find_nothing(ctx, positions, sharpness.count, floats(found.said), ints(found.nearest), floats(found.product));
-    return;
+    find_nothing(ctx, positions, sharpness.count, floats(found.said), ints(found.nearest), floats(found.product),
+                 near_of(found));
+    return {};
   }
-  ArenaScope scope(*ctx.arena);
   const Held held = held_by(store);
-  const float* mass = masses(ctx, store, settings);
   const int shared = SharedSlots::bytes(held.entries);
   if (!looks_into_some(store, settings) && queries.dim(1) % product_depth == 0 && fits<HeardTile>(ctx, shared)) {
-    const auto hear = [&](auto kinds) {
+    const auto hear = [&](auto kinds) -> PutTogether {
       constexpr int KINDS = decltype(kinds)::value;
       const auto tiles = std::min<unsigned>(grid_for(store.reach, product_slots), most_tiles);
       const auto records = static_cast<std::int64_t>(2 * tiles);
       float* heard = floats(ctx.scratch({positions, records, Heard<KINDS>::numbers}, DType::f32));
+      const ArenaScope scope(*ctx.arena);
       launch_product<HeardTile>(ctx, heard_kernel<KINDS>, dim3(tiles, grid_for(positions, heard_rows)), shared,
                                 floats(queries), floats(store.keys), static_cast<int>(positions),
-                                static_cast<int>(store.reach), static_cast<int>(queries.dim(1)), held, mass,
-                                ints(targets), sharpness, heard);
-      launch_behind(ctx, gather_kernel<KINDS>, dim3(grid_for(positions, warps)), dim3(threads), 0, heard,
-                    static_cast<int>(records), ints(targets), sharpness, static_cast<int>(positions),
-                    floats(found.said), ints(found.nearest), floats(found.product));
+                                static_cast<int>(store.reach), static_cast<int>(queries.dim(1)), held,
+                                masses(ctx, store, settings), ints(targets), sharpness, heard, near_of(found));
+      return [=](cudaStream_t stream) {
+        gather_kernel<KINDS><<<grid_for(positions, warps), threads, 0, stream>>>(
+            heard, static_cast<int>(records), ints(targets), sharpness, static_cast<int>(positions), near_of(found),
+            floats(found.said), ints(found.nearest), floats(found.product));
+        SOME_CUDA_LAUNCHED();
+      };
     };
     if (sharpness.count == 1) return hear(std::integral_constant<int, 1>{});
     if (sharpness.count <= 3) return hear(std::integral_constant<int, 3>{});
     return hear(std::integral_constant<int, kinds_at_most>{});
   }
+  const ArenaScope scope(*ctx.arena);
+  const float* mass = masses(ctx, store, settings);
   float* kept = floats(ctx.scratch({3, static_cast<std::int64_t>(sharpness.count), positions}, DType::f32));
   const std::int64_t each = sharpness.count * positions;
   const auto gather = [&](const Scores& scores, bool begins, bool last) {
     const auto launch = [&](auto kernel) {
       launch_behind(ctx, kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held, mass,
                     ints(targets), sharpness, begins, last, Gathered{kept, kept + each, kept + 2 * each},
-                    floats(found.said), ints(found.nearest), floats(found.product));
+                    floats(found.said), ints(found.nearest), floats(found.product), near_of(found));
     };
     const auto launch_for = [&](auto several, auto slots_kept) {
       constexpr bool SEVERAL = decltype(several)::value;
@@ -495,6 +502,14 @@ void search(Context& ctx, const Store& store, const MemorySettings& settings, co
       launch_some(std::false_type{});
   };
   for_scores(ctx, store, settings, floats(queries), positions, gather);
+  return {};
+}
+
+void search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+            const Tensor& targets, Found& found) {
+  const ArenaScope scope(*ctx.arena);
+  if (const PutTogether put_together = begin_search(ctx, store, settings, queries, targets, found))
+    put_together(ctx.cuda->stream);
 }
 
 }  // namespace some::memory::cuda

@@ -1,6 +1,8 @@
 // What the search over a store, settling and a trace's weights share on the GPU.
 #pragma once
 
+#include <functional>
+
 #include "memory/store_cuda.cuh"
 
 namespace some::memory::cuda {
@@ -90,8 +92,16 @@ inline Held held_by(const Store& store) {
           static_cast<int>(store.entries())};
 }
 
-// The result for an empty store: homes or nearest, products, and said [kinds, T].
-void find_nothing(Context& ctx, std::int64_t positions, int kinds, float* said, std::int32_t* nearest, float* product);
+// The result for an empty store: homes or nearest, products, and said [kinds, T]; the last may be null.
+void find_nothing(Context& ctx, std::int64_t positions, int kinds, float* said, std::int32_t* nearest, float* product,
+                  unsigned long long* near);
+
+// A search whose found.near is there for what the context is given next. Everything else that is found is there when
+// what is returned, where there is anything, was called with a stream that waits for the context's: it puts it together
+// from memory that was taken from the arena.
+using PutTogether = std::function<void(cudaStream_t)>;
+PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                         const Tensor& targets, Found& found);
 
 // Calls work(scores, begins, last) with the scores of all rows with the slots they look into, some slots at a time.
 template <typename Work>

@@ -50,9 +50,28 @@ void take_place(Context& ctx, Store settled, Store& store) {
   store = std::move(settled);
 }
 
+std::vector<Found> make_found(Context& ctx, const MemorySettings& settings,
+                              const std::vector<std::int64_t>& positions) {
+  const auto kinds = static_cast<std::int64_t>(settings.sharpness.size());
+  std::int64_t all = 0;
+  for (const std::int64_t count : positions) all += count;
+  Tensor near;  // of all of them, since setting it to 0 is a step of its own
+  if (ctx.device.is_cuda()) {
+    near = ctx.scratch({all}, DType::i64);
+    near.zero();
+  }
+  std::vector<Found> out;
+  std::int64_t first = 0;
+  for (const std::int64_t count : positions) {
+    out.push_back({ctx.scratch({kinds, count}, ctx.master), ctx.scratch({count}, DType::i32),
+                   ctx.scratch({count}, ctx.master), near ? near.rows(first, first + count) : Tensor()});
+    first += count;
+  }
+  return out;
+}
+
 Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions) {
-  return {ctx.scratch({static_cast<std::int64_t>(settings.sharpness.size()), positions}, ctx.master),
-          ctx.scratch({positions}, DType::i32), ctx.scratch({positions}, ctx.master)};
+  return std::move(make_found(ctx, settings, std::vector<std::int64_t>{positions})[0]);
 }
 
 }  // namespace some::memory

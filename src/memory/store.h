@@ -54,8 +54,11 @@ struct Found {
   Tensor said;     // [sharpnesses, T]: the memory's probability of the target
   Tensor nearest;  // i32 [T]: of the slots that hold the target the one whose key is nearest; -1: none does
   Tensor product;  // [T]: its key . query
+  Tensor near;     // i64 [T], of a GPU: both in one number (memory/store_cuda.cuh), 0 before the search
 };
-Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions);  // on the arena
+// On the arena.
+Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions);
+std::vector<Found> make_found(Context& ctx, const MemorySettings& settings, const std::vector<std::int64_t>& positions);
 
 // What the store says of each target. Positions with a negative target find nothing. Where the store has several parts
 // each position looks into the settings.look of them whose centres are nearest to its query (memory/parts.h).

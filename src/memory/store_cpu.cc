@@ -268,8 +268,9 @@ void mix(Context& ctx, const MemorySettings& settings, const Found& found, const
   with_precision(ctx, [&](auto zero) { mix_shares<decltype(zero)>(settings, found, targets, shares, nll); });
 }
 
-void mix_beside(Context& ctx, Mixing&, const MemorySettings& settings, const Found& found, const Tensor& targets,
-                Tensor& shares, Tensor& nll) {
+void search_and_mix_beside(Context& ctx, Mixing&, const Store& store, const MemorySettings& settings,
+                           const Tensor& queries, const Tensor& targets, Found& found, Tensor& shares, Tensor& nll) {
+  cpu::search(ctx, store, settings, queries, targets, found);
   cpu::mix(ctx, settings, found, targets, shares, nll);
 }
 

@@ -128,7 +128,7 @@ void find_homes(Context& ctx, const Store& store, const MemorySettings& settings
   ArenaScope scope(*ctx.arena);
   float* suits = floats(ctx.scratch({positions}, DType::f32));
   if (store.reach == 0) {
-    find_nothing(ctx, positions, 0, suits, ints(homes), suits);
+    find_nothing(ctx, positions, 0, suits, ints(homes), suits, nullptr);
     return;
   }
   const Held held = held_by(store);

@@ -60,11 +60,7 @@ __device__ __forceinline__ float product_of(unsigned long long near) {
 // scores [rows, last - first] of queries [rows, d] with the keys of some slots.
 void score(Context& ctx, const Store& store, const float* queries, std::int64_t rows, std::int64_t first,
            std::int64_t last, float* scores);
-// Raises nearest [rows] to the nearest slot below store.reach that is not closed, for the first *rows_used of the rows
-// [rows, d]. Widths d that are no multiple of product_depth need score().
-constexpr int product_depth = 32;
-void find_nearest(Context& ctx, const Store& store, const float* queries, std::int64_t rows,
-                  const std::int32_t* rows_used, const bool* closed, unsigned long long* nearest);
+constexpr int product_depth = 32;  // products of widths that are no multiple of this are made by score() alone
 
 // Rows that look into parts. A pair is a row and one of the parts it looks into; sorted by part, pairs are called
 // visits.

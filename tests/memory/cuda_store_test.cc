@@ -147,11 +147,12 @@ TEST(GpuMixing, BesideTheLessonsGivesTheSameBits) {
       Found found = make_found(*ctx, one.settings, count);
       Tensor nll = numbers({window.nll}, DType::f32).reshape({count}).to(ctx->device);
       make_queries(*ctx, states, store.mean, queries);
-      search(*ctx, store, one.settings, queries, targets, found);
-      if (is_beside)
-        mix_beside(*ctx, mixing, one.settings, found, targets, store.shares, nll);
-      else
+      if (is_beside) {
+        search_and_mix_beside(*ctx, mixing, store, one.settings, queries, targets, found, store.shares, nll);
+      } else {
+        search(*ctx, store, one.settings, queries, targets, found);
         mix(*ctx, one.settings, found, targets, store.shares, nll);
+      }
       learn(*ctx, one.settings, queries, targets, places.to(ctx->device), found, store, fates);
       mixed.push_back(nll);
     }
