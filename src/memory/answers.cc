@@ -96,16 +96,19 @@ std::vector<double> shares_after(Model& model, Memory& memory, std::span<const s
 void mix_losses(Context& ctx, const Memory& memory, const Tensor& states, const Tensor& targets, Tensor& shares,
                 Tensor& nll) {
   constexpr std::int64_t rows_at_once = 512;
-  for (std::int64_t first = 0; first < nll.dim(0); first += rows_at_once) {
-    const ArenaScope scope(*ctx.arena);
-    const std::int64_t last = std::min(nll.dim(0), first + rows_at_once);
-    Tensor queries = ctx.scratch({last - first, states.dim(1)}, ctx.master);
-    make_queries(ctx, states.rows(first, last), memory.store.mean, queries);
-    Found found = make_found(ctx, memory.settings, last - first);
+  const ArenaScope scope(*ctx.arena);
+  Tensor queries = ctx.scratch(states.shape(), ctx.master);
+  make_queries(ctx, states, memory.store.mean, queries);
+  std::vector<Rows> windows;
+  for (std::int64_t first = 0; first < nll.dim(0); first += rows_at_once)
+    windows.push_back({first, std::min(nll.dim(0), first + rows_at_once)});
+  std::vector<Found> found = make_found(ctx, memory.store, memory.settings, queries, windows);
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    const auto [first, last] = windows[i];
     const Tensor wanted = targets.rows(first, last);
-    search(ctx, memory.store, memory.settings, queries, wanted, found);
+    search(ctx, memory.store, memory.settings, queries.rows(first, last), wanted, found[i]);
     Tensor losses = nll.rows(first, last);
-    memory::mix(ctx, memory.settings, found, wanted, shares, losses);
+    memory::mix(ctx, memory.settings, found[i], wanted, shares, losses);
   }
 }
 

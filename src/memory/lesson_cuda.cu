@@ -93,7 +93,7 @@ __device__ void inherit(const Lesson& lesson, const Legacy& legacy, int j) {
   if (!group.collect(together, j, lesson.positions, [&](int other) { return legacy.heir_of(other) == heir; })) return;
   const float inertia = lesson.counts[heir];
   const float total = group.sum(inertia, [&](int other) { return legacy.counts[other]; });
-  move_key(lesson.keys + static_cast<std::int64_t>(heir) * d, inertia, total, d, partial, [&](int c) {
+  move_key(lesson, heir, inertia, total, partial, [&](int c) {
     return group.sum(
         0.0f,
         [&](int other) {
@@ -130,8 +130,7 @@ __device__ void bear(const Lesson& lesson, int t, const std::int32_t* order, std
     return;
   }
   const float* query = lesson.queries + static_cast<std::int64_t>(t) * d;
-  float* key = lesson.keys + static_cast<std::int64_t>(slot) * d;
-  for (int c = threadIdx.x; c < d; c += threads) key[c] = query[c];
+  for (int c = threadIdx.x; c < d; c += threads) lesson.write_key(slot, c, query[c]);
   if (threadIdx.x == 0) {
     lesson.fates[t] = slot | born_flag | (lesson.counts[slot] > 0.0f ? lost_flag : 0);
     lesson.entries_of(slot).begin(lesson.targets[t], lesson.places[t]);
@@ -197,7 +196,7 @@ void find_heirs(Context& ctx, const Store& store, const MemorySettings& settings
       score_parts(ctx, store, legacy.keys, visits, first, width, scores);
       consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits});
     }
-  } else if (finds_heirs_by_product(store)) {
+  } else if (finds_heirs_by_product(ctx, store)) {
     find_heirs_by_product(ctx, store, lesson, legacy);
   } else {
     float* scores = floats(ctx.scratch({positions, std::min(store.reach, slots_at_once)}, DType::f32));
@@ -222,6 +221,7 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
                       ints(targets),
                       longs(places),
                       floats(store.keys),
+                      halves(found.key_halves),
                       floats(store.counts),
                       floats(store.usage),
                       floats(store.tallied()),
@@ -248,7 +248,7 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
   if (ranks) {
     const Ranked ranked = take_hits_and_rank(ctx, lesson, legacy, static_cast<std::int32_t>(candidates));
     order = ranked.order;
-    found_heirs = inherits && finds_heirs_by_product(store);
+    found_heirs = inherits && finds_heirs_by_product(ctx, store);
     if (found_heirs)
       leave_to_heirs(ctx, store, lesson, legacy, ranked);
     else
@@ -276,8 +276,7 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
     SOME_CUDA_CHECK(cudaGetLastError());
   }
   if (!one_part) return tend_parts(ctx, lesson, positions, store);
-  constexpr std::int64_t grain = 64;  // widths of matrix products are multiples of this
-  store.reach = std::min(store.slots(), (candidates + grain - 1) / grain * grain);
+  store.reach = std::min(store.slots(), (candidates + reach_grain - 1) / reach_grain * reach_grain);
 }
 
 }  // namespace some::memory::cuda

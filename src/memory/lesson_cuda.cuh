@@ -4,6 +4,7 @@
 
 #include "memory/entries_cuda.cuh"
 #include "memory/group_cuda.cuh"
+#include "memory/halves_cuda.cuh"
 
 namespace some::memory::cuda {
 
@@ -14,7 +15,9 @@ struct Lesson {
   const unsigned long long* near;
   const std::int32_t* targets;
   const long long* places;
-  float *keys, *counts, *usage, *tallies;
+  float* keys;
+  __half* halves;  // the keys once more (memory/halves_cuda.cuh), or null
+  float *counts, *usage, *tallies;
   std::int32_t *values, *fates;
   long long *born, *hit;
   std::int64_t slots;
@@ -30,6 +33,10 @@ struct Lesson {
   // Everything is read at once: && would wait for one number before it asks for the next.
   __device__ bool is_hit(int t) const { return (targets[t] >= 0) & is_near(near[t]); }
   __device__ bool is_miss(int t) const { return (targets[t] >= 0) & !is_near(near[t]); }
+  __device__ void write_key(std::int32_t slot, int column, float number) const {
+    keys[static_cast<std::int64_t>(slot) * d + column] = number;
+    if (halves != nullptr) write_halves(halves + static_cast<std::int64_t>(slot) * 2 * d, column, number);
+  }
   // What the usage of a slot becomes, by decay and so many hits.
   __device__ float used(float before, int hits) const {
     return __fadd_rn(__fmul_rn(before, kept), static_cast<float>(hits));
@@ -76,9 +83,12 @@ struct Legacy {
   __device__ std::int32_t heir_of(int j) const { return leaving[j] < 0 ? -1 : slot_of(nearest[j]); }
 };
 
-// key = normalize((inertia * key + sum) / total), where sum(c) returns column c of the sum.
+// A slot's key = normalize((inertia * key + sum) / total), where sum(c) returns column c of the sum.
 template <typename Sum>
-__device__ __forceinline__ void move_key(float* key, float inertia, float total, int d, float* partial, const Sum& sum) {
+__device__ __forceinline__ void move_key(const Lesson& lesson, std::int32_t slot, float inertia, float total,
+                                         float* partial, const Sum& sum) {
+  const int d = lesson.d;
+  float* const key = lesson.keys + static_cast<std::int64_t>(slot) * d;
   float square = 0.0f;
   for (int c = threadIdx.x; c < d; c += threads) {
     const float moved = (inertia * key[c] + sum(c)) / total;
@@ -86,7 +96,7 @@ __device__ __forceinline__ void move_key(float* key, float inertia, float total,
     square = fmaf(moved, moved, square);
   }
   const float inverse = 1.0f / fmaxf(sqrtf(block_sum(square, partial)), shortest);
-  for (int c = threadIdx.x; c < d; c += threads) key[c] *= inverse;
+  for (int c = threadIdx.x; c < d; c += threads) lesson.write_key(slot, c, key[c] * inverse);
 }
 
 // One block per position that may have hit: the first that hit a slot moves its key, for all that did, in their order.
@@ -102,7 +112,7 @@ __device__ __forceinline__ void take_hits(const Lesson& lesson, int t, Group::Sh
                      [&](int other) { return lesson.is_hit(other) && lesson.nearest(other) == slot; }))
     return;
   const float inertia = lesson.counts[slot], more = static_cast<float>(group.count), total = inertia + more;
-  move_key(lesson.keys + static_cast<std::int64_t>(slot) * d, inertia, total, d, partial, [&](int c) {
+  move_key(lesson, slot, inertia, total, partial, [&](int c) {
     return group.sum(0.0f, [&](int other) { return lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
   });
   if (threadIdx.x >= warp_size) return;
@@ -134,7 +144,7 @@ constexpr std::int64_t most_ranked = 8192;
 Ranked take_hits_and_rank(Context& ctx, const Lesson& lesson, const Legacy& legacy, std::int32_t candidates);
 
 // Heirs for what slots leave, by a product with their keys: any slot may be one, if it can hold several tokens.
-bool finds_heirs_by_product(const Store& store);
+bool finds_heirs_by_product(const Context& ctx, const Store& store);
 void find_heirs_by_product(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy);
 // The same, where nothing was copied yet: what is left is, and the usage of the slots.
 void leave_to_heirs(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy, const Ranked& ranked);

@@ -16,6 +16,7 @@ void search_and_mix_beside(Context&, Mixing&, const Store&, const MemorySettings
   refuse();
 }
 void finish_mixing(Context&, const Mixing&) { refuse(); }
+void split_once(Context&, const Store&, const Tensor&, std::span<const Rows>, std::vector<Found>&) { refuse(); }
 void learn(Context&, const MemorySettings&, const Tensor&, const Tensor&, const Tensor&, const Found&, Store&,
            Tensor&) {
   refuse();

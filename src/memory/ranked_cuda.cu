@@ -2,7 +2,6 @@
 // of a lesson in two. What others write meanwhile is not read: hits move keys while slots are ranked, so what slots
 // leave is copied beside the product that looks for their heirs, and usages are written elsewhere first.
 #include "memory/lesson_cuda.cuh"
-#include "memory/product_cuda.cuh"
 
 namespace some::memory::cuda {
 namespace {
@@ -115,14 +114,13 @@ __global__ void __launch_bounds__(threads) hits_and_ranks_kernel(Lesson lesson, 
 }
 
 // Of a window's rows about half are left, so that more of them in a block would not all be used.
-constexpr int left_rows = 64;
-using LeftTile = Product<left_rows, 4, 2>;
-constexpr int copiers = 4;  // blocks that copy, for every left_rows rows
+using LeftTile = HalvesProduct<2>;
+constexpr int copiers = 8;  // blocks that copy, for the rows of each block
 
 // A warp copies what a slot leaves; and all of them the usage of all slots.
 __device__ __forceinline__ void copy_legacy(const Lesson& lesson, const Legacy& legacy, const Ranked& ranked,
                                             int copier) {
-  constexpr int copying = LeftTile::threads / warp_size, rows_each = left_rows / copiers;
+  constexpr int copying = LeftTile::threads / warp_size, rows_each = LeftTile::rows / copiers;
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const int all = static_cast<int>(gridDim.y) * copiers, block = static_cast<int>(blockIdx.y) * copiers + copier;
   for (int m = block * LeftTile::threads + static_cast<int>(threadIdx.x); m < ranked.candidates;
@@ -150,15 +148,16 @@ __device__ __forceinline__ void copy_legacy(const Lesson& lesson, const Legacy& 
 }
 
 // Raises legacy.nearest to the nearest slot below `slots` that is not closed, for what each slot leaves. `tiles` blocks
-// in a row do that; those behind them, where there are any, copy it.
+// in a row do that; those behind them, where there are any, copy it. halves: of the keys.
 __global__ void __launch_bounds__(LeftTile::threads)
-    heirs_by_product_kernel(Lesson lesson, Legacy legacy, Ranked ranked, int slots, int tiles) {
+    heirs_by_product_kernel(Lesson lesson, Legacy legacy, Ranked ranked, const __half* halves, int slots, int tiles) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   after_whole_previous();
   using Tile = LeftTile;
   extern __shared__ __align__(16) unsigned char product_shared[];
   if (static_cast<int>(blockIdx.x) >= tiles)
     return copy_legacy(lesson, legacy, ranked, static_cast<int>(blockIdx.x) - tiles);
-  const int first_row = static_cast<int>(blockIdx.y) * left_rows,
+  const int first_row = static_cast<int>(blockIdx.y) * Tile::rows,
             first_slot = static_cast<int>(blockIdx.x) * product_slots;
   if (first_row >= *legacy.rows) return;
   bool open[Tile::eights][2];
@@ -171,10 +170,10 @@ __global__ void __launch_bounds__(LeftTile::threads)
     }
   }
   const auto left = [&](int j) {
-    return lesson.keys + static_cast<std::int64_t>(max(legacy.leaving[j], 0)) * lesson.d;
+    return halves + static_cast<std::int64_t>(max(legacy.leaving[j], 0)) * 2 * lesson.d;
   };
-  float own[Tile::eights][4];
-  Tile::multiply(product_shared, left, lesson.keys, first_row, first_slot, lesson.positions, slots, lesson.d, own);
+  Sums own;
+  Tile::multiply(product_shared, left, halves, first_row, first_slot, lesson.positions, slots, lesson.d, own);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = first_row + Tile::row_of(half);
@@ -183,7 +182,7 @@ __global__ void __launch_bounds__(LeftTile::threads)
     for (int n = 0; n < Tile::eights; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (open[n][i]) near.consider({own[n][2 * half + i], first_slot + Tile::slot_of(n, i)});
+        if (open[n][i]) near.consider({own[4 * n + 2 * half + i], first_slot + Tile::slot_of(n, i)});
       }
     }
     unsigned long long best = packed(near);
@@ -191,14 +190,17 @@ __global__ void __launch_bounds__(LeftTile::threads)
     for (int offset = 2; offset > 0; offset /= 2) best = max(best, __shfl_xor_sync(full_warp, best, offset));
     if (threadIdx.x % 4 == 0 && row < lesson.positions && best != 0) atomicMax(legacy.nearest + row, best);
   }
+#endif
 }
 
 void launch_heirs(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy, const Ranked& ranked,
                   int copying) {
   const unsigned tiles = grid_for(store.reach, product_slots);
-  launch_product<LeftTile>(ctx, heirs_by_product_kernel,
-                           dim3(tiles + static_cast<unsigned>(copying), grid_for(lesson.positions, left_rows)), 0,
-                           lesson, legacy, ranked, static_cast<int>(store.reach), static_cast<int>(tiles));
+  const __half* keys = lesson.halves != nullptr ? lesson.halves : halves(in_halves(ctx, store.keys, store.reach));
+  launch_product(ctx, heirs_by_product_kernel,
+                 dim3(tiles + static_cast<unsigned>(copying), grid_for(lesson.positions, LeftTile::rows)),
+                 LeftTile::threads, LeftTile::shared_bytes, lesson, legacy, ranked, keys, static_cast<int>(store.reach),
+                 static_cast<int>(tiles));
 }
 
 }  // namespace
@@ -212,8 +214,8 @@ Ranked take_hits_and_rank(Context& ctx, const Lesson& lesson, const Legacy& lega
   return ranked;
 }
 
-bool finds_heirs_by_product(const Store& store) {
-  return store.entries() > 1 && store.keys.dim(1) % product_depth == 0;
+bool finds_heirs_by_product(const Context& ctx, const Store& store) {
+  return store.entries() > 1 && uses_halves(ctx, store) && fits(ctx, LeftTile::shared_bytes);
 }
 
 void find_heirs_by_product(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy) {

@@ -244,9 +244,9 @@ std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(co
     Tensor all_queries = ctx.scratch(answer.states.shape(), ctx.master);  // the context's too: one launch, not many
     make_queries(ctx, answer.states, store.mean, all_queries);
     if (waits) given();
-    std::vector<std::int64_t> counts;
-    for (const Pass::Window& window : pass.windows) counts.push_back(window.last - window.first);
-    std::vector<Found> all_found = make_found(ctx, settings, counts);  // stays for the mixing
+    std::vector<Rows> windows;
+    for (const Pass::Window& window : pass.windows) windows.push_back({window.begin, window.end});
+    std::vector<Found> all_found = make_found(ctx, store, settings, all_queries, windows);  // stays for the mixing
     for (std::size_t i = 0; i < pass.windows.size(); ++i) {
       const Pass::Window& window = pass.windows[i];
       const Tensor targets = answer.targets.rows(window.begin, window.end);
@@ -258,7 +258,8 @@ std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(co
       const ArenaScope scope(*ctx.arena);
       const std::int64_t from = window.first - pass.windows.front().first;
       Tensor became = fates.rows(window.begin, window.end);
-      learn(ctx, settings, queries, targets, places.rows(from, from + counts[i]), all_found[i], store, became);
+      learn(ctx, settings, queries, targets, places.rows(from, from + window.last - window.first), all_found[i], store,
+            became);
     }
     finish_mixing(ctx, mixing_);
     for (std::size_t i = 0; !learn_ && i < pass.windows.size(); ++i)

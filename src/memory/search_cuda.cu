@@ -1,7 +1,7 @@
 // The search on the GPU. Where every row meets every slot it is one kernel that multiplies queries and keys, and adds
-// up in its registers what the slots say, 32 slots at a time, and a small one that puts these sums together: the scores
+// up in its registers what the slots say, 64 slots at a time, and a small one that puts these sums together: the scores
 // are never written. Otherwise one block per position reduces its row of scores.
-#include "memory/product_cuda.cuh"
+#include "memory/halves_cuda.cuh"
 #include "memory/search_cuda.cuh"
 
 namespace some::memory::cuda {
@@ -190,9 +190,7 @@ struct Heard {
   }
 };
 
-constexpr int heard_rows = 128;  // of a block, whose warps have 32 slots each: a record for each half of a tile
-using HeardTile = Product<heard_rows, 2, 1>;
-static_assert(HeardTile::eights == 4);
+using HeardTile = HalvesProduct<4>;
 constexpr int most_tiles = 256;  // side by side; a block takes several where there are more
 
 // What is known of a block's slots, in shared memory behind the product's. Entries of -1 hold nothing.
@@ -251,18 +249,19 @@ __device__ __forceinline__ float power_of_two(float x) {
   return result;
 }
 
-// heard: [rows, 2 * gridDim.x] records. nearest: [rows], 0 at first, is raised to the nearest slot that holds the row's
-// target, packed; the highest of them is the same in whatever order they come.
+// heard: [rows, gridDim.x] records. nearest: [rows], 0 at first, is raised to the nearest slot that holds the row's
+// target, packed; the highest of them is the same in whatever order they come. rows, keys: in halves.
 template <int KINDS>
 __global__ void __launch_bounds__(HeardTile::threads)
-    heard_kernel(const float* rows, const float* keys, int row_count, int slots, int d, Held held, const float* masses,
-                 const std::int32_t* targets, Sharpnesses sharpness, float* heard, unsigned long long* nearest) {
+    heard_kernel(const __half* rows, const __half* keys, int row_count, int slots, int d, Held held,
+                 const float* masses, const std::int32_t* targets, Sharpnesses sharpness, float* heard,
+                 unsigned long long* nearest) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   after_whole_previous();
   using Tile = HeardTile;
   extern __shared__ __align__(16) unsigned char product_shared[];
-  const SharedSlots shared(product_shared + Tile::shared_bytes, held.entries);
-  const int first_row = static_cast<int>(blockIdx.y) * heard_rows, tiles = (slots + product_slots - 1) / product_slots;
-  const int group = static_cast<int>(threadIdx.x) / warp_size % 2;
+  const SharedSlots shared(Tile::behind(product_shared), held.entries);
+  const int first_row = static_cast<int>(blockIdx.y) * Tile::rows, tiles = (slots + product_slots - 1) / product_slots;
   std::int32_t target[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -273,46 +272,48 @@ __global__ void __launch_bounds__(HeardTile::threads)
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int first_slot = tile * product_slots;
     shared.bring(held, masses, first_slot, slots);
-    float score[4][4];
-    Tile::multiply(product_shared, RowsOf{rows, d}, keys, first_row, first_slot, row_count, slots, d, score);
+    Sums score;
+    Tile::multiply(
+        product_shared, [&](int row) { return rows + static_cast<std::int64_t>(row) * 2 * d; }, keys, first_row,
+        first_slot, row_count, slots, d, score);
     shared.wait();
-    int entry[4][4];  // of the slot, that holds the row's target; -1: none
+    // Of the slot, the entry that holds the row's target, a byte for each of a thread's scores.
+    static_assert(most_values < 255);
+    constexpr unsigned none = 255;
+    unsigned entry[Tile::eights];
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) entry[n][i] = -1;
-    }
+    for (int n = 0; n < Tile::eights; ++n) entry[n] = 0xFFFFFFFFu;
     for (int e = 0; e < held.entries; ++e) {
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
+      for (int n = 0; n < Tile::eights; ++n) {
         const int2 value = *reinterpret_cast<const int2*>(shared.values + e * product_slots + Tile::slot_of(n, 0));
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          if (value.x == target[half]) entry[n][2 * half] = e;
-          if (value.y == target[half]) entry[n][2 * half + 1] = e;
+          const auto found = [&](int i) {
+            const int at = 8 * (2 * half + i);
+            entry[n] = (entry[n] & ~(0xFFu << at)) | static_cast<unsigned>(e) << at;
+          };
+          if (value.x == target[half]) found(0);
+          if (value.y == target[half]) found(1);
         }
       }
-    }
-    float mass[4][2];
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) mass[n][i] = shared.mass[Tile::slot_of(n, i)];
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       Heard<KINDS> now;
-      float highest = -INFINITY, share[4][2];
+      float highest = -INFINITY, share[Tile::eights][2], mass[Tile::eights][2];
       Near near = nothing_near();
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
+      for (int n = 0; n < Tile::eights; ++n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const float one = score[n][2 * half + i];
+          const float one = score[4 * n + 2 * half + i];
+          mass[n][i] = shared.mass[Tile::slot_of(n, i)];
           if (mass[n][i] > 0.0f) highest = fmaxf(highest, one);
           share[n][i] = 0.0f;
-          if (entry[n][2 * half + i] < 0) continue;
-          share[n][i] = shared.share(entry[n][2 * half + i], Tile::slot_of(n, i));
+          const unsigned held_in = entry[n] >> (8 * (2 * half + i)) & 0xFFu;
+          if (held_in == none) continue;
+          share[n][i] = shared.share(static_cast<int>(held_in), Tile::slot_of(n, i));
           near.consider({one, first_slot + Tile::slot_of(n, i)});
         }
       }
@@ -328,11 +329,11 @@ __global__ void __launch_bounds__(HeardTile::threads)
         if (s >= sharpness.count) break;
         const float factor = sharpness.binary(s);
 #pragma unroll
-        for (int n = 0; n < 4; ++n) {
+        for (int n = 0; n < Tile::eights; ++n) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             // Of empty slots, whose mass is 0, the score may be higher, and all may be empty.
-            const float behind = fminf((score[n][2 * half + i] - highest) * factor, 0.0f);
+            const float behind = fminf((score[4 * n + 2 * half + i] - highest) * factor, 0.0f);
             const float weight = mass[n][i] * power_of_two(behind);
             now.all[s] += weight;
             now.matching[s] = fmaf(weight, share[n][i], now.matching[s]);
@@ -347,7 +348,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
       const int row = first_row + Tile::row_of(half);
       if (threadIdx.x % 4 != 0 || row >= row_count) continue;
       if (best != 0) atomicMax(nearest + row, best);
-      float* to = heard + (static_cast<std::int64_t>(row) * 2 * gridDim.x + 2 * blockIdx.x + group) * now.numbers;
+      float* to = heard + (static_cast<std::int64_t>(row) * gridDim.x + blockIdx.x) * now.numbers;
       if (tile != static_cast<int>(blockIdx.x)) {
         Heard<KINDS> before;
         before.read(to);
@@ -358,6 +359,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
     }
     if (tile + static_cast<int>(gridDim.x) < tiles) __syncthreads();  // before the next slots are brought
   }
+#endif
 }
 
 // One warp per row puts together what it heard.
@@ -445,18 +447,20 @@ PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings&
     return {};
   }
   const Held held = held_by(store);
-  const int shared = SharedSlots::bytes(held.entries);
-  if (!looks_into_some(store, settings) && queries.dim(1) % product_depth == 0 && fits<HeardTile>(ctx, shared)) {
+  const int shared = HeardTile::shared_bytes + SharedSlots::bytes(held.entries);
+  if (!looks_into_some(store, settings) && uses_halves(ctx, store) && fits(ctx, shared)) {
     const auto hear = [&](auto kinds) -> PutTogether {
       constexpr int KINDS = decltype(kinds)::value;
       const auto tiles = std::min<unsigned>(grid_for(store.reach, product_slots), most_tiles);
-      const auto records = static_cast<std::int64_t>(2 * tiles);
+      const auto records = static_cast<std::int64_t>(tiles);
       float* heard = floats(ctx.scratch({positions, records, Heard<KINDS>::numbers}, DType::f32));
       const ArenaScope scope(*ctx.arena);
-      launch_product<HeardTile>(ctx, heard_kernel<KINDS>, dim3(tiles, grid_for(positions, heard_rows)), shared,
-                                floats(queries), floats(store.keys), static_cast<int>(positions),
-                                static_cast<int>(store.reach), static_cast<int>(queries.dim(1)), held,
-                                masses(ctx, store, settings), ints(targets), sharpness, heard, near_of(found));
+      const Tensor rows = found.query_halves ? found.query_halves : in_halves(ctx, queries, positions),
+                   keys = found.key_halves ? found.key_halves : in_halves(ctx, store.keys, store.reach);
+      const float* mass = masses(ctx, store, settings);
+      launch_product(ctx, heard_kernel<KINDS>, dim3(tiles, grid_for(positions, HeardTile::rows)), HeardTile::threads,
+                     shared, halves(rows), halves(keys), static_cast<int>(positions), static_cast<int>(store.reach),
+                     static_cast<int>(queries.dim(1)), held, mass, ints(targets), sharpness, heard, near_of(found));
       return [=](cudaStream_t stream) {
         gather_kernel<KINDS><<<grid_for(positions, warps), threads, 0, stream>>>(
             heard, static_cast<int>(records), ints(targets), sharpness, static_cast<int>(positions), near_of(found),

@@ -50,28 +50,41 @@ void take_place(Context& ctx, Store settled, Store& store) {
   store = std::move(settled);
 }
 
-std::vector<Found> make_found(Context& ctx, const MemorySettings& settings,
-                              const std::vector<std::int64_t>& positions) {
+namespace {
+
+// near: of all windows, since setting it to 0 is a step of its own.
+Found found_of(Context& ctx, const MemorySettings& settings, std::int64_t positions, const Tensor& near) {
   const auto kinds = static_cast<std::int64_t>(settings.sharpness.size());
-  std::int64_t all = 0;
-  for (const std::int64_t count : positions) all += count;
-  Tensor near;  // of all of them, since setting it to 0 is a step of its own
-  if (ctx.device.is_cuda()) {
-    near = ctx.scratch({all}, DType::i64);
-    near.zero();
-  }
-  std::vector<Found> out;
-  std::int64_t first = 0;
-  for (const std::int64_t count : positions) {
-    out.push_back({ctx.scratch({kinds, count}, ctx.master), ctx.scratch({count}, DType::i32),
-                   ctx.scratch({count}, ctx.master), near ? near.rows(first, first + count) : Tensor()});
-    first += count;
-  }
+  Found out;
+  out.said = ctx.scratch({kinds, positions}, ctx.master);
+  out.nearest = ctx.scratch({positions}, DType::i32);
+  out.product = ctx.scratch({positions}, ctx.master);
+  out.near = near;
   return out;
 }
 
+Tensor nothing_near(Context& ctx, std::int64_t positions) {
+  if (ctx.device.is_cpu()) return {};
+  Tensor near = ctx.scratch({positions}, DType::i64);
+  near.zero();
+  return near;
+}
+
+}  // namespace
+
 Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions) {
-  return std::move(make_found(ctx, settings, std::vector<std::int64_t>{positions})[0]);
+  return found_of(ctx, settings, positions, nothing_near(ctx, positions));
+}
+
+std::vector<Found> make_found(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                              std::span<const Rows> windows) {
+  const Tensor near = nothing_near(ctx, queries.dim(0));
+  std::vector<Found> out;
+  for (const Rows& window : windows)
+    out.push_back(found_of(ctx, settings, window.end - window.begin,
+                           near ? near.rows(window.begin, window.end) : Tensor()));
+  split_once(ctx, store, queries, windows, out);
+  return out;
 }
 
 }  // namespace some::memory

@@ -2,6 +2,9 @@
 // queries, search, mix and learn, in this order; everything is in master precision.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "base/rooms.h"
 #include "memory/settings.h"
 #include "ops/op.h"
@@ -54,11 +57,23 @@ struct Found {
   Tensor said;     // [sharpnesses, T]: the memory's probability of the target
   Tensor nearest;  // i32 [T]: of the slots that hold the target the one whose key is nearest; -1: none does
   Tensor product;  // [T]: its key . query
-  Tensor near;     // i64 [T], of a GPU: both in one number (memory/store_cuda.cuh), 0 before the search
+  // Of a GPU:
+  Tensor near;                      // i64 [T]: both in one number (memory/store_cuda.cuh), 0 before the search
+  Tensor query_halves, key_halves;  // what products are made of (memory/halves_cuda.cuh); empty: made when needed
 };
-// On the arena.
-Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions);
-std::vector<Found> make_found(Context& ctx, const MemorySettings& settings, const std::vector<std::int64_t>& positions);
+Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions);  // on the arena
+
+// The same for windows of a text that are searched, and perhaps learnt, one after another: what they have in common is
+// made once, and kept up to date by the lessons. The windows are rows of the queries.
+struct Rows {
+  std::int64_t begin, end;
+};
+std::vector<Found> make_found(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                              std::span<const Rows> windows);
+SOME_OP(void, split_once,
+        (Context & ctx, const Store& store, const Tensor& queries, std::span<const Rows> windows,
+         std::vector<Found>& found),
+        (ctx, store, queries, windows, found))
 
 // What the store says of each target. Positions with a negative target find nothing. Where the store has several parts
 // each position looks into the settings.look of them whose centres are nearest to its query (memory/parts.h).

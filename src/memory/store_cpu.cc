@@ -276,6 +276,8 @@ void search_and_mix_beside(Context& ctx, Mixing&, const Store& store, const Memo
 
 void finish_mixing(Context&, const Mixing&) {}
 
+void split_once(Context&, const Store&, const Tensor&, std::span<const Rows>, std::vector<Found>&) {}
+
 void slot_weights(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
                   const Tensor& say, Tensor& weights) {
   with_precision(ctx, [&](auto zero) {

@@ -12,6 +12,7 @@ constexpr float shortest = 1e-12f;
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 constexpr std::int64_t slots_at_once = 8192;  // scores exist for at most this many slots at a time
+constexpr std::int64_t reach_grain = 64;      // a store's reach is a multiple of this: widths of matrix products are
 
 // A slot, or -1 for none, and how near it is.
 struct Near {
@@ -60,7 +61,6 @@ __device__ __forceinline__ float product_of(unsigned long long near) {
 // scores [rows, last - first] of queries [rows, d] with the keys of some slots.
 void score(Context& ctx, const Store& store, const float* queries, std::int64_t rows, std::int64_t first,
            std::int64_t last, float* scores);
-constexpr int product_depth = 32;  // products of widths that are no multiple of this are made by score() alone
 
 // Rows that look into parts. A pair is a row and one of the parts it looks into; sorted by part, pairs are called
 // visits.

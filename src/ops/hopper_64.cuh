@@ -20,7 +20,7 @@ namespace some::ops::cuda {
 // Sums of a tile: number 4n + 2h + c of a thread is row 16*warp + 8h + lane/4, column 8n + 2*(lane%4) + c.
 using Sums = float[32];
 
-// d[64x64] (+)= a[64x16] * b[64x16]^T, both in shared memory.
+// d[64x64] (+)= a[64x16] * b[64x16]^T of bf16, both in shared memory.
 __device__ __forceinline__ void multiply_64(Sums& d, std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
@@ -28,7 +28,15 @@ __device__ __forceinline__ void multiply_64(Sums& d, std::uint64_t a, std::uint6
       : SOME_SUMS_32(d)
       : "l"(a), "l"(b), "r"(add));
 }
-// The same with a in registers, added to d. Transposed: b[16x64], with the 16 rows of depth outermost.
+// The same of fp16.
+__device__ __forceinline__ void multiply_64_halves(Sums& d, std::uint64_t a, std::uint64_t b, int add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " SOME_PLACES_32 ", %32, %33, p, 1, 1, 0, 0;\n}\n"
+      : SOME_SUMS_32(d)
+      : "l"(a), "l"(b), "r"(add));
+}
+// Of bf16 with a in registers, added to d. Transposed: b[16x64], with the 16 rows of depth outermost.
 template <int kTransposedB>
 __device__ __forceinline__ void multiply_64(Sums& d, const std::uint32_t (&a)[4], std::uint64_t b) {
   asm volatile(

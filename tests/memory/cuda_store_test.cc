@@ -123,46 +123,64 @@ TEST(GpuSearch, GoesThroughMoreTilesThanThereAreBlocks) {
   }
 }
 
-// The lessons do not wait for what is mixed beside them, and the numbers are those of mixing in between.
-TEST(GpuMixing, BesideTheLessonsGivesTheSameBits) {
+class GpuReading : public testing::TestWithParam<const char*> {};
+
+// As a text is read: what windows have in common is made once, and the lessons do not wait for what is mixed beside
+// them. The numbers are those of one window after the other.
+TEST_P(GpuReading, WindowsTogetherGiveTheSameBits) {
   if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
-  const StoreCase one = case_named("several_tokens");
+  const StoreCase one = case_named(GetParam());
   auto ctx = make_context("cuda", "fp32");
   const std::vector<Window> stream = make_stream(one.shape, 11);
   const auto count = static_cast<std::int64_t>(one.shape.positions);
-  std::vector<Row> losses[2];
-  Tensor shares[2];
-  for (const bool is_beside : {false, true}) {
-    Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
-    Mixing mixing;
-    ctx->arena->reset();
-    std::vector<Tensor> mixed;
-    for (const Window& window : stream) {
-      const Tensor states = numbers(window.states, DType::f32).to(ctx->device);
+  std::vector<Row> alone;
+  Store apart = make_store(*ctx, one.settings, mean_tensor(one.shape));
+  for (const Window& window : stream) alone.push_back(read_window(*ctx, one.settings, apart, window, 0).nll);
+
+  Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
+  Mixing mixing;
+  ctx->arena->reset();
+  std::vector<Row> all_states;
+  std::vector<Rows> windows;
+  for (const Window& window : stream) {
+    windows.push_back({std::ssize(all_states), std::ssize(all_states) + count});
+    all_states.insert(all_states.end(), window.states.begin(), window.states.end());
+  }
+  const Tensor states = numbers(all_states, DType::f32).to(ctx->device);
+  Tensor queries = ctx->scratch(states.shape(), DType::f32);
+  make_queries(*ctx, states, store.mean, queries);
+  std::vector<Tensor> mixed;
+  // Some at a time, so that a store is also taken up half full.
+  for (std::size_t first = 0; first < windows.size(); first += 5) {
+    const std::size_t last = std::min(windows.size(), first + 5);
+    const std::int64_t begin = windows[first].begin;
+    const Tensor own = queries.rows(begin, windows[last - 1].end);
+    std::vector<Rows> together;
+    for (std::size_t i = first; i < last; ++i) together.push_back({windows[i].begin - begin, windows[i].end - begin});
+    std::vector<Found> found = make_found(*ctx, store, one.settings, own, together);
+    for (std::size_t i = first; i < last; ++i) {
       Tensor targets = Tensor::empty({count}, DType::i32), places = Tensor::empty({count}, DType::i64);
-      std::copy(window.targets.begin(), window.targets.end(), targets.data<std::int32_t>());
-      std::fill_n(places.data<std::int64_t>(), count, 0);
+      std::copy(stream[i].targets.begin(), stream[i].targets.end(), targets.data<std::int32_t>());
+      for (std::int64_t t = 0; t < count; ++t) places.data<std::int64_t>()[t] = packed({0, t});
       targets = targets.to(ctx->device);
-      Tensor queries = ctx->scratch(states.shape(), DType::f32), fates = ctx->scratch({count}, DType::i32);
-      Found found = make_found(*ctx, one.settings, count);
-      Tensor nll = numbers({window.nll}, DType::f32).reshape({count}).to(ctx->device);
-      make_queries(*ctx, states, store.mean, queries);
-      if (is_beside) {
-        search_and_mix_beside(*ctx, mixing, store, one.settings, queries, targets, found, store.shares, nll);
-      } else {
-        search(*ctx, store, one.settings, queries, targets, found);
-        mix(*ctx, one.settings, found, targets, store.shares, nll);
-      }
-      learn(*ctx, one.settings, queries, targets, places.to(ctx->device), found, store, fates);
+      Tensor nll = numbers({stream[i].nll}, DType::f32).reshape({count}).to(ctx->device);
+      Tensor fates = ctx->scratch({count}, DType::i32);
+      const Tensor asked = own.rows(together[i - first].begin, together[i - first].end);
+      search_and_mix_beside(*ctx, mixing, store, one.settings, asked, targets, found[i - first], store.shares, nll);
+      learn(*ctx, one.settings, asked, targets, places.to(ctx->device), found[i - first], store, fates);
       mixed.push_back(nll);
     }
-    finish_mixing(*ctx, mixing);
-    for (const Tensor& nll : mixed) losses[is_beside].push_back(read_vector(nll));
-    shares[is_beside] = store.shares;
   }
-  EXPECT_EQ(losses[0], losses[1]);
-  EXPECT_TRUE(same_bits(shares[0], shares[1]));
+  finish_mixing(*ctx, mixing);
+  for (std::size_t i = 0; i < stream.size(); ++i) EXPECT_EQ(read_vector(mixed[i]), alone[i]) << "of window " << i;
+  EXPECT_TRUE(same_bits(store, apart));
 }
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuReading,
+                         testing::Values("several_tokens", "parts_that_are_full", "wide", "tiles_of_products",
+                                         "tiles_of_one_token", "tiles_of_64_tokens", "more_rows_than_a_block",
+                                         "ranks_of_more_than_a_tile", "tiles_of_parts"),
+                         [](const auto& info) { return std::string(info.param); });
 
 class CudaSlotWeights : public testing::TestWithParam<const char*> {};
 
