@@ -54,8 +54,9 @@ struct HalvesProduct {
   __device__ static unsigned char* behind(unsigned char* shared) { return shared + shared_bytes; }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  // row(i): where the halves of row i of row_count are; keys: halves of all slots. Scores of rows and slots that are none
-  // are those of others. All threads must call it, and may use the shared memory again when all of them have returned.
+  // row(i): where the halves of row i of row_count are; keys: halves of all slots. Scores of rows and slots that are
+  // none are those of others. All threads must call it, and may use the shared memory again when all of them have
+  // returned.
   template <typename Row>
   __device__ static void multiply(unsigned char* shared, const Row& row, const __half* keys, int first_row,
                                   int first_slot, int row_count, int slots, int d, ops::cuda::Sums& sums) {

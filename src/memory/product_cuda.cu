@@ -8,8 +8,8 @@ namespace {
 
 constexpr int product_depth = 32;  // of a sum on the tensor cores
 
-// A block multiplies some rows with 64 slots, and keeps the scores in its registers; a warp has 16 rows and the slots of
-// one of GROUPS groups.
+// A block multiplies some rows with 64 slots, and keeps the scores in its registers; a warp has 16 rows and the slots
+// of one of GROUPS groups.
 template <int ROWS, int GROUPS>
 struct Product {
   static constexpr int threads = ROWS / 16 * GROUPS * warp_size;

@@ -1,6 +1,6 @@
-// A lesson's hits and who gives way to its births, where there are few slots, and heirs found by a product: three kernels
-// of a lesson in two. What others write meanwhile is not read: hits move keys while slots are ranked, so what slots
-// leave is copied beside the product that looks for their heirs, and usages are written elsewhere first.
+// A lesson's hits and who gives way to its births, where there are few slots, and heirs found by a product: three
+// kernels of a lesson in two. What others write meanwhile is not read: hits move keys while slots are ranked, so what
+// slots leave is copied beside the product that looks for their heirs, and usages are written elsewhere first.
 #include "memory/lesson_cuda.cuh"
 
 namespace some::memory::cuda {
@@ -86,7 +86,8 @@ __device__ __forceinline__ void rank(const Lesson& lesson, const Legacy& legacy,
   for (int i = warp; i < ranked_each && own + i < candidates; i += warps) {
     const std::int32_t slot = own + i;
     const int place = __reduce_add_sync(full_warp, lane < halves ? before[lane % halves][i] : 0);
-    const bool gives_way = place < misses, holds = __shfl_sync(full_warp, own_count, i) > 0.0f;
+    const bool gives_way = place < misses;
+    const bool holds = __shfl_sync(full_warp, own_count, i) > 0.0f;
     if (lane != 0) continue;
     if (gives_way) ranked.order[place] = slot;
     if (legacy.keys == nullptr) continue;
@@ -117,6 +118,7 @@ __global__ void __launch_bounds__(threads) hits_and_ranks_kernel(Lesson lesson, 
 using LeftTile = HalvesProduct<2>;
 constexpr int copiers = 8;  // blocks that copy, for the rows of each block
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // A warp copies what a slot leaves; and all of them the usage of all slots.
 __device__ __forceinline__ void copy_legacy(const Lesson& lesson, const Legacy& legacy, const Ranked& ranked,
                                             int copier) {
@@ -146,6 +148,7 @@ __device__ __forceinline__ void copy_legacy(const Lesson& lesson, const Legacy& 
     }
   }
 }
+#endif
 
 // Raises legacy.nearest to the nearest slot below `slots` that is not closed, for what each slot leaves. `tiles` blocks
 // in a row do that; those behind them, where there are any, copy it. halves: of the keys.
@@ -169,9 +172,7 @@ __global__ void __launch_bounds__(LeftTile::threads)
       open[n][i] = slot < slots && !legacy.closed[min(slot, slots - 1)];
     }
   }
-  const auto left = [&](int j) {
-    return halves + static_cast<std::int64_t>(max(legacy.leaving[j], 0)) * 2 * lesson.d;
-  };
+  const auto left = [&](int j) { return halves + static_cast<std::int64_t>(max(legacy.leaving[j], 0)) * 2 * lesson.d; };
   Sums own;
   Tile::multiply(product_shared, left, halves, first_row, first_slot, lesson.positions, slots, lesson.d, own);
 #pragma unroll

@@ -208,6 +208,7 @@ struct SharedSlots {
         values(reinterpret_cast<std::int32_t*>(counts + product_slots)),
         tallies(reinterpret_cast<float*>(values + count * product_slots)),
         entries(count) {}
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   // They come while other work is done; all threads call both.
   __device__ void bring(const Held& held, const float* masses, int first, int end) const {
     const auto bring_one = [](auto* to, const auto* from, bool there) {
@@ -240,14 +241,17 @@ struct SharedSlots {
   __device__ float share(int entry, int slot) const {
     return entries == 1 ? 1.0f : tallies[entry * product_slots + slot] / fmaxf(counts[slot], 1.0f);
   }
+#endif
 };
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // exp2 to 2 units in the last place, and 0 for what would be denormal: weights that small are as good as none.
 __device__ __forceinline__ float power_of_two(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
   return result;
 }
+#endif
 
 // heard: [rows, gridDim.x] records. nearest: [rows], 0 at first, is raised to the nearest slot that holds the row's
 // target, packed; the highest of them is the same in whatever order they come. rows, keys: in halves.

@@ -81,8 +81,8 @@ std::vector<Found> make_found(Context& ctx, const Store& store, const MemorySett
   const Tensor near = nothing_near(ctx, queries.dim(0));
   std::vector<Found> out;
   for (const Rows& window : windows)
-    out.push_back(found_of(ctx, settings, window.end - window.begin,
-                           near ? near.rows(window.begin, window.end) : Tensor()));
+    out.push_back(
+        found_of(ctx, settings, window.end - window.begin, near ? near.rows(window.begin, window.end) : Tensor()));
   split_once(ctx, store, queries, windows, out);
   return out;
 }
