@@ -45,10 +45,19 @@ def session(folder, *words):
 with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
     make_pack(folder)
-    table, runs = session(folder, "tests", "seeds", "--runs", "v6")
+    own = folder / "list.txt"  # what is left to run changes, and must not change this
+    own.write_text("# a list of its own\nv6-1  v6  1\nv6-2  v6  2\na4-1  a4  1\n")
+    table, runs = session(folder, "tests", "seeds", "--list", own, "--runs", "v6")
     assert "test_experts: " in table and " 0 failed" in table and "v6-1 " in table and "v6-2 " in table
     assert [run["name"] for run in runs] == ["v6-1", "v6-2"]
     assert all(run["finished"] and len(run["epochs"]) == 2 for run in runs)
     # What is finished is known as such, though its weights are gone, and is not trained again.
-    again, same = session(folder, "seeds", "--runs", "v6")
+    again, same = session(folder, "seeds", "--list", own, "--runs", "v6")
     assert same == runs and "v6-1 " in again and "v6-2 " in again
+
+# The runs that are left have recipes.
+for line in (sources / "scripts/gpu-seeds.txt").read_text().splitlines():
+    if line.strip() and not line.startswith("#"):
+        run, recipe, seed, *settings = line.split()
+        assert (sources / "recipes" / f"{recipe}.toml").exists(), line
+        assert seed.isdigit() and all("=" in one for one in settings), line
