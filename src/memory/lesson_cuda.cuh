@@ -100,7 +100,8 @@ __device__ __forceinline__ void move_key(const Lesson& lesson, std::int32_t slot
 }
 
 // One block per position that may have hit: the first that hit a slot moves its key, for all that did, in their order.
-// usage: where to write that of the slot; null: somewhere else. All threads must call it.
+// usage: of the store, where that of the slot is written too; null: whoever calls it sees to that. All threads must
+// call it.
 __device__ __forceinline__ void take_hits(const Lesson& lesson, int t, Group::Shared& together, float* usage) {
   __shared__ float partial[warp_size];
   const int d = lesson.d;

@@ -254,7 +254,9 @@ __device__ __forceinline__ float power_of_two(float x) {
 #endif
 
 // heard: [rows, gridDim.x] records. nearest: [rows], 0 at first, is raised to the nearest slot that holds the row's
-// target, packed; the highest of them is the same in whatever order they come. rows, keys: in halves.
+// target, packed; the highest of them is the same in whatever order they come. rows, keys: in halves. For 256 rows,
+// 4,096 slots and a width of 512, 64 blocks bring 42 MB from L2 for 3.2 GFLOP, which is 8 us of the tensor cores of so
+// many multiprocessors; measured 23: one wave of blocks that each begin, multiply and finish.
 template <int KINDS>
 __global__ void __launch_bounds__(HeardTile::threads)
     heard_kernel(const __half* rows, const __half* keys, int row_count, int slots, int d, Held held,
