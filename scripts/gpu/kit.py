@@ -79,6 +79,7 @@ class Session:
         self.only = options.runs
         self.list = options.list
         self.workers = options.workers
+        self.short_first = options.short_first
         self.began = time.monotonic()
         self.limit = options.limit
         self.out = Path(os.environ.get("OUT") or ROOT / "carry/out")

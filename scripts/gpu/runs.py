@@ -132,7 +132,8 @@ def train_one(session, run, workers, drop_weights):
 
 def train_all(session, runs, workers, drop_weights=False):
     """Trains what is not finished yet, and tells how each ended. Those that were interrupted come first, then the
-    longest. Returns {name: what is known of it}, without those that have not begun."""
+    longest, which leaves no long one for the end; or the shortest, where the machine may be gone after this call, and
+    with it all that was only begun. Returns {name: what is known of it}, without those that have not begun."""
     workers = max(1, min(workers, len(runs)))
     known = {run.name: told(session, run) for run in runs}
     finished = {name for name, one in known.items() if one and one["finished"]}
@@ -140,7 +141,8 @@ def train_all(session, runs, workers, drop_weights=False):
     for run, cost in zip(waiting, session.side_by_side(workers, lambda run: cost_of(session, run), waiting)):
         run.cost = cost
     # Those that are finished too: the program sees whether it is with these settings that they are.
-    order = sorted(runs, key=lambda run: (run.name not in finished, known[run.name] is None, -run.cost))
+    order = sorted(runs, key=lambda run: (run.name not in finished, known[run.name] is None,
+                                            run.cost if session.short_first else -run.cost))
     session.say(f"{len(finished)} of {len(runs)} runs are finished; {len(waiting)} to do, {workers} at a time, "
                 f"{session.left():.0f} s left")
 

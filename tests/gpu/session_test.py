@@ -5,6 +5,8 @@
 """
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,13 +53,23 @@ with tempfile.TemporaryDirectory() as name:
     assert "test_experts: " in table and " 0 failed" in table and "v6-1 " in table and "v6-2 " in table
     assert [run["name"] for run in runs] == ["v6-1", "v6-2"]
     assert all(run["finished"] and len(run["epochs"]) == 2 for run in runs)
+    # The longest are begun first; the shortest where that was asked for. A cut run of either kind would be the last.
+    mixed = folder / "mixed.txt"
+    mixed.write_text("long  v6  3\nshort  v6  3  train.max_steps=3\n")
+    for word, order in (([], ["long", "short"]), (["--short-first"], ["short", "long"])):
+        shutil.rmtree(folder / "rehearsal/long", ignore_errors=True)
+        shutil.rmtree(folder / "rehearsal/short", ignore_errors=True)
+        session(folder, "seeds", "--list", mixed, "--workers", "1", *word)
+        done = re.findall(r"^  (long|short): done", (folder / "out/session.log").read_text(), re.M)
+        assert done == order, (word, done)
     # What is finished is known as such, though its weights are gone, and is not trained again.
     again, same = session(folder, "seeds", "--list", own, "--runs", "v6")
     assert same == runs and "v6-1 " in again and "v6-2 " in again
 
-# The runs that are left have recipes.
+# The runs that are left have recipes, which the lab knows.
+known = (sources / "recipes/index.toml").read_text()
 for line in (sources / "scripts/gpu-seeds.txt").read_text().splitlines():
     if line.strip() and not line.startswith("#"):
         run, recipe, seed, *settings = line.split()
-        assert (sources / "recipes" / f"{recipe}.toml").exists(), line
+        assert (sources / "recipes" / f"{recipe}.toml").exists() and f'"{recipe}"' in known, line
         assert seed.isdigit() and all("=" in one for one in settings), line
