@@ -78,6 +78,7 @@ class Session:
         self.changes = options.set  # key=value for every run and bench
         self.only = options.runs
         self.list = options.list
+        self.keep = options.keep
         self.workers = options.workers
         self.short_first = options.short_first
         self.began = time.monotonic()

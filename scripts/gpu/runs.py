@@ -30,6 +30,11 @@ class Run:
     def folder(self, session):
         return session.runs / self.name / self.recipe
 
+    @property
+    def own_text(self):
+        """Whether the list names what it learns from; others learn from the stories."""
+        return any(change.startswith("data.train=") for change in self.changes)
+
     def settings(self, session):
         return [f"seed={self.seed}", *self.changes, *(TINY_RUN if session.rehearse else []), *session.changes]
 
@@ -109,21 +114,23 @@ def row(run):
 
 def cost_of(session, run):
     settings = [one for one in run.settings(session) if not one.startswith("seed=")]
+    if not run.own_text:
+        settings.append(f"data.train={session.stories / 'train.txt'}")
     one = session.run("info-" + run.name, [session.some, "info", session.recipes / f"{run.recipe}.toml", *settings,
-                                           f"data.train={session.stories / 'train.txt'}", "--json"])
+                                           "--json"])
     known = one.json() or {}
     return (known.get("operations_per_step") or 0) * (known.get("steps") or 1)
 
 
 def train_one(session, run, workers, drop_weights):
     """How it ended, in a few words, and whether that is well: finished, now or before, or stopped for want of time."""
+    stories = [] if run.own_text else ["--data", session.stories / "train.txt", "--valid", session.stories / "valid.txt"]
     threads = max(1, (os.cpu_count() or 1) // workers)
     one = session.run(run.name, [session.some, "lab", "run", run.recipe, *run.settings(session),
-                                 "--recipes", session.recipes, "--runs", session.runs / run.name,
-                                 "--data", session.stories / "train.txt", "--valid", session.stories / "valid.txt",
+                                 "--recipes", session.recipes, "--runs", session.runs / run.name, *stories,
                                  "--device", session.device, "--threads", threads, "--json"])
     entry = ((one.json() or {}).get("runs") or [{}])[0]
-    if drop_weights and one.fine:
+    if drop_weights and one.fine and not {run.name, run.recipe} & set(session.keep):
         # Many runs would fill the disk. The run is known as finished all the same.
         shutil.rmtree(run.folder(session) / "checkpoints", ignore_errors=True)
     outcome = ": ".join(filter(None, (entry.get("outcome") or one.said(), entry.get("message"))))

@@ -66,6 +66,16 @@ with tempfile.TemporaryDirectory() as name:
     again, same = session(folder, "seeds", "--list", own, "--runs", "v6")
     assert same == runs and "v6-1 " in again and "v6-2 " in again
 
+    # A text of its own, and weights that stay.
+    other = folder / "other.txt"
+    shutil.copy(folder / "pack/shared/data/tinystories/valid.txt", other)
+    own.write_text(f"other  v6  0  data.train={other} data.valid={other}\nstories  v6  0\n")
+    session(folder, "seeds", "--list", own, "--keep", "other")
+    for run, text in (("other", other), ("stories", folder / "pack/shared/data/tinystories/train.txt")):
+        settings = (folder / "rehearsal" / run / "v6/config.toml").read_text()
+        assert f'train = "{text}"' in settings, settings
+        assert (folder / "rehearsal" / run / "v6/checkpoints").exists() == (run == "other")
+
 # The runs that are left have recipes, which the lab knows.
 known = (sources / "recipes/index.toml").read_text()
 for line in (sources / "scripts/gpu-seeds.txt").read_text().splitlines():
