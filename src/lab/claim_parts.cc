@@ -124,6 +124,13 @@ PartResult evaluate_part(const ClaimPart& part, const Groups& groups) {
     result.values.push_back(*value);
     if ((!part.below || *value < *part.below) && (!part.above || *value > *part.above)) ++result.met;
   }
+  result.fewest = static_cast<int>(result.values.size());
+  std::vector<std::string> others = part.than;
+  if (!part.against.empty()) others.push_back(part.against);
+  for (const std::string& name : others) {
+    const RunGroup* other = find(groups, name);
+    if (other != nullptr) result.fewest = std::min(result.fewest, spread_of(*other, measure_of(part.measure)).count);
+  }
   return result;
 }
 

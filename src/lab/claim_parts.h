@@ -17,6 +17,7 @@ enum class Verdict { unknown, holds, open, fails };
 struct PartResult {
   std::vector<double> values;
   std::size_t met = 0;  // of them, those that are within the bounds
+  int fewest = 0;       // seeds of any run that it was worked out from
 
   // As claimed where every seed is, not so where none is.
   Verdict verdict() const;

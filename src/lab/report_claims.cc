@@ -100,6 +100,16 @@ struct Question {
     return out;
   }
 
+  // The runs whose differences those are.
+  Groups compared() const {
+    if (wanted().empty()) return {};
+    if (claim.expects == Claim::Expects::falls) return along;
+    if (claim.expects == Claim::Expects::lowest) return runs;
+    Groups out = controls;
+    out.push_back(subject());
+    return out;
+  }
+
   // What the claim expects of its runs as a whole: as claimed where every difference is below zero by more than chance,
   // not so where one is above it by more.
   Verdict expected() const {
@@ -113,23 +123,24 @@ struct Question {
   // The whole claim, with its parts. Empty where nothing is expected, or nothing that was measured.
   Text verdict() const {
     std::vector<Verdict> all;
-    bool several = false;  // seeds, of anything that decides
+    bool once = false, several = false;  // seeds of what decides
+    const auto weigh = [&](int seeds) { (seeds > 1 ? several : once) = true; };
     if (claim.expects != Claim::Expects::nothing) {
       all.push_back(expected());
-      several = deviation.has_value();
+      for (const RunGroup* group : compared()) weigh(spread_of(*group, final_loss).count);
     }
     for (const PartResult& part : parts) {
       all.push_back(part.verdict());
-      several = several || part.values.size() > 1;
+      if (!part.values.empty()) weigh(part.fewest);
     }
     const auto count = [&](Verdict one) { return std::count(all.begin(), all.end(), one); };
     const auto holds = count(Verdict::holds), open = count(Verdict::open), fails = count(Verdict::fails);
     if (holds + open + fails == 0) return {};
-    const std::string once = several ? "" : "-once";
-    if (holds > 0 && open + fails > 0) return texts.say("mixed" + once);
-    if (fails > 0) return texts.say("fails" + once);
+    const std::string seeds = !once ? "" : several ? "-some-once" : "-once";
+    if (holds > 0 && open + fails > 0) return texts.say("mixed" + seeds);
+    if (fails > 0) return texts.say("fails" + seeds);
     if (open > 0) return texts.say("open");
-    return texts.say((count(Verdict::unknown) > 0 ? "holds-so-far" : "holds") + once);
+    return texts.say((count(Verdict::unknown) > 0 ? "holds-so-far" : "holds") + seeds);
   }
 
   Text against_controls() const {
