@@ -124,10 +124,10 @@ def cost_of(session, run):
 
 def train_one(session, run, workers, drop_weights):
     """How it ended, in a few words, and whether that is well: finished, now or before, or stopped for want of time."""
-    stories = [] if run.own_text else ["--data", session.stories / "train.txt", "--valid", session.stories / "valid.txt"]
+    stories = ["--data", session.stories / "train.txt", "--valid", session.stories / "valid.txt"]
     threads = max(1, (os.cpu_count() or 1) // workers)
     one = session.run(run.name, [session.some, "lab", "run", run.recipe, *run.settings(session),
-                                 "--recipes", session.recipes, "--runs", session.runs / run.name, *stories,
+                                 "--recipes", session.recipes, "--runs", session.runs / run.name, *([] if run.own_text else stories),
                                  "--device", session.device, "--threads", threads, "--json"])
     entry = ((one.json() or {}).get("runs") or [{}])[0]
     if drop_weights and one.fine and not {run.name, run.recipe} & set(session.keep):
@@ -210,5 +210,9 @@ def seeds(session):
     if not runs:
         wanted = " or ".join(session.only) or "at all"
         return session.note(f"seeds: {session.list.name} has no run or recipe {wanted}", bad=True)
+    # Before anything is trained: weights that a slip of the pen did not keep are gone.
+    if unknown := set(session.keep) - {run.name for run in runs} - {run.recipe for run in runs}:
+        names = " ".join(sorted(unknown))
+        return session.note(f"seeds: --keep {names}: no such run or recipe is to be trained", bad=True)
     known = train_all(session, runs, session.workers, drop_weights=True)
     tell(session, runs, known)

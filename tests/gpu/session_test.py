@@ -35,13 +35,14 @@ def make_pack(folder):
                         stories / f"{name}.txt"], check=True, capture_output=True)
 
 
-def session(folder, *words):
+def session(folder, *words, code=0):
     environment = {**os.environ, "SOME_GPU_PACK": str(folder), "OUT": str(folder / "out")}
     done = subprocess.run([sources / "scripts/gpu-session", "--rehearse", *words], env=environment, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     print(done.stdout)
-    assert done.returncode == 0, f"exit {done.returncode}"
-    return done.stdout.split("=== summary\n")[1], json.loads((folder / "out/seeds.json").read_text())
+    assert done.returncode == code, f"exit {done.returncode}"
+    told = folder / "out/seeds.json"
+    return done.stdout.split("=== summary\n")[1], json.loads(told.read_text()) if told.exists() else None
 
 
 with tempfile.TemporaryDirectory() as name:
@@ -70,6 +71,8 @@ with tempfile.TemporaryDirectory() as name:
     other = folder / "other.txt"
     shutil.copy(folder / "pack/shared/data/tinystories/valid.txt", other)
     own.write_text(f"other  v6  0  data.train={other} data.valid={other}\nstories  v6  0\n")
+    table, runs = session(folder, "seeds", "--list", own, "--keep", "othr", code=1)
+    assert "--keep othr: no such run or recipe" in table and runs is None, "nothing is trained whose weights would go"
     session(folder, "seeds", "--list", own, "--keep", "other")
     for run, text in (("other", other), ("stories", folder / "pack/shared/data/tinystories/train.txt")):
         settings = (folder / "rehearsal" / run / "v6/config.toml").read_text()

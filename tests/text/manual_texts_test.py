@@ -46,8 +46,8 @@ with tempfile.TemporaryDirectory() as name:
 </body></html>""")
     # Every page has the same last paragraph, which is told once.
     for number in range(20):
-        (pages / f"more-{number}.html").write_text(
-            f"<h1>Page</h1><p>{sentence(f'page {number}')}</p><p>{sentence(f'leaf {number}')}</p><p>{sentence('foot')}</p>")
+        told = "".join(f"<p>{sentence(what)}</p>" for what in (f"page {number}", f"leaf {number}", "foot"))
+        (pages / f"more-{number}.html").write_text(f"<h1>Page</h1>{told}")
     subprocess.run(["dpkg-deb", "--build", folder / "package", folder / "manual.deb"], check=True, capture_output=True)
     fake = folder / "apt-get"
     fake.write_text(f'#!/bin/sh\n[ "$1 $2" = "download manual" ] || {{ echo "E: no package $2" >&2; exit 100; }}\n'
@@ -68,7 +68,8 @@ with tempfile.TemporaryDirectory() as name:
     parts = [[text for text in map(lambda one: one["text"], side) if "number" in text] for side in (valid, train)]
     assert [bool(part) for part in parts].count(True) == 1
     assert "\n\n".join(max(parts, key=len)) == "\n\n".join(sentence(f"number {i}") for i in range(40))
-    assert len(valid) >= 5 and len(every) == len(set(every)) and all(one["source"].startswith("manual/") for one in train)
+    assert len(valid) >= 5 and len(every) == len(set(every))
+    assert all(one["source"].startswith("manual/") for one in train)
     again = words(folder, "--packages", "manual", "--valid", "5", "--least", "150", "--most", "600")
     assert again.returncode == 0 and (texts(folder, "valid"), texts(folder, "train")) == (valid, train)
 
@@ -76,3 +77,10 @@ with tempfile.TemporaryDirectory() as name:
                        (["--packages", "manual", "--least", "150"], "name more packages, or a smaller --valid")):
         bad = words(folder, *more)
         assert bad.returncode == 1 and what in bad.stderr and "Traceback" not in bad.stderr, bad.stderr
+    for word in ("0", "-1", "many"):
+        bad = words(folder, "--valid", word)
+        assert bad.returncode == 2 and "wants a whole number, 1 or more" in bad.stderr, bad.stderr
+    (folder / "manual.deb").write_text("no package")
+    bad = words(folder, "--packages", "manual")
+    assert bad.returncode == 1 and "manual could not be unpacked" in bad.stderr, bad.stderr
+    assert "Traceback" not in bad.stderr, bad.stderr
