@@ -127,7 +127,8 @@ def train_one(session, run, workers, drop_weights):
     stories = ["--data", session.stories / "train.txt", "--valid", session.stories / "valid.txt"]
     threads = max(1, (os.cpu_count() or 1) // workers)
     one = session.run(run.name, [session.some, "lab", "run", run.recipe, *run.settings(session),
-                                 "--recipes", session.recipes, "--runs", session.runs / run.name, *([] if run.own_text else stories),
+                                 "--recipes", session.recipes, "--runs", session.runs / run.name,
+                                 *([] if run.own_text else stories),
                                  "--device", session.device, "--threads", threads, "--json"])
     entry = ((one.json() or {}).get("runs") or [{}])[0]
     if drop_weights and one.fine and not {run.name, run.recipe} & set(session.keep):
