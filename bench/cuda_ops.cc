@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/device.h"
-#include "base/random.h"
+#include "core/random.h"
 #include "experts/library.h"
 #include "keys/key_store.h"
 #include "ops/attention.h"
@@ -23,8 +22,9 @@
 #include "ops/norm.h"
 #include "ops/optimizer.h"
 #include "ops/route.h"
+#include "tensor/device.h"
 
-namespace some::study {
+namespace some {
 namespace {
 
 constexpr std::int64_t d = 512, vocabulary = 8192, experts = 64, top_k = 4;
@@ -80,7 +80,7 @@ void add(const std::string& name, const Body& body, const std::vector<std::int64
     benchmark::RegisterBenchmark((name + "/" + std::to_string(size)).c_str(),
                                  [body, size](benchmark::State& state) {
                                    if (!some::cuda::available()) {
-                                     state.SkipWithError(some::cuda::why_unavailable().c_str());
+                                     state.SkipWithError(some::cuda::unavailable_reason_text().c_str());
                                      return;
                                    }
                                    body(state, size);
@@ -376,10 +376,10 @@ void register_all() {
 }
 
 }  // namespace
-}  // namespace some::study
+}  // namespace some
 
 int main(int argc, char** argv) {
-  some::study::register_all();
+  some::register_all();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
   return 0;

@@ -6,22 +6,22 @@
 #include <cmath>
 #include <vector>
 
-#include "base/context.h"
-#include "base/random.h"
-#include "base/threads.h"
+#include "core/random.h"
+#include "core/threads.h"
+#include "kernels/cpu/gemm.h"
 #include "ops/attention.h"
 #include "ops/experts.h"
-#include "ops/gemm_cpu.h"
 #include "ops/head_loss.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/optimizer.h"
 #include "ops/route.h"
+#include "runtime/context.h"
 
 namespace {
 
 using namespace some;
-using namespace some::study;
+using namespace some;
 
 Tensor numbers(Shape shape, const char* name, float scale) {
   Tensor tensor = Tensor::empty(std::move(shape), DType::f32);
@@ -51,7 +51,7 @@ void onednn_alone(benchmark::State& state) {
   double best = 0;
   Threads threads;
   for (auto _ : state)
-    best = std::max(best, ops::cpu::machine_gemm_rate(threads, state.range(0), state.range(1), state.range(2), 0.2));
+    best = std::max(best, cpu::machine_gemm_rate(threads, state.range(0), state.range(1), state.range(2), 0.2));
   state.counters["FLOP/s"] = benchmark::Counter(best, benchmark::Counter::kDefaults, benchmark::Counter::OneK::kIs1000);
 }
 BENCHMARK(onednn_alone)->Args({4096, 512, 1024})->Iterations(2)->Unit(benchmark::kMillisecond);
@@ -63,8 +63,8 @@ void gemm_tiled(benchmark::State& state) {
   Tensor c = Tensor::zeros({m, n}, DType::f32);
   Threads threads;
   for (auto _ : state) {
-    ops::cpu::gemm(threads, ta, tb, m, n, k, 1.0f, a.data<float>(), ta ? m : k, b.data<float>(), tb ? k : n, 0.0f,
-                   c.data<float>(), n);
+    cpu::gemm(threads, ta, tb, m, n, k, 1.0f, a.data<float>(), ta ? m : k, b.data<float>(), tb ? k : n, 0.0f,
+              c.data<float>(), n);
   }
   report(state, 2.0 * static_cast<double>(m * n * k));
 }
@@ -82,8 +82,8 @@ void gemm_own_kernel(benchmark::State& state) {
   const Tensor a = numbers({m, k}, "a", 1), b = numbers({k, n}, "b", 1);
   Tensor c = Tensor::zeros({m, n}, DType::f32);
   for (auto _ : state) {
-    ops::cpu::gemm_own(ops::cpu::Product<float>{false, true, m, n, k, 1.0f, a.data<float>(), k, b.data<float>(), k,
-                                                0.0f, c.data<float>(), n});
+    cpu::gemm_own(cpu::Product<float>{false, true, m, n, k, 1.0f, a.data<float>(), k, b.data<float>(), k, 0.0f,
+                                      c.data<float>(), n});
   }
   report(state, 2.0 * static_cast<double>(m * n * k));
 }

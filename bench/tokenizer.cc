@@ -11,7 +11,7 @@
 #include "text/bpe_train.h"
 #include "text/corpus.h"
 
-namespace some::text {
+namespace some {
 namespace {
 
 const std::string& train_file() {
@@ -109,6 +109,6 @@ BENCHMARK(encode_cold)->ArgName("kind")->Arg(whitespace)->Arg(bytelevel)->Unit(b
 BENCHMARK(read_corpus)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
-}  // namespace some::text
+}  // namespace some
 
 BENCHMARK_MAIN();

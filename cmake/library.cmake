@@ -1,7 +1,7 @@
 # libsome.so with one public header (include/some/some.h), for find_package(some): some::some brings the header and the
 # library, and no compiler flag of this project.
 include(GNUInstallDirs)
-add_library(some_library SHARED src/api/some.cc)
+add_library(some_library SHARED src/bindings/cpp/some.cc)
 target_link_libraries(some_library PRIVATE ${left})
 target_compile_options(some_library PRIVATE -O1)
 target_compile_features(some_library PUBLIC cxx_std_17)

@@ -4,13 +4,13 @@
 # Everything that reads files (tests/fuzz/fuzz.h): thirty seconds in every check, scripts/fuzz for longer.
 file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*.cc)
 set(reader_sources
-  base/escape.cc base/files.cc base/folders.cc base/json.cc base/safetensors.cc
+  core/escape.cc core/files.cc core/folders.cc core/json.cc tensor/safetensors.cc
   text/bpe_merge.cc text/corpus.cc text/tokenizer.cc text/tokenizer_json.cc text/utf8.cc
   data/batch.cc data/token_file.cc
   experts/library_file.cc memory/memory_file.cc memory/settings.cc
-  train/checkpoint.cc train/event_file.cc train/recipe.cc train/recipe_schema.cc train/recipe_toml.cc train/recipe_write.cc
-  train/run.cc train/train_state.cc
-  study/fixture.cc study/verify.cc lab/history.cc lab/samples.cc lab/series.cc
+  runs/checkpoint.cc runs/event_file.cc recipe/recipe.cc recipe/schema.cc recipe/toml.cc recipe/write.cc
+  runs/run.cc runs/train_state.cc
+  verify/fixture.cc verify/verify.cc runs/history.cc lab/samples.cc lab/series.cc
   board/curves.cc board/file_tail.cc board/json_walk.cc board/run_log.cc
   exchange/hf_import.cc exchange/library_import.cc exchange/recipe_json.cc)
 list(TRANSFORM reader_sources PREPEND src/)
@@ -24,7 +24,7 @@ target_precompile_headers(fuzz_readers PRIVATE ${json_headers})
 
 # The threads of the loader under ThreadSanitizer.
 add_executable(loader_threads tests/threads/loader.cc
-  src/data/batch.cc src/data/loader.cc src/data/token_file.cc src/base/escape.cc src/base/files.cc)
+  src/data/batch.cc src/data/loader.cc src/data/token_file.cc src/core/escape.cc src/core/files.cc)
 target_link_libraries(loader_threads PRIVATE some_data)
 target_compile_options(loader_threads PRIVATE -O1 -fsanitize=thread)
 target_link_options(loader_threads PRIVATE -fsanitize=thread)

@@ -9,14 +9,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "page/assets.h"
+#include "plot/assets.h"
 #include "temporary_folder.h"
 
 namespace some {
 
 // Why no page can be opened here; empty when it can.
 inline std::string no_browser() {
-  if (page::embedded_assets().script.empty()) return "built with SOME_WEB=OFF: no charts to open in a browser";
+  if (embedded_assets().script.empty()) return "built with SOME_WEB=OFF: no charts to open in a browser";
   const char* own = std::getenv("SOME_CHROMIUM");
   const std::string chromium = own != nullptr ? own : "/usr/bin/chromium";
   if (!std::filesystem::exists(chromium)) return "needs " + chromium + ": not here";

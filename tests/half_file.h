@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/tensor.h"
+#include "tensor/tensor.h"
 
 namespace some {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "base/setting.h"
+#include "core/setting.h"
 
 namespace some {
 

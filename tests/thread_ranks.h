@@ -11,8 +11,8 @@
 #include <mutex>
 #include <thread>
 
-#include "base/group.h"
-#include "base/random.h"
+#include "comm/group.h"
+#include "core/random.h"
 
 namespace some {
 
@@ -40,7 +40,7 @@ class ThreadLink : public Link {
       waiting.pop_front();
     }
   }
-  [[noreturn]] void end_all(int code) noexcept override { std::_Exit(code); }
+  [[noreturn]] void abort_all(int code) noexcept override { std::_Exit(code); }
 
  private:
   std::shared_ptr<Post> post_;

@@ -8,16 +8,16 @@
 #include <limits>
 #include <set>
 
-#include "base/error.h"
 #include "board/inside.h"
 #include "board/slots.h"
-#include "page/escape.h"
-#include "train/recipe_schema.h"
+#include "core/error.h"
+#include "plot/escape_html.h"
+#include "recipe/schema.h"
 
-namespace some::board {
+namespace some {
 namespace {
 
-constexpr std::size_t most_runs_asked = 500;
+constexpr std::size_t max_runs_asked = 500;
 
 Range range_of(const Request& request) {
   Range range;
@@ -109,7 +109,7 @@ std::string settings(const Watch& watch, const Request& request) {
     std::set<std::string> different;
     for (const auto& one : of) {
       const auto found = one.find(name);
-      const std::string value = found == one.end() ? "" : page::valid_text(found->second);
+      const std::string value = found == one.end() ? "" : valid_text(found->second);
       different.insert(value);
       values.push_back(value);
     }
@@ -154,7 +154,7 @@ void append_points(std::string& out, const std::vector<XY>& points) {
 std::vector<std::shared_ptr<RunLog>> asked_runs(const Watch& watch, const Request& request) {
   const std::string list = request.value("runs");
   std::vector<std::shared_ptr<RunLog>> out;
-  for (std::size_t begin = 0; begin < list.size() && out.size() < most_runs_asked;) {
+  for (std::size_t begin = 0; begin < list.size() && out.size() < max_runs_asked;) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     if (const auto run = watch.find(list.substr(begin, end - begin))) out.push_back(run);
     begin = end + 1;
@@ -172,4 +172,4 @@ const std::vector<Question>& questions() {
   return all;
 }
 
-}  // namespace some::board
+}  // namespace some

@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
 #include "board/http.h"
 #include "board/watch.h"
 
-namespace some::board {
+namespace some {
 
 struct Question {
   std::string path;
@@ -27,4 +26,4 @@ void append_points(std::string& out, const std::vector<XY>& points);  // [[x, y]
 // The runs that a request names; those that are not there are left out.
 std::vector<std::shared_ptr<RunLog>> asked_runs(const Watch& watch, const Request& request);
 
-}  // namespace some::board
+}  // namespace some

@@ -7,19 +7,19 @@
 #include <chrono>
 #include <filesystem>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "page/escape.h"
-#include "study/read.h"
-#include "study/trace.h"
-#include "train/checkpoint.h"
+#include "analysis/read.h"
+#include "analysis/trace.h"
+#include "core/error.h"
+#include "core/json.h"
+#include "plot/escape_html.h"
+#include "runs/checkpoint.h"
 
-namespace some::board {
+namespace some {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t most_opened = 2, longest_prompt = 16000;
-constexpr int most_tokens = 400;
+constexpr std::size_t max_opened = 2, longest_prompt = 16000;
+constexpr int max_tokens = 400;
 constexpr auto longest_answer = std::chrono::minutes(3);
 
 void send(Stream& stream, const nlohmann::json& line) {
@@ -103,7 +103,7 @@ Asked read_asked(const std::string& body) {
   asked.how.top_k = all.get<int>("top_k", 0, 0, 1000000);
   asked.how.top_p = all.get<double>("top_p", 1.0, 1e-6, 1.0);
   asked.how.seed = all.get<std::uint64_t>("seed", 0);
-  asked.how.max_tokens = all.get<int>("max_tokens", 60, 1, most_tokens);
+  asked.how.max_tokens = all.get<int>("max_tokens", 60, 1, max_tokens);
   if (all.has("experts_a_token")) asked.experts_a_token = all.need<int>("experts_a_token", 1, 4096);
   if (all.has("off")) {
     const JsonObject off = all.object("off");
@@ -114,7 +114,7 @@ Asked read_asked(const std::string& body) {
   return asked;
 }
 
-Asking::Asking(const DeviceChoice& device, int threads) : device_(device), threads_(threads), worker_(most_questions) {}
+Asking::Asking(const DeviceChoice& device, int threads) : device_(device), threads_(threads), worker_(max_questions) {}
 
 Asking::Opened& Asking::open(const RunLog& run) {
   refuse_links(run.folder());
@@ -126,7 +126,7 @@ Asking::Opened& Asking::open(const RunLog& run) {
     return opened_.front();
   }
   opened_.remove_if([&](const Opened& one) { return one.id == run.id(); });
-  while (opened_.size() >= most_opened) opened_.pop_back();
+  while (opened_.size() >= max_opened) opened_.pop_back();
   OpenOptions options;
   options.checkpoint = std::to_string(step);
   options.device = device_;
@@ -156,7 +156,7 @@ void Asking::answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::
     try {
       write(*run, *question, *stream);
     } catch (const std::exception& error) {
-      send(*stream, {{"kind", "error"}, {"error", page::valid_text(error.what())}});
+      send(*stream, {{"kind", "error"}, {"error", valid_text(error.what())}});
     }
     stream->finish();
   });
@@ -170,7 +170,7 @@ void Asking::write(const RunLog& run, Asked& asked, Stream& stream) {
   const Changed changed(model, asked);
   const std::vector<TokenId> prompt = model.tokenizer.encode(asked.prompt);
   nlohmann::json words = nlohmann::json::array();
-  const auto word = [&](TokenId id) { return page::valid_text(model.tokenizer.token_bytes(id)); };
+  const auto word = [&](TokenId id) { return valid_text(model.tokenizer.token_bytes(id)); };
   for (const TokenId id : prompt) words.push_back(word(id));
   send(stream, {{"kind", "begin"},
                 {"step", opened.step},
@@ -203,7 +203,7 @@ void Asking::write(const RunLog& run, Asked& asked, Stream& stream) {
         send(stream, {{"kind", "token"}, {"text", word(token)}});
       });
   if (!stream.is_open()) return;
-  nlohmann::json end{{"kind", "end"}, {"text", page::valid_text(written[0].text)}, {"stopped", written[0].stopped}};
+  nlohmann::json end{{"kind", "end"}, {"text", valid_text(written[0].text)}, {"stopped", written[0].stopped}};
   if (has_experts) {
     std::vector<TokenId> ids = written[0].prompt;
     ids.insert(ids.end(), written[0].tokens.begin(), written[0].tokens.end());
@@ -220,4 +220,4 @@ void Asking::write(const RunLog& run, Asked& asked, Stream& stream) {
   send(stream, end);
 }
 
-}  // namespace some::board
+}  // namespace some

@@ -7,17 +7,16 @@
 #include <optional>
 #include <string>
 
-#include "base/host.h"
-#include "base/machine.h"
-#include "base/rooms.h"
 #include "board/http.h"
 #include "board/run_log.h"
 #include "board/worker.h"
+#include "inference/generate.h"
 #include "memory/memory.h"
-#include "study/generate.h"
-#include "train/run.h"
+#include "runs/run.h"
+#include "runtime/host.h"
+#include "runtime/machine.h"
 
-namespace some::board {
+namespace some {
 
 struct Asked {
   std::string run, prompt;
@@ -31,7 +30,7 @@ struct Asked {
 };
 Asked read_asked(const std::string& body);  // bad_input where it makes no sense
 
-constexpr std::size_t most_questions = 8;  // that wait
+constexpr std::size_t max_questions = 8;  // that wait
 
 class Asking {
  public:
@@ -58,4 +57,4 @@ class Asking {
   Worker worker_;
 };
 
-}  // namespace some::board
+}  // namespace some

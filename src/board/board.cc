@@ -11,20 +11,20 @@
 #include <mutex>
 #include <set>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/reason.h"
 #include "board/answers.h"
 #include "board/ask.h"
 #include "board/page.h"
 #include "board/worker.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/system_error.h"
 
-namespace some::board {
+namespace some {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t most_cached_bytes = 64 << 20;
-constexpr std::size_t most_waiting = 16;
+constexpr std::size_t max_cached_bytes = 64 << 20;
+constexpr std::size_t max_waiting = 16;
 constexpr auto pulse = std::chrono::seconds(10);
 
 std::string random_token() {
@@ -60,7 +60,7 @@ class Made {
     if (!bodies_.emplace(etag, body).second) return;
     order_.push_back(etag);
     bytes_ += body->size();
-    while (bytes_ > most_cached_bytes) {
+    while (bytes_ > max_cached_bytes) {
       const auto oldest = bodies_.find(order_.front());
       bytes_ -= oldest->second->size();
       bodies_.erase(oldest);
@@ -84,7 +84,7 @@ class Board::Rooms {
     page_tag_ = fmt::format("\"{}\"", hex(hash_bytes(page_->data(), page_->size())));
     watch_.emplace(
         settings_.watch, [this](const nlohmann::json& news) { tell(news); }, [this] { keep_alive(); });
-    slow_.emplace(most_waiting);
+    slow_.emplace(max_waiting);
     if (!settings_.read_only) asking_.emplace(settings_.device, settings_.threads);
     server_.emplace(settings_.server, [this](const Request& request, const Answer& answer) { serve(request, answer); });
   }
@@ -159,7 +159,7 @@ class Board::Rooms {
     Asked asked = read_asked(request.body);
     const auto run = watch_->find(asked.run);
     if (!run) return answer.respond(json_response({{"error", "there is no such run"}}, 404));
-    if (asking_->waiting() >= most_questions)
+    if (asking_->waiting() >= max_questions)
       return answer.respond(json_response({{"error", "too many questions wait already: try again soon"}}, 503));
     asking_->answer(run, std::move(asked), answer.stream("application/x-ndjson"));
   }
@@ -177,7 +177,7 @@ class Board::Rooms {
   Response page() const {
     Response response;
     response.type = "text/html; charset=utf-8";
-    response.policy = page::content_policy(page::embedded_assets(), true) + "; frame-ancestors 'none'";
+    response.policy = content_policy(embedded_assets(), true) + "; frame-ancestors 'none'";
     response.etag = page_tag_;
     response.body = page_;
     return response;
@@ -232,4 +232,4 @@ std::string Board::address(const std::string& run) const {
   return out;
 }
 
-}  // namespace some::board
+}  // namespace some

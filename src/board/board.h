@@ -5,13 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "base/log.h"
-#include "base/machine.h"
-#include "base/rooms.h"
 #include "board/http.h"
 #include "board/watch.h"
+#include "core/log.h"
+#include "runtime/machine.h"
 
-namespace some::board {
+namespace some {
 
 struct BoardSettings {
   WatchSettings watch;
@@ -40,4 +39,4 @@ class Board {
   std::unique_ptr<Rooms> rooms_;
 };
 
-}  // namespace some::board
+}  // namespace some

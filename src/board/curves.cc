@@ -7,34 +7,34 @@
 #include <iterator>
 #include <limits>
 
-namespace some::board {
+namespace some {
 
-const Table::Column* Table::find(const std::string& name) const {
+const CurveTable::Column* CurveTable::find(const std::string& name) const {
   const auto found = columns_.find(name);
   return found == columns_.end() ? nullptr : &found->second;
 }
 
-double Table::value(const Column& column, std::size_t row) const {
+double CurveTable::value(const Column& column, std::size_t row) const {
   return row < column.size() ? static_cast<double>(column[row]) : std::numeric_limits<double>::quiet_NaN();
 }
 
-void Table::begin_row(double step, double tokens) {
+void CurveTable::begin_row(double step, double tokens) {
   step_.push_back(step);
   tokens_.push_back(tokens);
 }
 
-void Table::set(Column& column, double value) {
+void CurveTable::set(Column& column, double value) {
   column.resize(rows() - 1, std::numeric_limits<float>::quiet_NaN());
   column.push_back(static_cast<float>(value));
 }
 
-void Table::clear() {
+void CurveTable::clear() {
   step_.clear();
   tokens_.clear();
   columns_.clear();
 }
 
-void Table::cut(std::size_t rows) {
+void CurveTable::cut(std::size_t rows) {
   if (rows >= step_.size()) return;
   step_.resize(rows);
   tokens_.resize(rows);
@@ -72,9 +72,9 @@ std::vector<XY> thinned(const std::vector<XY>& points, std::size_t buckets) {
   const Stretches stretches(points.front().x, points.back().x, buckets);
   std::vector<XY> out{points.front()};
   for (std::size_t begin = 1; begin + 1 < points.size();) {
-    const std::size_t stretch = stretches.of(points[begin].x);
+    const std::size_t span_read = stretches.of(points[begin].x);
     std::size_t low = begin, high = begin, end = begin;
-    for (; end + 1 < points.size() && stretches.of(points[end].x) == stretch; ++end) {
+    for (; end + 1 < points.size() && stretches.of(points[end].x) == span_read; ++end) {
       if (points[end].y < points[low].y) low = end;
       if (points[end].y > points[high].y) high = end;
     }
@@ -133,4 +133,4 @@ void append_number(std::string& out, double value) {
     fmt::format_to(std::back_inserter(out), "{:.6g}", value);
 }
 
-}  // namespace some::board
+}  // namespace some

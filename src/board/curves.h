@@ -8,12 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
-
-namespace some::board {
+namespace some {
 
 // Rows in the order of their steps. A number that a row does not have is NaN.
-class Table {
+class CurveTable {
  public:
   using Column = std::vector<float>;  // may end before the table does: nothing is known of the rest
 
@@ -75,4 +73,4 @@ std::vector<BandPoint> band(const std::vector<std::vector<XY>>& curves, std::siz
 // A number in few digits, as JSON; "null" where it is not finite.
 void append_number(std::string& out, double value);
 
-}  // namespace some::board
+}  // namespace some

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace some::board {
+namespace some {
 namespace {
 
 constexpr std::size_t piece_bytes = 1 << 20, longest_line = 16 << 20, mark_bytes = 64;
@@ -101,4 +101,4 @@ bool FileTail::poll(const Use& use) {
   return told;
 }
 
-}  // namespace some::board
+}  // namespace some

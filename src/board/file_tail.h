@@ -9,9 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/rooms.h"
-
-namespace some::board {
+namespace some {
 
 // What is at a path itself, not where a link there leads.
 bool is_own_file(const std::string& path);
@@ -37,4 +35,4 @@ class FileTail {
   std::string mark_;          // the last bytes before it: a file that was cut and has grown again has others
 };
 
-}  // namespace some::board
+}  // namespace some

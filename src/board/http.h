@@ -11,10 +11,9 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.h"
-#include "base/rooms.h"
+#include "core/error.h"
 
-namespace some::board {
+namespace some {
 
 using SharedText = std::shared_ptr<const std::string>;
 inline SharedText shared_text(std::string text) { return std::make_shared<const std::string>(std::move(text)); }
@@ -74,8 +73,8 @@ struct ServerSettings {
   std::string host = "127.0.0.1";
   int port = 0;       // 0: any free one
   std::string token;  // empty: none is asked for, and only names of this machine are answered to
-  std::size_t most_connections = 600;
-  std::size_t most_of_an_address = 500;
+  std::size_t max_connections = 600;
+  std::size_t max_of_an_address = 500;
   std::size_t header_bytes = 8 << 10, body_bytes = 64 << 10;
   std::size_t waiting_bytes = 1 << 20;  // of a stream whose reader is slow
   std::chrono::milliseconds read_time{20000}, write_time{20000};
@@ -105,4 +104,4 @@ class Server {
   std::shared_ptr<Running> running_;
 };
 
-}  // namespace some::board
+}  // namespace some

@@ -15,11 +15,11 @@
 #include <set>
 #include <thread>
 
-#include "base/error.h"
-#include "base/reason.h"
 #include "board/http.h"
+#include "core/error.h"
+#include "core/system_error.h"
 
-namespace some::board {
+namespace some {
 namespace net = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
@@ -117,7 +117,7 @@ class Core : public std::enable_shared_from_this<Core> {
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(net::socket_base::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(net::socket_base::max_listen_connections, error);
+    if (!error) acceptor_.token_shift(net::socket_base::max_listen_connections, error);
     if (error == net::error::address_in_use) throw AddressTaken(settings_.host, settings_.port);
     if (error == net::error::access_denied)
       bad_input("cannot listen at {}:{}: {}; say another --port, from 1024 on", settings_.host, settings_.port,
@@ -472,7 +472,7 @@ void Core::take(tcp::socket socket) {
   const auto peer = socket.remote_endpoint(error);
   if (error) return;
   const std::string address = peer.address().to_string();
-  if (sessions_.size() >= settings_.most_connections || of_address_[address] >= settings_.most_of_an_address) {
+  if (sessions_.size() >= settings_.max_connections || of_address_[address] >= settings_.max_of_an_address) {
     if (of_address_[address] == 0) of_address_.erase(address);
     return;  // the socket closes
   }
@@ -544,4 +544,4 @@ Server::~Server() { running_->stop(); }
 int Server::port() const { return running_->port(); }
 std::size_t Server::connections() const { return running_->connections(); }
 
-}  // namespace some::board
+}  // namespace some

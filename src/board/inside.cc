@@ -6,17 +6,17 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/error.h"
-#include "base/threads.h"
-#include "study/key_charts.h"
-#include "study/projection.h"
-#include "train/checkpoint.h"
+#include "analysis/key_charts.h"
+#include "core/error.h"
+#include "core/threads.h"
+#include "plot/projection.h"
+#include "runs/checkpoint.h"
 
-namespace some::board {
+namespace some {
 namespace {
 
-constexpr std::size_t most_moments = 200, most_experts_shown = 512, most_keys_of_tsne = 400;
-constexpr std::size_t most_positions_read = 400000;  // numbers of all positions of a map
+constexpr std::size_t max_moments = 200, max_experts_shown = 512, max_keys_of_tsne = 400;
+constexpr std::size_t max_positions_read = 400000;  // numbers of all positions of a map
 
 std::shared_ptr<RunLog> one_run(const Watch& watch, const Request& request) {
   const auto runs = asked_runs(watch, request);
@@ -35,7 +35,7 @@ int layer_of(const RunLog& run, const Request& request) {
 std::vector<RunLog::Load> load_of(const RunLog& run, int layer) {
   std::vector<RunLog::Load> moments = run.load(layer);
   if (!moments.empty() || !is_own_folder(run.folder() + "/keys")) return moments;
-  for (const KeyPositions& one : read_key_positions(run.folder(), layer, most_moments)) {
+  for (const KeyPositions& one : read_key_positions(run.folder(), layer, max_moments)) {
     const double sum = std::accumulate(one.usage.begin(), one.usage.end(), 0.0);
     RunLog::Load moment{static_cast<double>(one.step), {}};
     for (const double usage : one.usage)
@@ -82,15 +82,15 @@ std::string expert_load(const Watch& watch, const Request& request) {
     const std::vector<float>& last = moments.back().of_expert;
     experts.resize(last.size());
     std::iota(experts.begin(), experts.end(), 0);
-    if (experts.size() > most_experts_shown) {
+    if (experts.size() > max_experts_shown) {
       std::stable_sort(experts.begin(), experts.end(), [&](int a, int b) {
         return last[static_cast<std::size_t>(a)] > last[static_cast<std::size_t>(b)];
       });
-      experts.resize(most_experts_shown);
+      experts.resize(max_experts_shown);
       std::sort(experts.begin(), experts.end());
     }
   }
-  const std::size_t shown = std::min(most_moments, moments.size());
+  const std::size_t shown = std::min(max_moments, moments.size());
   for (std::size_t i = 0; i < shown; ++i) {
     const RunLog::Load& one = moments[shown == 1 ? 0 : i * (moments.size() - 1) / (shown - 1)];
     fmt::format_to(std::back_inserter(out), "{}{}", i > 0 ? "," : "", one.step);
@@ -132,15 +132,14 @@ std::string map_of_keys(const Watch& watch, const Request& request) {
   std::vector<KeyPositions> positions = read_key_positions(run->folder(), layer, 1);
   if (positions.empty()) return "{}";
   const auto numbers = static_cast<std::size_t>(positions[0].keys.count * positions[0].keys.dimensions);
-  const std::size_t most =
-      std::clamp<std::size_t>(100 * most_positions_read / std::max<std::size_t>(1, numbers), 2, 60);
+  const std::size_t most = std::clamp<std::size_t>(100 * max_positions_read / std::max<std::size_t>(1, numbers), 2, 60);
   positions = read_key_positions(run->folder(), layer, most);
   if (positions.empty()) return "{}";
   Threads threads(1);  // whatever trains here goes first
   std::optional<TsneMap> tsne_map;
   const Points& last = positions.back().keys;
   if (request.value("tsne") == "1" && last.count >= tsne_least_points &&
-      last.count <= static_cast<std::int64_t>(most_keys_of_tsne)) {
+      last.count <= static_cast<std::int64_t>(max_keys_of_tsne)) {
     TsneSettings settings = resolve({}, last.count);
     const TsneResult result = tsne(threads, last, settings);
     TsneMap map;
@@ -152,8 +151,8 @@ std::string map_of_keys(const Watch& watch, const Request& request) {
     tsne_map = std::move(map);
   }
   nlohmann::json out = key_map(threads, "keys", "", "", positions, positions.back().usage, tsne_map).spec;
-  out["tsne_can"] = last.count >= tsne_least_points && last.count <= static_cast<std::int64_t>(most_keys_of_tsne);
+  out["tsne_can"] = last.count >= tsne_least_points && last.count <= static_cast<std::int64_t>(max_keys_of_tsne);
   return out.dump();
 }
 
-}  // namespace some::board
+}  // namespace some

@@ -3,10 +3,9 @@
 
 #include <string>
 
-#include "base/rooms.h"
 #include "board/answers.h"
 
-namespace some::board {
+namespace some {
 
 // One measure of every layer, over the steps: metric "train.gini", "eval.gate_entropy".
 std::string layer_curves(const Watch& watch, const Request& request);
@@ -17,4 +16,4 @@ std::string chosen_together(const Watch& watch, const Request& request);
 // A map of a layer's keys at their saved steps, as charts take it; with t-SNE where it is asked for.
 std::string map_of_keys(const Watch& watch, const Request& request);
 
-}  // namespace some::board
+}  // namespace some

@@ -2,9 +2,9 @@
 
 #include <charconv>
 
-#include "base/json.h"
+#include "core/json.h"
 
-namespace some::board {
+namespace some {
 namespace {
 
 class Walker {
@@ -113,4 +113,4 @@ class Walker {
 
 bool walk_json(std::string_view line, JsonVisitor& visitor) { return Walker(line, visitor).whole(); }
 
-}  // namespace some::board
+}  // namespace some

@@ -8,9 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/rooms.h"
-
-namespace some::board {
+namespace some {
 
 // Where in an object a value stands: names of members, and places in lists as numbers.
 struct JsonStep {
@@ -30,4 +28,4 @@ class JsonVisitor {
 // forgotten.
 bool walk_json(std::string_view line, JsonVisitor& visitor);
 
-}  // namespace some::board
+}  // namespace some

@@ -4,11 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
-#include "page/document.h"
+#include "plot/document.h"
 
-namespace some::board {
+namespace some {
 
 std::string board_page(const std::vector<std::string>& folders, bool read_only);
 
-}  // namespace some::board
+}  // namespace some

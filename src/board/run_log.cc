@@ -6,23 +6,23 @@
 #include <cmath>
 #include <limits>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/json.h"
-#include "lab/runs.h"
-#include "page/escape.h"
-#include "train/checkpoint.h"
-#include "train/recipe.h"
-#include "train/run.h"
-#include "train/run_lock.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/json.h"
+#include "plot/escape_html.h"
+#include "recipe/recipe.h"
+#include "runs/checkpoint.h"
+#include "runs/run.h"
+#include "runs/run_list.h"
+#include "runs/run_lock.h"
 
-namespace some::board {
+namespace some {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-constexpr std::size_t most_rows_told = 200;
-constexpr double most_steps = 1e15;  // up to there every whole number is a double, and one that counts steps
+constexpr std::size_t max_rows_told = 200;
+constexpr double max_steps = 1e15;  // up to there every whole number is a double, and one that counts steps
 
 std::string memory_file(const std::string& folder) { return folder + "/memory.safetensors"; }
 
@@ -39,7 +39,7 @@ std::optional<XAxis> x_axis(const std::string& name) {
 }
 
 // A number of a line, with where it stands: "loss", or "gini" of "count" of a layer. Names are those of the line.
-struct RunLog::Found {
+struct RunLog::Matches {
   std::string_view group, name;
   std::size_t layer = 0;
   int depth = 1;  // 1: of the line, 2: of a layer, 3: of a group of a layer
@@ -62,12 +62,12 @@ class RunLog::Numbers : public JsonVisitor {
     if (path.size() == 1 && path[0].name == "kind") kind = value;
   }
   double value_of(std::string_view name) const {
-    for (const Found& one : found) {
+    for (const Matches& one : found) {
       if (one.depth == 1 && one.name == name) return one.value;
     }
     return unknown;
   }
-  std::vector<Found> found;
+  std::vector<Matches> found;
   std::string_view kind;
 };
 
@@ -86,10 +86,10 @@ void RunLog::clear_metrics() {
   reset_ = true;
 }
 
-void RunLog::put(Kept& kept, const std::vector<Found>& numbers, double step, double tokens) {
+void RunLog::put(Kept& kept, const std::vector<Matches>& numbers, double step, double tokens) {
   kept.table.begin_row(step, tokens);
   std::size_t at = 0;
-  for (const Found& one : numbers) {
+  for (const Matches& one : numbers) {
     if (one.depth == 1 && (one.name == "step" || one.name == "epoch" || one.name == "stage")) continue;
     if (one.depth > 1 && one.name == "layer") continue;
     // Lines of a kind are mostly alike: the number at this place of the line before stood in the same column.
@@ -122,7 +122,7 @@ void RunLog::metrics_line(std::string_view line, std::uint64_t offset) {
   Numbers numbers;
   if (!walk_json(line, numbers)) return;  // cut off, or no number at all: the line is left out, not the run
   const double step = numbers.value_of("step");
-  if (!(step >= 0 && step <= most_steps)) return;
+  if (!(step >= 0 && step <= max_steps)) return;
   const double stage = numbers.value_of("stage");
   const double tokens =
       tokens_at(numbers.value_of("epoch"),
@@ -151,8 +151,8 @@ void RunLog::rates_line(std::string_view line) {
   }
   if (rows > 0 && (another_sitting || stay < rows)) sitting_before_ = seconds_.empty() ? 0 : seconds_.back();
   const double operations = numbers.value_of("operations_per_second"), rate = numbers.value_of("matrix_rate");
-  std::vector<Found> found = {{{}, "tokens_per_second", 0, 1, numbers.value_of("tokens_per_second")},
-                              {{}, "operations_per_second", 0, 1, operations}};
+  std::vector<Matches> found = {{{}, "tokens_per_second", 0, 1, numbers.value_of("tokens_per_second")},
+                                {{}, "operations_per_second", 0, 1, operations}};
   if (rate > 0) found.push_back({{}, "share_of_peak", 0, 1, operations / rate});
   put(kept, found, step, unknown);
   seconds_.push_back(sitting_before_ + seconds);
@@ -163,7 +163,7 @@ void RunLog::load_line(std::string_view line) {
   if (!walk_json(line, numbers)) return;
   LoadLine one;
   one.step = numbers.value_of("step");
-  for (const Found& number : numbers.found) {
+  for (const Matches& number : numbers.found) {
     if (number.depth != 3) continue;
     if (number.layer >= 4096) return;
     if (one.layers.size() <= number.layer) one.layers.resize(number.layer + 1);
@@ -252,9 +252,9 @@ void RunLog::look_at_state(bool changed) {
   std::string state = "unreadable", recipe;
   int seed = 0;
   try {
-    if (const auto found = lab::find_run(folder_)) {
+    if (const auto found = find_run(folder_)) {
       state = found->state_text();
-      final_ = found->state != lab::RunState::running;
+      final_ = found->state != RunState::running;
       recipe = found->identity.recipe;
       seed = found->identity.seed;
     }
@@ -299,7 +299,7 @@ bool RunLog::poll() {
 double RunLog::seconds_at(double step) const {
   const auto found = tables_.find("rates");
   if (seconds_.empty() || found == tables_.end()) return unknown;
-  const Table& table = found->second.table;
+  const CurveTable& table = found->second.table;
   std::size_t after = 0;  // the first row at or behind the step
   for (std::size_t end = seconds_.size(); after < end;) {
     const std::size_t middle = (after + end) / 2;
@@ -321,7 +321,7 @@ nlohmann::json RunLog::news() {
   bool reset = reset_;
   for (auto& [name, kept] : tables_) {
     const std::size_t rows = kept.table.rows();
-    if (kept.told > rows || rows - kept.told > most_rows_told) reset = true;
+    if (kept.told > rows || rows - kept.told > max_rows_told) reset = true;
   }
   for (auto& [name, kept] : tables_) {
     const std::size_t rows = kept.table.rows();
@@ -350,7 +350,7 @@ nlohmann::json RunLog::news() {
 
 nlohmann::json RunLog::summary() const {
   const std::lock_guard lock(mutex_);
-  const auto text = [](const std::string& words) { return page::valid_text(words); };
+  const auto text = [](const std::string& words) { return valid_text(words); };
   const std::size_t slash = place_.find_last_of('/');
   nlohmann::json metrics = nlohmann::json::array();
   double step = 0;
@@ -381,7 +381,7 @@ nlohmann::json RunLog::summary() const {
   const auto last = [&](const char* table, const char* column, const char* name) {
     const auto found = tables_.find(table);
     if (found == tables_.end()) return;
-    const Table::Column* numbers = found->second.table.find(column);
+    const CurveTable::Column* numbers = found->second.table.find(column);
     if (numbers != nullptr && !numbers->empty() && std::isfinite(numbers->back())) out[name] = numbers->back();
   };
   last("eval", "loss", "loss");
@@ -409,9 +409,9 @@ std::vector<XY> RunLog::curve(const std::string& metric, XAxis axis, const Range
   std::string column;
   std::vector<XY> out;
   const Kept* kept = table_of(metric, column);
-  const Table::Column* numbers = kept == nullptr ? nullptr : kept->table.find(column);
+  const CurveTable::Column* numbers = kept == nullptr ? nullptr : kept->table.find(column);
   if (numbers == nullptr) return out;
-  const Table& table = kept->table;
+  const CurveTable& table = kept->table;
   for (std::size_t row = 0; row < numbers->size(); ++row) {
     const double y = static_cast<double>((*numbers)[row]);
     if (!std::isfinite(y)) continue;
@@ -472,4 +472,4 @@ nlohmann::json RunLog::evaluation(const EvalPlace& place) const {
   }
 }
 
-}  // namespace some::board
+}  // namespace some

@@ -10,12 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
 #include "board/curves.h"
 #include "board/file_tail.h"
 #include "board/json_walk.h"
 
-namespace some::board {
+namespace some {
 
 enum class XAxis { step, tokens, time };
 std::optional<XAxis> x_axis(const std::string& name);
@@ -59,16 +58,16 @@ class RunLog {
   nlohmann::json evaluation(const EvalPlace& place) const;  // null where it is not there any more
 
  private:
-  struct Found;
+  struct Matches;
   class Numbers;
   struct Memo {
     std::string group, name;
     std::size_t layer = 0;
     int depth = 0;
-    Table::Column* column = nullptr;
+    CurveTable::Column* column = nullptr;
   };
   struct Kept {
-    Table table;
+    CurveTable table;
     std::vector<Memo> memo;
     std::size_t told = 0;  // rows that `news` told
   };
@@ -76,7 +75,7 @@ class RunLog {
   void metrics_line(std::string_view line, std::uint64_t offset);
   void rates_line(std::string_view line);
   void load_line(std::string_view line);
-  void put(Kept& kept, const std::vector<Found>& numbers, double step, double tokens);
+  void put(Kept& kept, const std::vector<Matches>& numbers, double step, double tokens);
   double tokens_at(double epoch, std::size_t stage);
   double seconds_at(double step) const;
   void read_settings();
@@ -112,4 +111,4 @@ class RunLog {
   std::chrono::steady_clock::time_point state_when_{}, polled_{}, stirred_{};
 };
 
-}  // namespace some::board
+}  // namespace some

@@ -4,23 +4,23 @@
 #include <numeric>
 #include <set>
 
-#include "base/context.h"
-#include "base/error.h"
-#include "base/files.h"
+#include "analysis/key_charts.h"
+#include "analysis/memory_view.h"
+#include "core/error.h"
+#include "core/files.h"
 #include "memory/memory_file.h"
-#include "study/key_charts.h"
-#include "study/memory_view.h"
-#include "study/projection.h"
+#include "plot/projection.h"
+#include "runs/run.h"
+#include "runtime/context.h"
 #include "text/tokenizer.h"
-#include "train/run.h"
 
-namespace some::board {
+namespace some {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t most_slots_shown = 600, moments = 24;
-constexpr std::int64_t words_beside = 14;
+constexpr std::size_t max_slots_shown = 600, moments = 24;
+constexpr std::int64_t context_words = 14;
 
 // A slot with the moments of its birth and of the last token that merged into it, in tokens that were read by then. Of
 // texts that only another memory has read, both came when that memory was merged into this one.
@@ -35,15 +35,15 @@ enum class SlotState { still = 1, merged = 2, born = 3, taken_in = 4 };
 
 std::vector<Seen> seen_slots(const Memory& memory) {
   std::vector<double> before{0};
-  for (const KnownText& text : memory.texts) before.push_back(before.back() + static_cast<double>(text.tokens.size()));
+  for (const MemoryText& text : memory.texts) before.push_back(before.back() + static_cast<double>(text.tokens.size()));
   const auto moment = [&](std::int64_t packed_place) {
     const Place place = unpacked(packed_place);
     const auto text = std::min(static_cast<std::size_t>(std::max<std::int64_t>(0, place.text)), before.size() - 1);
     return before[text] + static_cast<double>(place.offset);
   };
   std::set<std::int64_t> own;  // texts
-  for (const Deed& deed : memory.deeds) {
-    if (deed.kind == Deed::Kind::read) own.insert(deed.reading.text);
+  for (const HistoryEntry& deed : memory.history) {
+    if (deed.kind == HistoryEntry::Kind::read) own.insert(deed.reading.text);
   }
   const Tensor& values = memory.store.values;
   const std::vector<double> counts = read_vector(memory.store.counts);
@@ -100,9 +100,9 @@ std::string slots_of_memory(const Watch& watch, const Request& request) {
   if (hex(tokenizer.hash()) != memory.tokenizer) bad_input("this memory was read with another tokenizer");
   const std::vector<Seen> all = seen_slots(memory);
   std::vector<Seen> shown = all;
-  if (shown.size() > most_slots_shown) {
+  if (shown.size() > max_slots_shown) {
     std::stable_sort(shown.begin(), shown.end(), [](const Seen& a, const Seen& b) { return a.count > b.count; });
-    shown.resize(most_slots_shown);
+    shown.resize(max_slots_shown);
   }
   double tokens = 0;
   json texts = json::array();
@@ -125,7 +125,7 @@ std::string slots_of_memory(const Watch& watch, const Request& request) {
       const auto row = keys.begin() + one.slot * points.dimensions;
       points.values.insert(points.values.end(), row, row + points.dimensions);
       json passage =
-          to_json(passage_at(memory, tokenizer, memory.store.born.data<std::int64_t>()[one.slot], words_beside));
+          to_json(passage_at(memory, tokenizer, memory.store.born.data<std::int64_t>()[one.slot], context_words));
       passage["slot"] = one.slot;
       passage["met"] = static_cast<std::int64_t>(one.count);
       passages.push_back(std::move(passage));
@@ -136,4 +136,4 @@ std::string slots_of_memory(const Watch& watch, const Request& request) {
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-}  // namespace some::board
+}  // namespace some

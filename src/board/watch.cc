@@ -4,12 +4,12 @@
 #include <filesystem>
 #include <set>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/folders.h"
-#include "train/run.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "runs/run.h"
 
-namespace some::board {
+namespace some {
 namespace fs = std::filesystem;
 
 struct Discovered {
@@ -20,7 +20,7 @@ struct Discovered {
 
 namespace {
 
-constexpr std::size_t most_folders = 20000;
+constexpr std::size_t max_folders = 20000;
 
 // What belongs to a run or is shared by several, and holds no runs.
 bool is_part_of_a_run(const std::string& name) {
@@ -42,7 +42,7 @@ std::string id_of(const std::string& folder) {
 Watch::Watch(WatchSettings settings, Tell tell, Tick tick)
     : settings_(std::move(settings)), tell_(std::move(tell)), tick_(std::move(tick)) {
   for (const std::string& folder : settings_.folders) {
-    if (!there_is_folder(folder)) bad_input("there is no folder {}: say a run folder or a folder of runs", folder);
+    if (!folder_exists(folder)) bad_input("there is no folder {}: say a run folder or a folder of runs", folder);
   }
   thread_ = std::thread([this] { work(); });
 }
@@ -58,7 +58,7 @@ Watch::~Watch() {
 
 // Links are not followed: what they lead to is not under the folders.
 void Watch::look_into(const std::string& folder, const std::string& place, int depth, Discovered& found) const {
-  if (++found.looked > most_folders || found.runs.size() >= settings_.most_runs) return;
+  if (++found.looked > max_folders || found.runs.size() >= settings_.max_runs) return;
   const bool is_run = is_own_file(RunPaths{folder}.config());
   if (is_run) found.runs.try_emplace(id_of(folder), folder, place);
   std::vector<std::string> names;
@@ -148,4 +148,4 @@ void Watch::wait_until_seen() const {
   changed_.wait(lock, [&] { return seen_all_ || stop_; });
 }
 
-}  // namespace some::board
+}  // namespace some

@@ -10,16 +10,15 @@
 #include <thread>
 #include <vector>
 
-#include "base/rooms.h"
 #include "board/run_log.h"
 
-namespace some::board {
+namespace some {
 
 struct WatchSettings {
   std::vector<std::string> folders;  // of runs, or runs themselves; a link named here is followed, none below it is
   std::chrono::milliseconds pause{250};
   int deepest = 4;  // folders below those named
-  std::size_t most_runs = 2000;
+  std::size_t max_runs = 2000;
 };
 
 struct Discovered;
@@ -58,4 +57,4 @@ class Watch {
 // The id of a run's folder: stays the same, so that a link to it does.
 std::string id_of(const std::string& folder);
 
-}  // namespace some::board
+}  // namespace some

@@ -7,13 +7,11 @@
 #include <mutex>
 #include <thread>
 
-#include "base/rooms.h"
-
-namespace some::board {
+namespace some {
 
 class Worker {
  public:
-  explicit Worker(std::size_t most_waiting) : most_waiting_(most_waiting), thread_([this] { work(); }) {}
+  explicit Worker(std::size_t max_waiting) : max_waiting_(max_waiting), thread_([this] { work(); }) {}
   // What waits is dropped; what is being done is waited for.
   ~Worker() {
     {
@@ -31,7 +29,7 @@ class Worker {
   bool add(std::function<void()> task) {
     {
       const std::lock_guard lock(mutex_);
-      if (stop_ || waiting_.size() >= most_waiting_) return false;
+      if (stop_ || waiting_.size() >= max_waiting_) return false;
       waiting_.push_back(std::move(task));
     }
     changed_.notify_all();
@@ -60,7 +58,7 @@ class Worker {
       task();
     }
   }
-  const std::size_t most_waiting_;
+  const std::size_t max_waiting_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> waiting_;
@@ -68,4 +66,4 @@ class Worker {
   std::thread thread_;
 };
 
-}  // namespace some::board
+}  // namespace some

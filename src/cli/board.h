@@ -6,12 +6,12 @@
 
 #include "board/board.h"
 
-namespace some::cli {
+namespace some {
 
 constexpr int usual_port = 6060;
 
 // `any_port`: where the port is taken, one of the next will do.
-std::unique_ptr<board::Board> open_board(board::BoardSettings settings, bool any_port);
+std::unique_ptr<Board> open_board(BoardSettings settings, bool any_port);
 void show_in_browser(const std::string& address);
 
-}  // namespace some::cli
+}  // namespace some

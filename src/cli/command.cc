@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <limits>
 
-#include "base/escape.h"
+#include "core/escape.h"
 
-namespace some::cli {
+namespace some {
 
 Option* Option::required() {
   option_->required();
@@ -216,4 +216,4 @@ template Option* Command::add_option(const std::string&, std::vector<std::string
 template Option* Command::add_option(const std::string&, std::vector<std::int32_t>&, const std::string&);
 template Option* Command::add_option(const std::string&, std::vector<double>&, const std::string&);
 
-}  // namespace some::cli
+}  // namespace some

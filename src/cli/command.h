@@ -14,7 +14,7 @@ class App;
 class Option;
 }  // namespace CLI
 
-namespace some::cli {
+namespace some {
 
 // A flag, or a place for words. What sets one up returns it, so that calls can follow one another.
 class Option {
@@ -106,4 +106,4 @@ class Program : public Command {
   std::unique_ptr<CLI::App> owned_;
 };
 
-}  // namespace some::cli
+}  // namespace some

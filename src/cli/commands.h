@@ -9,16 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "base/group.h"
-#include "base/log.h"
-#include "base/rooms.h"
 #include "cli/command.h"
+#include "comm/group.h"
+#include "core/log.h"
 
-namespace some::train {
-struct OpenedRun;  // train/run.h
+namespace some {
+struct OpenedRun;  // runs/run.h
 }
 
-namespace some::cli {
+namespace some {
 
 // Each adds its subcommand to the program; its callback does the work.
 void add_train(Command& app);
@@ -50,7 +49,7 @@ void add_completion(Command& app);  // and the manual page
 // The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
 extern int exit_code;
 
-// The ranks that mpirun or srun started (base/group.h), from the first call on; a group of one otherwise. Only rank 0
+// The ranks that mpirun or srun started (comm/group.h), from the first call on; a group of one otherwise. Only rank 0
 // prints results. A command that knows nothing of ranks is refused where there are several (main.cc).
 const Group& join_ranks();
 bool is_meeting_ranks();                                     // without mpirun or srun, which can take minutes
@@ -117,7 +116,7 @@ struct ProgressPart {
 };
 std::string progress_line(double done, std::vector<ProgressPart> parts, int columns);
 
-constexpr int most_threads = 4096;
+constexpr int max_threads = 4096;
 
 struct ModelFlags {  // shared by the commands that open a run
   std::string run, checkpoint = "latest", device = "auto", precision;
@@ -130,4 +129,4 @@ std::string human_count(double value);    // 701.50 M
 std::string human_bytes(double value);    // 2.6 GiB
 std::string human_seconds(double value);  // 3m 05s
 
-}  // namespace some::cli
+}  // namespace some

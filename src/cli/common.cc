@@ -14,11 +14,11 @@
 #include <iterator>
 #include <thread>
 
-#include "base/escape.h"
 #include "cli/commands.h"
-#include "train/run.h"
+#include "core/escape.h"
+#include "runs/run.h"
 
-namespace some::cli {
+namespace some {
 namespace {
 std::atomic<int> first_signal{0};
 std::atomic<bool> saving{false};
@@ -195,14 +195,14 @@ void add_model_flags(Command& command, ModelFlags& flags) {
   command.add_option("--device", flags.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--precision", flags.precision, "fp32, bf16 (GPU) or f64 (CPU); default: as trained");
   command.add_option("--threads", flags.threads, "CPU threads; 0: as many as it may use")
-      ->range(0, most_threads)
+      ->range(0, max_threads)
       ->capture_default_str();
 }
 
 OpenedRun open_run(const ModelFlags& flags, const Group& group) {
   const Log log = group.root() ? terminal_log() : Log();
-  return train::open_run(flags.run, {flags.checkpoint, device_choice(flags.device), said_precision(flags.precision),
-                                     make_host(flags.threads, log, group)});
+  return open_run(flags.run, {flags.checkpoint, device_choice(flags.device), said_precision(flags.precision),
+                              make_host(flags.threads, log, group)});
 }
 
 std::string human_count(double value) {
@@ -230,4 +230,4 @@ std::string human_seconds(double value) {
   return fmt::format("{}h {:02}m", total / 3600, total % 3600 / 60);
 }
 
-}  // namespace some::cli
+}  // namespace some

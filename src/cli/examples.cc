@@ -3,7 +3,7 @@
 
 #include "cli/program.h"
 
-namespace some::cli {
+namespace some {
 
 const std::vector<Example>& examples_of(const std::string& path) {
   static const std::map<std::string, std::vector<Example>> examples = {
@@ -86,4 +86,4 @@ const std::vector<Example>& examples_of(const std::string& path) {
   return found == examples.end() ? none : found->second;
 }
 
-}  // namespace some::cli
+}  // namespace some

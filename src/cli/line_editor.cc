@@ -16,7 +16,7 @@
 
 #include "cli/commands.h"
 
-namespace some::cli {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -173,8 +173,8 @@ void hold_interrupts() {
 bool interrupted() {
   if (!held) return false;
   const sigset_t set = interrupt_only();
-  const timespec at_once{0, 0};
-  return sigtimedwait(&set, nullptr, &at_once) == SIGINT;
+  const timespec together{0, 0};
+  return sigtimedwait(&set, nullptr, &together) == SIGINT;
 }
 
-}  // namespace some::cli
+}  // namespace some

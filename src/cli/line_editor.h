@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace some::cli {
+namespace some {
 
 // The editing is libedit's, opened at run time: a program built here runs where the library is missing, and then reads
 // lines as the terminal gives them.
@@ -39,4 +39,4 @@ std::string history_file(const std::string& name);
 void hold_interrupts();
 bool interrupted();  // whether Ctrl-C was typed since it was last asked
 
-}  // namespace some::cli
+}  // namespace some

@@ -12,13 +12,13 @@
 #include <string>
 #include <system_error>
 
-#include "base/error.h"
-#include "base/reason.h"
-#include "base/version.h"
 #include "cli/commands.h"
 #include "cli/program.h"
+#include "core/error.h"
+#include "core/system_error.h"
+#include "core/version.h"
 
-namespace some::cli {
+namespace some {
 int exit_code = 0;
 
 namespace {
@@ -80,7 +80,7 @@ void refuse_ranks(const std::vector<std::string>& words) {
 }
 
 // An exception where none can be handed on (a thread's end, a destructor): reported like any other, not by a signal.
-[[noreturn]] void last_words() {
+[[noreturn]] void on_failure() {
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
@@ -93,42 +93,41 @@ void refuse_ranks(const std::vector<std::string>& words) {
 }
 
 }  // namespace
-}  // namespace some::cli
+}  // namespace some
 
 int main(int argc, char** argv) {
   using namespace some;
-  std::set_terminate(cli::last_words);
-  cli::keep_standard_descriptors();
-  cli::escape_terminal_output();
-  cli::Program program("some",
-                       "some: train, run, inspect and explain self-organizing mixture-of-experts language models",
-                       program_version());
+  std::set_terminate(on_failure);
+  keep_standard_descriptors();
+  escape_terminal_output();
+  Program program("some", "some: train, run, inspect and explain self-organizing mixture-of-experts language models",
+                  program_version());
   program.require_subcommand(1);
-  cli::add_commands(program);
+  add_commands(program);
   program.check_numbers();
   try {
     // A word that names no command is reported, with the nearest one.
-    cli::named_command(program, {argv + 1, argv + argc});
-    cli::refuse_ranks({argv + 1, argv + argc});
+    named_command(program, {argv + 1, argv + argc});
+    refuse_ranks({argv + 1, argv + argc});
     program.run(argc, argv);
-  } catch (const cli::WrongUse& wrong) {
-    return cli::wrong_use(program, wrong);
+  } catch (const WrongUse& wrong) {
+    return wrong_use(program, wrong);
   } catch (const CommonFailure& failure) {
-    return cli::fail(failure.fault() == Fault::input ? 2 : 1, failure.what(), cli::Whose::all_ranks);
+    return fail(failure.fault() == Fault::input ? 2 : 1, failure.what(), Whose::all_ranks);
   } catch (const Error& error) {
-    return cli::fail(error.fault() == Fault::input ? 2 : 1, error.what());
+    return fail(error.fault() == Fault::input ? 2 : 1, error.what());
   } catch (const std::bad_alloc&) {
-    return cli::fail(1, "out of memory; 'some info RECIPE' says how much a run needs");
+    return fail(1, "out of memory; 'some info RECIPE' says how much a run needs");
   } catch (const std::length_error&) {
-    return cli::fail(1, "out of memory: more was asked for than any machine has");
+    return fail(1, "out of memory: more was asked for than any machine has");
   } catch (const std::filesystem::filesystem_error& error) {
-    return cli::file_fault(error);
+    return file_fault(error);
   } catch (const std::system_error& error) {  // a thread that could not be started
-    return cli::fail(1, reason_of(error.code().value()));
+    return fail(1, reason_of(error.code().value()));
   } catch (const std::exception& error) {
-    return cli::fail(1, fmt::format("a fault of this program, not of what it was given: {}", error.what()));
+    return fail(1, fmt::format("a fault of this program, not of what it was given: {}", error.what()));
   }
-  if (!cli::output_written()) return 1;
-  cli::leave_ranks();
-  return cli::exit_code;
+  if (!output_written()) return 1;
+  leave_ranks();
+  return exit_code;
 }

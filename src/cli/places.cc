@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/error.h"
-#include "base/folders.h"
-#include "train/recipe_schema.h"
+#include "core/error.h"
+#include "core/folders.h"
+#include "recipe/schema.h"
 
-namespace some::cli {
+namespace some {
 
 namespace fs = std::filesystem;
 
@@ -19,7 +19,7 @@ std::vector<std::string> recipe_folders() {
   std::vector<std::string> found;
   for (const fs::path& place : {fs::path("recipes"), program / "recipes", program.parent_path() / "recipes",
                                 program.parent_path() / "share/some/recipes"}) {
-    if (!there_is_folder(place.string())) continue;
+    if (!folder_exists(place.string())) continue;
     const std::string name = place.lexically_normal().string();
     if (std::find(found.begin(), found.end(), name) == found.end()) found.push_back(name);
   }
@@ -39,13 +39,13 @@ std::vector<std::string> recipe_names() {
 }
 
 std::string find_recipe(const std::string& name) {
-  if (name.empty() || there_is(name)) return name;
-  if (there_is(name + ".toml")) return name + ".toml";
+  if (name.empty() || exists_path(name)) return name;
+  if (exists_path(name + ".toml")) return name + ".toml";
   const bool bare = name.find('/') == std::string::npos;
   const std::string file = name.ends_with(".toml") ? name : name + ".toml";
   const std::vector<std::string> folders = recipe_folders();
   for (const std::string& folder : folders) {
-    if (bare && there_is((fs::path(folder) / file).string())) return (fs::path(folder) / file).string();
+    if (bare && exists_path((fs::path(folder) / file).string())) return (fs::path(folder) / file).string();
   }
   const std::string stem = fs::path(file).stem().string();
   const std::string meant = misspelled_name(stem, recipe_names());
@@ -55,4 +55,4 @@ std::string find_recipe(const std::string& name) {
                           : fmt::format("did you mean {}?", meant));
 }
 
-}  // namespace some::cli
+}  // namespace some

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace some::cli {
+namespace some {
 
 // Folders that recipes are looked for in, those that are there: ./recipes, beside the program (a build folder inside
 // the checkout), and where an installed program keeps them.
@@ -14,4 +14,4 @@ std::vector<std::string> recipe_names();
 // The file that a recipe's name ("tiny") or path stands for. bad_input, with the nearest name, where there is none.
 std::string find_recipe(const std::string& name);
 
-}  // namespace some::cli
+}  // namespace some

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <functional>
 
-#include "base/error.h"
 #include "cli/commands.h"
-#include "train/recipe_schema.h"
+#include "core/error.h"
+#include "recipe/schema.h"
 
-namespace some::cli {
+namespace some {
 namespace {
 
 void add_footers(Command& command) {
@@ -115,4 +115,4 @@ void add_commands(Command& app) {
   add_footers(app);
 }
 
-}  // namespace some::cli
+}  // namespace some

@@ -7,7 +7,7 @@
 
 #include "cli/command.h"
 
-namespace some::cli {
+namespace some {
 
 // Adds every command, with its examples.
 void add_commands(Command& app);
@@ -30,4 +30,4 @@ const std::vector<Example>& examples_of(const std::string& path);
 // "lab run"; empty for the program itself.
 std::string command_path(const Command& command);
 
-}  // namespace some::cli
+}  // namespace some

@@ -7,11 +7,11 @@
 #include <set>
 #include <thread>
 
-#include "base/error.h"
-#include "base/escape.h"
 #include "cli/commands.h"
+#include "core/error.h"
+#include "core/escape.h"
 
-namespace some::cli {
+namespace some {
 namespace {
 
 std::optional<Group> joined;
@@ -69,8 +69,8 @@ int fail(int code, const std::string& line, Whose whose) {
     return code;
   }
   say_line("some: {}{}", joined->alone() || whose == Whose::all_ranks ? "" : joined->name() + ": ", line);
-  if (!joined->alone()) joined->end_all(code);
+  if (!joined->alone()) joined->abort_all(code);
   return code;
 }
 
-}  // namespace some::cli
+}  // namespace some

@@ -4,7 +4,7 @@
 
 #include "cli/commands.h"
 
-namespace some::cli {
+namespace some {
 
 std::string shown_token(const Tokenizer& tokenizer, TokenId token) {
   const std::string bytes(tokenizer.token_bytes(token));
@@ -49,4 +49,4 @@ void add_sampling_flags(Command& command, GenerateOptions& options) {
       "--ignore-eos", [&options] { options.stop_at_eos = false; }, "do not stop at the end-of-story token");
 }
 
-}  // namespace some::cli
+}  // namespace some

@@ -3,12 +3,12 @@
 
 #include <string>
 
+#include "analysis/trace.h"
 #include "cli/command.h"
-#include "study/generate.h"
-#include "study/trace.h"
-#include "train/run.h"
+#include "inference/generate.h"
+#include "runs/run.h"
 
-namespace some::cli {
+namespace some {
 
 // A new token as it is shown while a text grows.
 std::string shown_token(const Tokenizer& tokenizer, TokenId token);
@@ -23,4 +23,4 @@ void add_sampling_flags(Command& command, GenerateOptions& options);
 // A table of the experts that each token chose.
 void print_trace(const Trace& trace, const OpenedRun& run);
 
-}  // namespace some::cli
+}  // namespace some

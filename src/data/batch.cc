@@ -4,11 +4,11 @@
 #include <limits>
 #include <utility>
 
-#include "base/error.h"
-#include "base/random.h"
+#include "core/error.h"
+#include "core/random.h"
 #include "data/token_data.h"
 
-namespace some::data {
+namespace some {
 
 Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, const BatchOptions& options) {
   std::vector<Sequence> sequences;
@@ -89,4 +89,4 @@ std::vector<std::int64_t> epoch_order(std::int64_t sequences, std::uint64_t seed
   return order;
 }
 
-}  // namespace some::data
+}  // namespace some

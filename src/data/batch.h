@@ -5,9 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/rooms.h"
-
-namespace some::data {
+namespace some {
 
 struct Batch {
   std::vector<std::int32_t> tokens;     // [T]; it, targets and positions are empty where a batch is only counted
@@ -28,4 +26,4 @@ struct Batch {
   }
 };
 
-}  // namespace some::data
+}  // namespace some

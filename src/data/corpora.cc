@@ -2,16 +2,16 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/folders.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
 #include "data/source.h"
 #include "data/token_data.h"
 #include "data/token_file.h"
 #include "text/bpe_train.h"
 #include "text/pretokenize.h"
 
-namespace some::data {
+namespace some {
 namespace {
 
 // Text is tokenised in blocks of about this size, all threads on one block; a long document in parts.
@@ -47,7 +47,7 @@ StoryStream all_stories(const Host& host, const std::vector<const StorySet*>& se
 Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const std::vector<const StorySet*>& train,
                         const DataProgress& progress) {
   if (config.tokenizer != "bytelevel" && config.tokenizer != "whitespace") {
-    if (!there_is(config.tokenizer))
+    if (!exists_path(config.tokenizer))
       bad_input("data.tokenizer: there is no file {}; expected \"bytelevel\", \"whitespace\" or a tokenizer.json",
                 config.tokenizer);
     return Tokenizer::load(config.tokenizer);
@@ -166,7 +166,7 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
 
 // A folder that stayed empty is removed again: a text that is refused leaves nothing behind.
 struct FolderMade {
-  explicit FolderMade(const std::string& name) : folder(there_is(name) ? "" : name) {}
+  explicit FolderMade(const std::string& name) : folder(exists_path(name) ? "" : name) {}
   ~FolderMade() {
     if (!folder.empty()) std::filesystem::remove(folder, ignored);  // does nothing where there is something in it
   }
@@ -183,14 +183,14 @@ TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& toke
   if (cache.folder.empty()) return tokens_in_memory(key, produce);
 
   const FolderMade made(cache.folder);
-  const std::string no_writing = cache.spare ? why_not_writable(cache.folder) : "";
+  const std::string no_writing = cache.spare ? unwritable_reason(cache.folder) : "";
   if (!cache.spare) make_folder(cache.folder);
   const std::string path = fmt::format("{}/tokens-{}.bin", cache.folder, hex(hash_bytes(&key, sizeof key)));
   std::string problem;
   TokenData data;
   bool there = false;
   try {
-    there = there_is(path);
+    there = exists_path(path);
   } catch (const Error&) {
     if (no_writing.empty()) throw;
   }
@@ -291,4 +291,4 @@ TokenData load_tokens(const Host& host, const std::string& source, const DataCon
   return tokens_of(host, set, tokenizer, config.eos, cache, what, {});
 }
 
-}  // namespace some::data
+}  // namespace some

@@ -6,10 +6,10 @@
 #include <thread>
 #include <utility>
 
-#include "base/error.h"
+#include "core/error.h"
 #include "data/token_data.h"
 
-namespace some::data {
+namespace some {
 namespace {
 
 // Enough that a slow batch is not felt, little enough that memory is not.
@@ -115,4 +115,4 @@ BatchLoader::BatchLoader(BatchLoader&&) noexcept = default;
 std::int64_t BatchLoader::batches_per_epoch() const { return impl_->per_epoch; }
 Batch BatchLoader::next() { return impl_->next(); }
 
-}  // namespace some::data
+}  // namespace some

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
+#include "core/error.h"
 #include "data/source.h"
 
-namespace some::data {
+namespace some {
 namespace {
 
 // Byte-pair vocabularies of a few thousand tokens spend about four bytes of English on a token.
@@ -14,7 +14,7 @@ constexpr double bytes_per_token = 4.0;
 
 // What documents seen so far come to.
 struct Sum {
-  double documents = 0, tokens = 0, used = 0, sequences = 0, most_sequences = 0;
+  double documents = 0, tokens = 0, used = 0, sequences = 0, max_sequences = 0;
 
   void add(double bytes, const DataConfig& config, int seq_len) {
     const double length = seq_len, step = std::max(1, seq_len - 1), estimated = bytes / bytes_per_token + 1;
@@ -24,7 +24,7 @@ struct Sum {
     tokens += estimated;
     used += split ? estimated : std::min(length, estimated);
     sequences += pieces(estimated);
-    most_sequences += pieces(bytes + 1);
+    max_sequences += pieces(bytes + 1);
   }
 };
 
@@ -57,13 +57,13 @@ DataOutlook look_at_data(const Host& host, const DataConfig& config, int seq_len
     out.use.tokens = rounded(sum.tokens);
     out.use.used = rounded(sum.used);
     out.use.sequences = rounded(sum.sequences);
-    out.most_sequences = rounded(sum.most_sequences);
+    out.max_sequences = rounded(sum.max_sequences);
     out.mean_tokens = sum.used / sum.sequences;
     out.known = true;
   } catch (const Error& error) {
-    out.why_unknown = error.what();
+    out.unknown_reason = error.what();
   }
   return out;
 }
 
-}  // namespace some::data
+}  // namespace some

@@ -5,19 +5,18 @@
 #include <cstdint>
 #include <string>
 
-#include "base/rooms.h"
 #include "data/token_data.h"
 
-namespace some::data {
+namespace some {
 
 struct DataOutlook {
   bool known = false;
-  std::string why_unknown;
-  DataUse use;                      // of the training text; all but the documents estimated
-  double mean_tokens = 0;           // of a sequence, estimated
-  std::int64_t most_sequences = 0;  // as many as there could be if every byte were a token
+  std::string unknown_reason;
+  DataUse use;                     // of the training text; all but the documents estimated
+  double mean_tokens = 0;          // of a sequence, estimated
+  std::int64_t max_sequences = 0;  // as many as there could be if every byte were a token
 };
 
 DataOutlook look_at_data(const Host& host, const DataConfig& config, int seq_len);
 
-}  // namespace some::data
+}  // namespace some

@@ -1,10 +1,10 @@
 // Documents as the sequences a model reads.
 #include <algorithm>
 
-#include "base/error.h"
+#include "core/error.h"
 #include "data/token_data.h"
 
-namespace some::data {
+namespace some {
 namespace {
 
 std::int64_t tokens_of_story(const TokenData& data, std::int64_t story) {
@@ -75,4 +75,4 @@ std::string describe(const DataUse& use, int seq_len) {
   return fmt::format("{}, {}: {}", plural(use.documents, "document"), plural(use.tokens, "token"), taken);
 }
 
-}  // namespace some::data
+}  // namespace some

@@ -7,14 +7,14 @@
 #include <numeric>
 #include <string_view>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/folders.h"
-#include "base/random.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "core/random.h"
 #include "text/corpus.h"
 #include "text/stories.h"
 
-namespace some::data {
+namespace some {
 namespace {
 
 constexpr std::string_view builtin_prefix = "builtin:";
@@ -66,9 +66,9 @@ StorySource::StorySource(std::string name, const DataConfig& config, std::int64_
   if (name_.empty()) bad_input("data.train is empty: give a file, a folder or \"builtin:stories\"");
   if (limit < 0) bad_input("{}: {} stories were asked for; 0 means all of them", name_, limit);
   if (!is_builtin(name_)) return;
-  if (first > most_stories || limit > most_stories - first)
+  if (first > max_stories || limit > max_stories - first)
     bad_input("{}: stories {} to {} were asked for; there are {}", name_, first,
-              static_cast<double>(first) + static_cast<double>(limit), most_stories);
+              static_cast<double>(first) + static_cast<double>(limit), max_stories);
   domain_ = name_.substr(builtin_prefix.size());
   const std::vector<std::string> domains = story_domains();
   if (std::find(domains.begin(), domains.end(), domain_) == domains.end())
@@ -88,7 +88,7 @@ StoryStream StorySource::open(Threads& threads) const {
   options.limit = static_cast<std::uint64_t>(limit_);
   if (!field_.empty()) options.field = field_;
   // A field is asked for by name: then a single file is JSON lines whatever it is called. A folder may hold both kinds.
-  options.json_lines = !field_.empty() && !there_is_folder(name_);
+  options.json_lines = !field_.empty() && !folder_exists(name_);
   auto reader = std::make_shared<CorpusReader>(std::move(options));
   return [reader](std::string& story) { return reader->next(story); };
 }
@@ -212,4 +212,4 @@ std::int64_t count_overlap(const StorySet& train, const StorySet& valid) {
                        [&](std::uint64_t hash) { return std::binary_search(sorted.begin(), sorted.end(), hash); });
 }
 
-}  // namespace some::data
+}  // namespace some

@@ -8,10 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/rooms.h"
 #include "data/token_data.h"
 
-namespace some::data {
+namespace some {
 
 // Gives one story after another, and false at the end.
 using StoryStream = std::function<bool(std::string&)>;
@@ -79,4 +78,4 @@ std::int64_t count_overlap(const StorySet& train, const StorySet& valid);
 std::uint64_t hash_story(const std::string& story);
 std::uint64_t add_to_text_hash(std::uint64_t hash, std::uint64_t story_hash);
 
-}  // namespace some::data
+}  // namespace some

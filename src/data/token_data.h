@@ -9,13 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "base/host.h"
-#include "base/rooms.h"
 #include "data/batch.h"
+#include "runtime/host.h"
 #include "text/corpus.h"
 #include "text/tokenizer.h"
 
-namespace some::data {
+namespace some {
 
 // What becomes of a document with more tokens than a sequence has.
 enum class LongDocuments {
@@ -163,4 +162,4 @@ class BatchLoader {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace some::data
+}  // namespace some

@@ -6,9 +6,9 @@
 #include <limits>
 #include <numeric>
 
-#include "base/error.h"
+#include "core/error.h"
 
-namespace some::data {
+namespace some {
 namespace {
 
 constexpr char magic[8] = {'S', 'o', 'M', 'E', 't', 'o', 'k', 's'};
@@ -196,4 +196,4 @@ std::int64_t TokenData::story_bytes(std::int64_t story) const {
   return static_cast<std::int64_t>(entry_of(impl, story).text_bytes);
 }
 
-}  // namespace some::data
+}  // namespace some

@@ -16,11 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "base/files.h"
-#include "base/rooms.h"
+#include "core/files.h"
 #include "data/token_data.h"
 
-namespace some::data {
+namespace some {
 
 // What a token file was made from. It is used only when all of it is the same.
 struct TokenKey {
@@ -69,4 +68,4 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
 // The same image in memory, for data without a cache.
 TokenData tokens_in_memory(const TokenKey& key, const std::function<void(TokenWriter&)>& produce);
 
-}  // namespace some::data
+}  // namespace some

@@ -8,12 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "base/host.h"
-#include "base/rooms.h"
-#include "lab/history.h"
-#include "train/run.h"
+#include "runs/history.h"
+#include "runs/run.h"
+#include "runtime/host.h"
 
-namespace some::exchange {
+namespace some {
 
 struct ExportOptions {
   std::string run, checkpoint = "latest";
@@ -57,4 +56,4 @@ std::string model_card(const OpenedRun& run, const RunHistory& history, const st
 // one name.
 std::string exported_name(const std::string& name);
 
-}  // namespace some::exchange
+}  // namespace some

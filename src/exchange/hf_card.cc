@@ -1,11 +1,11 @@
 // The model card: what the model is, its numbers and those of its controls, and how it is used.
 #include <filesystem>
 
+#include "analysis/run_header.h"
 #include "exchange/hf.h"
-#include "page/document.h"
-#include "study/run_header.h"
+#include "plot/document.h"
 
-namespace some::exchange {
+namespace some {
 namespace {
 
 // What a user or a text wrote is shown, never read as Markdown or YAML.
@@ -68,14 +68,14 @@ std::string differences(const Recipe& control, const Recipe& own) {
 std::string model_card(const OpenedRun& run, const RunHistory& history, const std::vector<RunHistory>& controls,
                        const ExportOptions& options) {
   const ModelConfig& model = run.recipe.model;
-  const std::string name = study::run_name(run);
+  const std::string name = run_name(run);
   const EvalPoint* point = evaluation_at(history, run.step);
   std::string text =
       "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- some\n"
       "- mixture-of-experts\n---\n\n";
   text += fmt::format("# {}\n\n", plain(name));
   if (!run.recipe.title.empty()) text += plain(run.recipe.title) + "\n\n";
-  text += fmt::format("A SoME language model: {}; {} parameters, {} of them trained. ", study::model_sizes(model),
+  text += fmt::format("A SoME language model: {}; {} parameters, {} of them trained. ", model_sizes(model),
                       millions(history.parameters.total), millions(history.parameters.trainable));
   if (model.ffn == Ffn::some && model.use_library) {
     text += model.training == ExpertTraining::frozen
@@ -116,4 +116,4 @@ std::string model_card(const OpenedRun& run, const RunHistory& history, const st
   return text;
 }
 
-}  // namespace some::exchange
+}  // namespace some

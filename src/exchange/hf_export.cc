@@ -1,21 +1,21 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/folders.h"
-#include "base/safetensors.h"
-#include "base/version.h"
+#include "analysis/run_header.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "core/version.h"
 #include "exchange/hf.h"
 #include "exchange/python_files.h"
 #include "exchange/recipe_json.h"
 #include "experts/library_file.h"
-#include "lab/runs.h"
-#include "study/run_header.h"
-#include "train/checkpoint.h"
-#include "train/new_folder.h"
+#include "runs/checkpoint.h"
+#include "runs/new_folder.h"
+#include "runs/run_list.h"
+#include "tensor/safetensors.h"
 
-namespace some::exchange {
+namespace some {
 namespace {
 
 using Json = nlohmann::json;
@@ -52,7 +52,7 @@ Json config_json(const OpenedRun& run, const ExportOptions& options, bool expert
       {"pad_token_id", run.tokenizer.pad_id()},
       {"bos_token_id", nullptr},
       {"written_by", program_version()},
-      {"run", study::run_name(run)},
+      {"run", run_name(run)},
       {"checkpoint", options.checkpoint},
       {"step", run.step},
       {"key_steps", key_steps},
@@ -175,4 +175,4 @@ ExportResult export_hf(const ExportOptions& options) {
   return result;
 }
 
-}  // namespace some::exchange
+}  // namespace some

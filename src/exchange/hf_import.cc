@@ -4,30 +4,30 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
-#include "base/escape.h"
-#include "base/files.h"
-#include "base/finite.h"
-#include "base/folders.h"
-#include "base/json.h"
-#include "base/safetensors.h"
+#include "core/error.h"
+#include "core/escape.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "core/json.h"
 #include "exchange/hf.h"
 #include "exchange/recipe_json.h"
 #include "model/declaration.h"
-#include "train/checkpoint.h"
-#include "train/forecast.h"
-#include "train/new_folder.h"
+#include "runs/checkpoint.h"
+#include "runs/forecast.h"
+#include "runs/new_folder.h"
+#include "tensor/finite.h"
+#include "tensor/safetensors.h"
 
-namespace some::exchange {
+namespace some {
 namespace {
 
 constexpr std::size_t longest_name = 255;  // of a file, on the systems this runs on
 const std::vector<std::string> files_of_import = {"tokenizer.json", "checkpoints", "keys", "config.toml", "latest"};
 
 JsonObject read_config(const std::string& folder) {
-  if (!there_is_folder(folder)) bad_input("there is no folder {}", folder);
+  if (!folder_exists(folder)) bad_input("there is no folder {}", folder);
   const std::string path = folder + "/config.json";
-  if (!there_is(path)) bad_input("{} is not an exported model: it has no config.json", folder);
+  if (!exists_path(path)) bad_input("{} is not an exported model: it has no config.json", folder);
   const JsonObject config(parse_json(read_file(path), path), path);
   const auto kind = config.get<std::string>("model_type", "none");
   if (kind != "some")
@@ -49,8 +49,8 @@ class Weights {
  public:
   explicit Weights(const std::string& folder) : folder_(folder) {
     const std::string index = folder + "/model.safetensors.index.json";
-    if (!there_is(index)) {
-      if (!there_is(folder + "/model.safetensors")) bad_input("{} has no model.safetensors", folder);
+    if (!exists_path(index)) {
+      if (!exists_path(folder + "/model.safetensors")) bad_input("{} has no model.safetensors", folder);
       add("model.safetensors");
       return;
     }
@@ -130,7 +130,7 @@ class Weights {
 
 Tokenizer read_tokenizer(const ImportOptions& options, int vocab) {
   const std::string path = options.tokenizer.empty() ? options.folder + "/tokenizer.json" : options.tokenizer;
-  if (!there_is(path))
+  if (!exists_path(path))
     bad_input("{} has no tokenizer.json: say where it is with --tokenizer FILE (the exported folder had it)",
               options.folder);
   const Tokenizer tokenizer = Tokenizer::load(path);
@@ -152,7 +152,7 @@ void check_sizes(const JsonObject& config, const ModelConfig& model) {
 
 // Before a model is made: a recipe that calls for more than the files hold must not get memory for it.
 void check_shapes(const Weights& weights, const ModelConfig& model) {
-  Parts parts;
+  ModelParameters parts;
   for (const Parameter& one : declare_parameters(model, parts)) {
     const std::string name = exported_name(one.name);
     if (one.trained() || (one.kind == Parameter::Kind::library && weights.has(name)))
@@ -245,4 +245,4 @@ ImportResult import_hf(const ImportOptions& options) {
   return {options.out, step};
 }
 
-}  // namespace some::exchange
+}  // namespace some

@@ -5,20 +5,20 @@
 #include <map>
 #include <memory>
 
-#include "base/error.h"
-#include "base/escape.h"
-#include "base/files.h"
-#include "base/finite.h"
-#include "base/folders.h"
-#include "base/safetensors.h"
-#include "base/threads.h"
+#include "core/error.h"
+#include "core/escape.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "core/threads.h"
 #include "experts/elements.h"
 #include "experts/orthogonal.h"
-#include "train/checkpoint.h"
-#include "train/run.h"
+#include "runs/checkpoint.h"
+#include "runs/run.h"
+#include "tensor/finite.h"
+#include "tensor/safetensors.h"
 
-namespace some::exchange {
-using namespace some::experts;
+namespace some {
+using namespace some;
 namespace {
 
 // How a model names the two matrices of its feed-forward blocks, {} being the number of the block.
@@ -49,10 +49,10 @@ std::string numbered(std::string pattern, int block) {
 std::vector<std::string> files_of(const std::vector<std::string>& paths) {
   std::vector<std::string> out;
   for (const std::string& path : paths) {
-    if (!there_is_folder(path)) {
+    if (!folder_exists(path)) {
       out.push_back(path);
-    } else if (there_is(train::RunPaths{path}.config())) {
-      out.push_back(train::find_checkpoint(path, "latest").folder + "/model.safetensors");
+    } else if (exists_path(RunPaths{path}.config())) {
+      out.push_back(find_checkpoint(path, "latest").folder + "/model.safetensors");
     } else {
       const std::size_t before = out.size();
       for (const std::string& name : list_folder(path)) {
@@ -143,16 +143,16 @@ Naming find_naming(const OtherModel& model, const std::string& pattern) {
 
 constexpr int widest = 1048576;
 
-struct Block {
+struct PageBlock {
   Tensor up, down;  // [m, d], [d, m]
 };
 
-std::vector<Block> read_blocks(const OtherModel& model, const Naming& naming) {
-  std::vector<Block> blocks;
+std::vector<PageBlock> read_blocks(const OtherModel& model, const Naming& naming) {
+  std::vector<PageBlock> blocks;
   for (int i = 0; model.has(numbered(naming.up, i)); ++i) {
     blocks.push_back({model.matrix(numbered(naming.up, i), naming.inputs_first),
                       model.matrix(numbered(naming.down, i), naming.inputs_first)});
-    const Block& own = blocks.back();
+    const PageBlock& own = blocks.back();
     for (const std::int64_t size : own.up.shape().dims()) {
       if (size < 1 || size > widest)
         bad_input("{}: {} has the shape {}; wants sizes from 1 to {}", model.words(), numbered(naming.up, i),
@@ -177,7 +177,7 @@ std::vector<float> make_adapter(int theirs, int ours, std::uint64_t seed) {
   std::vector<float> adapter(static_cast<std::size_t>(theirs) * static_cast<std::size_t>(ours));
   const RandomStream stream = random_stream(seed, "library.adapter");
   for (std::size_t j = 0; j < adapter.size(); ++j) adapter[j] = gaussian_element(stream, j);
-  experts::cpu::orthogonalize(adapter.data(), theirs, ours);
+  cpu::orthogonalize(adapter.data(), theirs, ours);
   return adapter;
 }
 
@@ -201,7 +201,7 @@ void multiply(const float* a, const float* b, int rows, int inner, int cols, flo
 ImportedLibrary import_library(const LibraryImport& options) {
   const OtherModel model(options.models);
   const Naming naming = find_naming(model, options.pattern);
-  const std::vector<Block> blocks = read_blocks(model, naming);
+  const std::vector<PageBlock> blocks = read_blocks(model, naming);
   ImportedLibrary result;
   result.blocks = static_cast<int>(blocks.size());
   result.hidden = static_cast<int>(blocks[0].up.dim(0));
@@ -242,7 +242,7 @@ ImportedLibrary import_library(const LibraryImport& options) {
     // A layer begins with the block that stands as deep in the other model, and goes on with those behind it.
     const int first = static_cast<int>(static_cast<std::int64_t>(l) * result.blocks / about.layers);
     parallel_for(*options.host.threads, about.experts, [&](std::int64_t e) {
-      const Block& block = blocks[static_cast<std::size_t>((first + e / result.pieces) % result.blocks)];
+      const PageBlock& block = blocks[static_cast<std::size_t>((first + e / result.pieces) % result.blocks)];
       const std::int64_t unit = e % result.pieces * f;
       const float* up = block.up.data<float>() + unit * width;  // f rows of the block's
       std::vector<float> down(static_cast<std::size_t>(width) * f);
@@ -268,4 +268,4 @@ ImportedLibrary import_library(const LibraryImport& options) {
   return result;
 }
 
-}  // namespace some::exchange
+}  // namespace some

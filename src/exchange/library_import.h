@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/host.h"
 #include "experts/library_file.h"
+#include "runtime/host.h"
 
-namespace some::exchange {
+namespace some {
 
 struct LibraryImport {
   std::vector<std::string> models;  // safetensors files of one model, its folder, or a run
@@ -24,7 +24,7 @@ struct LibraryImport {
 
 struct ImportedLibrary {
   std::string path;
-  experts::LibraryFile about;
+  LibraryFile about;
   int blocks = 0, width = 0, hidden = 0;  // of the other model
   int pieces = 0;                         // experts that a block gives
   int left_out = 0;                       // hidden units of a block that fill no expert
@@ -34,4 +34,4 @@ struct ImportedLibrary {
 
 ImportedLibrary import_library(const LibraryImport& options);
 
-}  // namespace some::exchange
+}  // namespace some

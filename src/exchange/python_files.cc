@@ -17,7 +17,7 @@ SOME_EMBED(tensors_some)
 #name ".py", std::string_view(some_hf_##name, static_cast <std::size_t>(some_hf_##name##_end - some_hf_##name)) \
   }
 
-namespace some::exchange {
+namespace some {
 
 const std::vector<PythonFile>& python_files() {
   static const std::vector<PythonFile> files = {SOME_EMBEDDED(configuration_some), SOME_EMBEDDED(library_some),
@@ -25,4 +25,4 @@ const std::vector<PythonFile>& python_files() {
   return files;
 }
 
-}  // namespace some::exchange
+}  // namespace some

@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-namespace some::exchange {
+namespace some {
 
 struct PythonFile {
   std::string_view name, text;
 };
 const std::vector<PythonFile>& python_files();
 
-}  // namespace some::exchange
+}  // namespace some

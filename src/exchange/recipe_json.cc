@@ -2,13 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "train/recipe_schema.h"
-#include "train/recipe_toml.h"
+#include "core/error.h"
+#include "core/json.h"
+#include "recipe/schema.h"
+#include "recipe/toml.h"
 
-namespace some::exchange {
-using namespace train;
+namespace some {
 namespace {
 
 nlohmann::json to_json(const RecipeKey& key, const SettingValue& value) {
@@ -98,4 +97,4 @@ Recipe recipe_from_json(const nlohmann::json& tables, const std::string& origin,
   }
 }
 
-}  // namespace some::exchange
+}  // namespace some

@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "train/recipe.h"
+#include "recipe/recipe.h"
 
-namespace some::exchange {
+namespace some {
 
 // Every setting by table and name, those of the machine left out.
-nlohmann::json recipe_to_json(const train::Recipe& recipe);
+nlohmann::json recipe_to_json(const Recipe& recipe);
 // As KEY=VALUE, for whoever takes overrides. `origin` names the object in messages.
 std::vector<std::string> settings_from_json(const nlohmann::json& tables, const std::string& origin);
 // A whole recipe; what it does not say has its default.
-train::Recipe recipe_from_json(const nlohmann::json& tables, const std::string& origin,
-                               const std::vector<std::string>& overrides = {});
+Recipe recipe_from_json(const nlohmann::json& tables, const std::string& origin,
+                        const std::vector<std::string>& overrides = {});
 
-}  // namespace some::exchange
+}  // namespace some

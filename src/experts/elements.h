@@ -13,10 +13,9 @@
 #include <cstdint>
 #include <string>
 
-#include "base/random.h"
-#include "base/rooms.h"
+#include "core/random.h"
 
-namespace some::experts {
+namespace some {
 
 enum class LibraryMatrix : int { w1 = 0, w2 = 1 };
 
@@ -60,4 +59,4 @@ SOME_HD inline std::uint64_t hash_element(LibraryMatrix matrix, std::uint64_t in
   return mix64(bits.u ^ mix64(2 * index + static_cast<std::uint64_t>(matrix)));
 }
 
-}  // namespace some::experts
+}  // namespace some

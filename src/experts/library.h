@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "base/context.h"
-#include "base/rooms.h"
 #include "ops/experts.h"
+#include "runtime/context.h"
 
-namespace some::experts {
+namespace some {
 
 struct LibrarySpec {
   std::uint64_t seed = 0;
@@ -38,4 +37,4 @@ std::vector<std::string> library_methods();
 // stream (experts/elements.h) at position e*rows*cols + j.
 SOME_OP(LayerLibrary, make_layer_library, (Context & ctx, const LibrarySpec& spec, int layer), (ctx, spec, layer))
 
-}  // namespace some::experts
+}  // namespace some

@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
-#include "base/threads.h"
+#include "core/error.h"
+#include "core/threads.h"
 #include "experts/library.h"
 #include "experts/methods.h"
 
-namespace some::experts::cpu {
+namespace some::cpu {
 
 LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer) {
   const LibraryMethod& method = check_library(spec);
@@ -55,4 +55,4 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
   return library;
 }
 
-}  // namespace some::experts::cpu
+}  // namespace some::cpu

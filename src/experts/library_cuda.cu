@@ -5,9 +5,9 @@
 #include "experts/library.h"
 #include "experts/methods.h"
 #include "experts/orthogonal_cuda.h"
-#include "ops/cuda_toolkit.cuh"
+#include "kernels/cuda/toolkit.cuh"
 
-namespace some::experts::cuda {
+namespace some::cuda {
 namespace {
 
 constexpr int threads = 256;
@@ -201,4 +201,4 @@ LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer
   return library;
 }
 
-}  // namespace some::experts::cuda
+}  // namespace some::cuda

@@ -2,15 +2,15 @@
 
 #include <cstring>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/finite.h"
-#include "base/folders.h"
-#include "base/safetensors.h"
-#include "base/threads.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "core/threads.h"
 #include "experts/elements.h"
+#include "tensor/finite.h"
+#include "tensor/safetensors.h"
 
-namespace some::experts {
+namespace some {
 namespace {
 
 constexpr std::string_view prefix = "file:";
@@ -20,7 +20,7 @@ std::string tensor_name(int layer, LibraryMatrix matrix) {
 }
 
 SafetensorsFile open_library(const std::string& path) {
-  if (!there_is_file(path))
+  if (!file_exists(path))
     bad_input("some.init = \"file:{}\": there is no such file; 'some library import' makes one", path);
   SafetensorsFile file = SafetensorsFile::open(path);
   const auto format = file.metadata().find("format");
@@ -103,9 +103,9 @@ std::string write_library_file(const std::string& folder, const std::vector<Laye
   }
   make_folder(folder);
   const std::string path = folder + "/" + hex(hash) + ".safetensors";
-  if (!there_is(path))
+  if (!exists_path(path))
     write_safetensors(path, tensors, {{"format", library_file_format}, {"source", source}, {"hash", hex(hash)}});
   return path;
 }
 
-}  // namespace some::experts
+}  // namespace some

@@ -7,11 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/context.h"
-#include "base/rooms.h"
 #include "experts/library.h"
+#include "runtime/context.h"
 
-namespace some::experts {
+namespace some {
 
 inline constexpr const char* library_file_format = "some-library-1";
 
@@ -37,4 +36,4 @@ struct LayerMatrices {
 std::string write_library_file(const std::string& folder, const std::vector<LayerMatrices>& layers,
                                const std::string& source);
 
-}  // namespace some::experts
+}  // namespace some

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
+#include "core/error.h"
 #include "experts/orthogonal.h"
 
-namespace some::experts {
+namespace some {
 namespace {
 
 // Four numbers of a stream lie in one random block. Written so that the compiler sees it and draws the block once: the
@@ -91,4 +91,4 @@ const LibraryMethod& check_library(const LibrarySpec& spec) {
             fmt::join(library_methods(), ", "));
 }
 
-}  // namespace some::experts
+}  // namespace some

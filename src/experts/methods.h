@@ -1,11 +1,10 @@
 // The ways to draw a library: one entry of the table in methods.cc each, and one of that in library_cuda.cu.
 #pragma once
 
-#include "base/rooms.h"
 #include "experts/elements.h"
 #include "experts/library.h"
 
-namespace some::experts {
+namespace some {
 
 struct MatrixDraw {
   LibraryMatrix matrix;
@@ -22,4 +21,4 @@ struct LibraryMethod {
 // The method of a library that can be; throws bad_input otherwise.
 const LibraryMethod& check_library(const LibrarySpec& spec);
 
-}  // namespace some::experts
+}  // namespace some

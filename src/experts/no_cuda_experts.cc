@@ -1,10 +1,10 @@
 // Stands in for library_cuda.cu in a build without a CUDA compiler.
-#include "base/device.h"
-#include "base/error.h"
+#include "core/error.h"
 #include "experts/library.h"
+#include "tensor/device.h"
 
-namespace some::experts::cuda {
+namespace some::cuda {
 
-LayerLibrary make_layer_library(Context&, const LibrarySpec&, int) { failed("{}", why_unavailable()); }
+LayerLibrary make_layer_library(Context&, const LibrarySpec&, int) { failed("{}", unavailable_reason_text()); }
 
-}  // namespace some::experts::cuda
+}  // namespace some::cuda

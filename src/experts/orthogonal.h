@@ -28,10 +28,9 @@
 
 #include <cmath>
 
-#include "base/random.h"
-#include "base/rooms.h"
+#include "core/random.h"
 
-namespace some::experts {
+namespace some {
 
 inline constexpr int kOrthogonalPanel = 16;
 inline constexpr int kOrthogonalPasses = 2;
@@ -51,4 +50,4 @@ namespace cpu {
 void orthogonalize(float* matrix, int rows, int cols);
 }  // namespace cpu
 
-}  // namespace some::experts
+}  // namespace some

@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-namespace some::experts::cpu {
+namespace some::cpu {
 namespace {
 
 constexpr int kLanes = 4;
@@ -128,4 +128,4 @@ void orthogonalize(float* matrix, int rows, int cols) {
   }
 }
 
-}  // namespace some::experts::cpu
+}  // namespace some::cpu

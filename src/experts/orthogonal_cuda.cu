@@ -6,9 +6,9 @@
 
 #include "experts/orthogonal.h"
 #include "experts/orthogonal_cuda.h"
-#include "ops/cuda_toolkit.cuh"
+#include "kernels/cuda/toolkit.cuh"
 
-namespace some::experts::cuda {
+namespace some::cuda {
 namespace {
 
 constexpr int threads = 512;
@@ -221,16 +221,16 @@ void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, Bl
   const std::int64_t panels = (problem.wide + width - 1) / width;
   const std::int64_t matrix_size = panels * problem.tall * width, projection_size = panels * width * width;
   // Two matrices per multiprocessor at a time, within about 2 GiB of memory that is released before training begins.
-  const std::int64_t at_once = std::clamp<std::int64_t>((std::int64_t{1} << 31) / (matrix_size * 8), 1,
-                                                        std::min<std::int64_t>(experts, 2 * ctx.cuda->multiprocessors));
-  const Tensor finished = Tensor::empty({at_once, matrix_size}, DType::f64, ctx.device);
-  const Tensor projection = Tensor::empty({at_once, projection_size}, DType::f64, ctx.device);
+  const std::int64_t together = std::clamp<std::int64_t>(
+      (std::int64_t{1} << 31) / (matrix_size * 8), 1, std::min<std::int64_t>(experts, 2 * ctx.cuda->multiprocessors));
+  const Tensor finished = Tensor::empty({together, matrix_size}, DType::f64, ctx.device);
+  const Tensor projection = Tensor::empty({together, projection_size}, DType::f64, ctx.device);
   problem.finished = finished.data<double>();
   problem.projection = projection.data<double>();
-  int device = 0, most_shared = 0;
+  int device = 0, max_shared = 0;
   SOME_CUDA_CHECK(cudaGetDevice(&device));
-  SOME_CUDA_CHECK(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  const std::int64_t room = most_shared - 2048;
+  SOME_CUDA_CHECK(cudaDeviceGetAttribute(&max_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  const std::int64_t room = max_shared - 2048;
   const std::int64_t panel_bytes = std::int64_t{8} * problem.tall * width, projection_bytes = 8 * projection_size;
   problem.shared_panel = panel_bytes <= room;
   problem.shared_projection = projection_bytes + (problem.shared_panel ? panel_bytes : 0) <= room;
@@ -240,13 +240,13 @@ void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, Bl
     using T = decltype(tag);
     SOME_CUDA_CHECK(cudaFuncSetAttribute(orthogonal_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(room)));
-    for (int first = 0; first < experts; first += static_cast<int>(at_once)) {
+    for (int first = 0; first < experts; first += static_cast<int>(together)) {
       problem.first_expert = first;
-      const int blocks = static_cast<int>(std::min<std::int64_t>(at_once, experts - first));
+      const int blocks = static_cast<int>(std::min<std::int64_t>(together, experts - first));
       orthogonal_kernel<T><<<blocks, threads, static_cast<std::size_t>(shared), ctx.cuda->stream>>>(problem);
       SOME_CUDA_LAUNCHED();
     }
   });
 }
 
-}  // namespace some::experts::cuda
+}  // namespace some::cuda

@@ -3,15 +3,14 @@
 
 #include <cstdint>
 
-#include "base/context.h"
-#include "base/rooms.h"
 #include "experts/elements.h"
+#include "runtime/context.h"
 
-namespace some::experts::cuda {
+namespace some::cuda {
 
 // Draws and orthonormalizes the matrices of [rows, cols] of these experts into `weights` ([experts, rows, cols],
 // compute precision) and adds the elements' hashes to *hash (on the device).
 void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, Block experts, int rows, int cols,
                      const Tensor& weights, unsigned long long* hash);
 
-}  // namespace some::experts::cuda
+}  // namespace some::cuda

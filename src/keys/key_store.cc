@@ -7,10 +7,10 @@
 #include <cmath>
 #include <vector>
 
-#include "base/error.h"
+#include "core/error.h"
 #include "ops/elementwise.h"
 
-namespace some::keys {
+namespace some {
 namespace {
 
 template <typename T>
@@ -133,4 +133,4 @@ void check_key_choices(std::span<const LayerChoices> layers, const Tensor* targe
   }
 }
 
-}  // namespace some::keys
+}  // namespace some

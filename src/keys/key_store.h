@@ -1,5 +1,5 @@
 // The key store of one layer: its state, the additive sums of a step, and the update (spec 4). The update itself is
-// made of rules (keys/rules.h).
+// made of rules (keys/rules/rules.h).
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
 #include "keys/settings.h"
-#include "ops/op.h"
 #include "ops/route.h"
+#include "runtime/op.h"
 
-namespace some::keys {
+namespace some {
 
 struct KeyState : Rules::States {
   Tensor keys;    // [E, size] master
@@ -94,4 +93,4 @@ inline void update_keys(Context& ctx, KeyState& state, const KeySums& sums, cons
   update_keys(ctx, std::span(&one, 1));
 }
 
-}  // namespace some::keys
+}  // namespace some

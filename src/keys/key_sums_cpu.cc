@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
-#include "base/threads.h"
+#include "core/error.h"
+#include "core/threads.h"
 #include "keys/key_store.h"
 
-namespace some::keys::cpu {
+namespace some::cpu {
 namespace {
 
 // How many of `items` make a piece that is worth giving to a thread; many pieces where there is much work, because
@@ -230,4 +230,4 @@ void add_key_sums(Context& ctx, std::span<const LayerChoices> layers, const Tens
   }
 }
 
-}  // namespace some::keys::cpu
+}  // namespace some::cpu

@@ -3,18 +3,18 @@
 // layer does not fill the GPU, so every kernel handles several at once.
 #include <algorithm>
 
+#include "kernels/cuda/toolkit.cuh"
+#include "kernels/reduce/segment_sums.h"
 #include "keys/key_store.h"
-#include "ops/cuda_toolkit.cuh"
-#include "ops/segment_sums.h"
 
-namespace some::keys::cuda {
+namespace some::cuda {
 namespace {
 
 constexpr int threads = 512;
-constexpr int most_shared_experts = 96;  // up to here the pair counts fit in a block's shared memory
-constexpr int most_layers = 12;          // per launch: their descriptions are kernel arguments, limited to 4 KB
-constexpr std::int64_t most_scratch = std::int64_t{128} << 20;  // bytes of partial sums held at a time
-constexpr int most_listed = 8192;  // up to so many (expert, slot) pairs a counting sort is used, beyond that CUB
+constexpr int max_shared_experts = 96;  // up to here the pair counts fit in a block's shared memory
+constexpr int max_layers = 12;          // per launch: their descriptions are kernel arguments, limited to 4 KB
+constexpr std::int64_t max_scratch = std::int64_t{128} << 20;  // bytes of partial sums held at a time
+constexpr int max_listed = 8192;  // up to so many (expert, slot) pairs a counting sort is used, beyond that CUB
 
 // One layer's choices, and what is computed from them.
 struct Batch {
@@ -42,7 +42,7 @@ struct Batch {
 };
 
 struct Batches {
-  Batch layer[most_layers];
+  Batch layer[max_layers];
 };
 static_assert(sizeof(Batches) <= 4000);
 
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(threads) list_choices_kernel(const __grid_cons
   const Batch& batch = batches.layer[blockIdx.y];
   std::int32_t *keys = batch.keys, *items = batch.items, *counts = batch.counts, *together = batch.together;
   const int experts = batch.experts, slots = batch.slots;
-  const bool pairs_wanted = together != nullptr, pairs_in_shared = pairs_wanted && experts <= most_shared_experts;
+  const bool pairs_wanted = together != nullptr, pairs_in_shared = pairs_wanted && experts <= max_shared_experts;
   std::int32_t* pairs = dynamic;  // [E, E], only above the diagonal; with many experts it stays in global memory
   std::int32_t* histogram = dynamic + (pairs_in_shared ? experts * experts : 0);
   const int used = (pairs_in_shared ? experts * experts : 0) + (counts != nullptr ? batch.all_keys() : 0);
@@ -268,7 +268,7 @@ struct Cleared {
   struct Layer {
     std::uint32_t* words[6];
     long long* priorities;
-  } layer[most_layers];
+  } layer[max_layers];
   std::int64_t counts[6];
   int room;
 };
@@ -322,7 +322,7 @@ Batch describe(const LayerChoices& layer, const Tensor* targets) {
   return batch;
 }
 
-// Takes at most most_layers layers.
+// Takes at most max_layers layers.
 void add_layers(Context& ctx, std::span<const LayerChoices> layers, const Tensor* targets) {
   const ArenaScope scope(*ctx.arena);
   const int number = static_cast<int>(layers.size());
@@ -332,11 +332,11 @@ void add_layers(Context& ctx, std::span<const LayerChoices> layers, const Tensor
   const std::int64_t choices = any.rows * any.slots;
   const int block = any.rows > 8192 ? threads : threads / 2;
   const int blocks = grid_for(any.rows, block), all_keys = any.all_keys();
-  const std::size_t pair_bytes = any.together != nullptr && any.experts <= most_shared_experts
+  const std::size_t pair_bytes = any.together != nullptr && any.experts <= max_shared_experts
                                      ? sizeof(std::int32_t) * any.experts * any.experts
                                      : 0;
   const std::size_t place_bytes = sizeof(unsigned short) * (block / warp_size) * (any.experts + 1);
-  const bool counting = all_keys <= most_listed / (pair_bytes > 0 ? 4 : 1) && place_bytes <= (48 << 10);
+  const bool counting = all_keys <= max_listed / (pair_bytes > 0 ? 4 : 1) && place_bytes <= (48 << 10);
   const auto numbers = [&](std::int64_t count) { return ints(ctx.scratch({count}, DType::i32)); };
   for (int i = 0; i < number; ++i) {
     Batch& batch = batches.layer[i];
@@ -370,7 +370,7 @@ void add_layers(Context& ctx, std::span<const LayerChoices> layers, const Tensor
   expert_sums_kernel<<<dim3(any.experts, number), 1024, 0, ctx.cuda->stream>>>(batches);
   SOME_CUDA_LAUNCHED();
   if (any.query_sums != nullptr) {
-    SegmentSums segments[most_layers];
+    SegmentSums segments[max_layers];
     for (int i = 0; i < number; ++i) {
       const Batch& batch = batches.layer[i];
       segments[i] = {{batch.sorted_keys, batch.sorted_items}, batch.query, batch.query_sums};
@@ -399,8 +399,8 @@ void merge_samples(Context& ctx, const KeySums& earlier, KeySums& sums) {
 }
 
 void clear_key_sums(Context& ctx, std::span<KeySums> layers) {
-  for (std::size_t begin = 0; begin < layers.size(); begin += most_layers) {
-    const std::span<KeySums> part = layers.subspan(begin, std::min<std::size_t>(most_layers, layers.size() - begin));
+  for (std::size_t begin = 0; begin < layers.size(); begin += max_layers) {
+    const std::span<KeySums> part = layers.subspan(begin, std::min<std::size_t>(max_layers, layers.size() - begin));
     Cleared cleared{};
     std::int64_t most = 0;
     for (std::size_t i = 0; i < part.size(); ++i) {
@@ -436,10 +436,10 @@ void add_key_sums(Context& ctx, std::span<const LayerChoices> layers, const Tens
   if (rows == 0) return;
   const std::int64_t bytes =
       segment_sums_bytes(rows * first.routing.indices.dim(1), static_cast<int>(first.query.dim(1)));
-  const std::size_t together = static_cast<std::size_t>(
-      std::clamp<std::int64_t>(most_scratch / std::max<std::int64_t>(bytes, 1), 1, most_layers));
+  const std::size_t together =
+      static_cast<std::size_t>(std::clamp<std::int64_t>(max_scratch / std::max<std::int64_t>(bytes, 1), 1, max_layers));
   for (std::size_t begin = 0; begin < layers.size(); begin += together)
     add_layers(ctx, layers.subspan(begin, std::min(together, layers.size() - begin)), targets);
 }
 
-}  // namespace some::keys::cuda
+}  // namespace some::cuda

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/threads.h"
-#include "keys/rule_pull_cpu.h"
+#include "core/threads.h"
+#include "keys/rules/pull_cpu.h"
 #include "keys/update.h"
 
-namespace some::keys::cpu {
+namespace some::cpu {
 namespace {
 
 constexpr std::int64_t kPieceWork = 1 << 15;
@@ -49,7 +49,7 @@ void run(Context& ctx, const LayerUpdate& update) {
     const auto own = key(e, layer.pulled);
     Rules::finish(own);
     std::copy_n(own.row, size, layer.keys + e * size);
-    Rules::settle(own);
+    Rules::refine(own);
   });
   if (!Rules::acts_after(layer.plan)) return;
   for (std::int64_t e = 0; e < experts; ++e) Rules::after(key(e, layer.pulled));
@@ -70,4 +70,4 @@ void update_keys(Context& ctx, std::span<const LayerUpdate> layers) {
   }
 }
 
-}  // namespace some::keys::cpu
+}  // namespace some::cpu

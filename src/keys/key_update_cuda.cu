@@ -3,11 +3,11 @@
 // from the first movement to the last. One layer does not fill the GPU, so every kernel handles several.
 #include <algorithm>
 
-#include "keys/rule_pull.cuh"
+#include "kernels/cuda/toolkit.cuh"
+#include "keys/rules/pull.cuh"
 #include "keys/update.h"
-#include "ops/cuda_toolkit.cuh"
 
-namespace some::keys::cuda {
+namespace some::cuda {
 namespace {
 
 constexpr int threads = 256;
@@ -44,10 +44,10 @@ using Layer = UpdatedLayer<float>;
 using BlockKey = Key<Layer, BlockLanes>;
 
 // Per launch: the layers' descriptions are kernel arguments, limited to 4 KB.
-constexpr int most_layers = std::min<int>(12, 4000 / sizeof(Layer));
-static_assert(most_layers > 0);
+constexpr int max_layers = std::min<int>(12, 4000 / sizeof(Layer));
+static_assert(max_layers > 0);
 struct Layers {
-  Layer layer[most_layers];
+  Layer layer[max_layers];
 };
 
 // Block (e, y) updates the counts of expert e of layer y and moves its key.
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(threads) finish_kernel(const __grid_constant__
   lanes.each(layer.size, [&](std::int64_t j) { row[j] = source[j]; });
   Rules::finish(key);
   lanes.each(layer.size, [&](std::int64_t j) { layer.keys[expert * layer.size + j] = static_cast<float>(row[j]); });
-  Rules::settle(key);
+  Rules::refine(key);
 }
 
 __global__ void __launch_bounds__(threads) after_kernel(const __grid_constant__ Layers layers) {
@@ -124,9 +124,9 @@ void update_keys(Context& ctx, std::span<const LayerUpdate> layers) {
     ++layer.state->steps;  // spec 4.1
   }
   const std::size_t row_bytes = static_cast<std::size_t>(d) * sizeof(double);
-  for (std::size_t begin = 0; begin < layers.size(); begin += most_layers) {
+  for (std::size_t begin = 0; begin < layers.size(); begin += max_layers) {
     const ArenaScope scope(*ctx.arena);
-    const unsigned number = static_cast<unsigned>(std::min<std::size_t>(most_layers, layers.size() - begin));
+    const unsigned number = static_cast<unsigned>(std::min<std::size_t>(max_layers, layers.size() - begin));
     Layers some{};
     bool pulls_or_surveys = false, acts_after = false;
     for (unsigned i = 0; i < number; ++i) {
@@ -151,4 +151,4 @@ void update_keys(Context& ctx, std::span<const LayerUpdate> layers) {
   }
 }
 
-}  // namespace some::keys::cuda
+}  // namespace some::cuda

@@ -5,9 +5,9 @@
 #include <map>
 #include <numeric>
 
-#include "base/error.h"
+#include "core/error.h"
 
-namespace some::keys {
+namespace some {
 
 double gini(std::vector<double> usage) {
   std::sort(usage.begin(), usage.end());
@@ -60,4 +60,4 @@ std::vector<Clique> frequent_sets(const std::vector<std::int32_t>& indices, int 
   return cliques;
 }
 
-}  // namespace some::keys
+}  // namespace some

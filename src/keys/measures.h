@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/rooms.h"
-
-namespace some::keys {
+namespace some {
 
 double gini(std::vector<double> usage);  // 0 when the sum is 0
 double entropy_bits(const std::vector<double>& usage);
@@ -20,4 +18,4 @@ struct Clique {
 // The sets of experts chosen together, most frequent first. indices: [tokens * k].
 std::vector<Clique> frequent_sets(const std::vector<std::int32_t>& indices, int top_k, std::size_t most);
 
-}  // namespace some::keys
+}  // namespace some

@@ -1,11 +1,11 @@
 // Stands in for the CUDA half of the key store in a build without a CUDA compiler.
-#include "base/device.h"
-#include "base/error.h"
+#include "core/error.h"
 #include "keys/key_store.h"
+#include "tensor/device.h"
 
-namespace some::keys::cuda {
+namespace some::cuda {
 namespace {
-[[noreturn]] void refuse() { failed("{}", why_unavailable()); }
+[[noreturn]] void refuse() { failed("{}", unavailable_reason_text()); }
 }  // namespace
 
 void clear_key_sums(Context&, std::span<KeySums>) { refuse(); }
@@ -13,4 +13,4 @@ void add_key_sums(Context&, std::span<const LayerChoices>, const Tensor*) { refu
 void merge_samples(Context&, const KeySums&, KeySums&) { refuse(); }
 void update_keys(Context&, std::span<const LayerUpdate>) { refuse(); }
 
-}  // namespace some::keys::cuda
+}  // namespace some::cuda

@@ -1,8 +1,8 @@
 #include "keys/settings.h"
 
-#include "base/setting.h"
+#include "core/setting.h"
 
-namespace some::keys {
+namespace some {
 
 const std::vector<Setting<KeySettings>>& key_settings() {
   static const std::vector<Setting<KeySettings>> settings = [] {
@@ -10,7 +10,8 @@ const std::vector<Setting<KeySettings>>& key_settings() {
     Rules::each([&]<typename R>() {
       SettingList<typename R::Settings> own;
       R::declare(own);
-      all.include(own.list, [](auto& settings) -> auto& { return settings; });
+      all.include(
+          own.list, [](auto& settings) -> auto& { return settings; });
     });
     return std::move(all.list);
   }();
@@ -46,4 +47,4 @@ std::vector<SwitchedRule> switched_rules(KeySettings& settings) {
   return rules;
 }
 
-}  // namespace some::keys
+}  // namespace some

@@ -1,25 +1,24 @@
-// Every setting of the key update (spec 4) with its default, as the rules declare them (keys/rules.h), and what is made
-// of them. Names are those of the [some] table of a recipe.
+// Every setting of the key update (spec 4) with its default, as the rules declare them (keys/rules/rules.h), and what
+// is made of them. Names are those of the [some] table of a recipe.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
-#include "keys/rules.h"
+#include "keys/rules/rules.h"
 
 namespace some {
 template <typename Owner>
-struct Setting;  // base/setting.h
+struct Setting;  // core/setting.h
 }
 
-namespace some::keys {
+namespace some {
 
 struct KeySettings : Rules::Settings {
   bool operator==(const KeySettings&) const = default;
 };
 
-// In the order of the rules. Include base/setting.h to use them.
+// In the order of the rules. Include core/setting.h to use them.
 const std::vector<Setting<KeySettings>>& key_settings();
 // Throws bad_input when a combination is impossible; the message begins with the recipe key at fault.
 void check_key_settings(const KeySettings& settings, int layers);
@@ -40,4 +39,4 @@ struct SwitchedRule {
 };
 std::vector<SwitchedRule> switched_rules(KeySettings& settings);
 
-}  // namespace some::keys
+}  // namespace some

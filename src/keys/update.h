@@ -1,10 +1,10 @@
 // A layer in the middle of an update, as the rules see it on either device.
 #pragma once
 
-#include "base/error.h"
+#include "core/error.h"
 #include "keys/key_store.h"
 
-namespace some::keys {
+namespace some {
 
 template <typename T>
 struct UpdatedLayer : Rules::Memories<T> {
@@ -63,4 +63,4 @@ UpdatedLayer<T> open_update(Context& ctx, const LayerUpdate& update) {
   return layer;
 }
 
-}  // namespace some::keys
+}  // namespace some

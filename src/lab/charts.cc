@@ -6,18 +6,18 @@
 #include <cmath>
 #include <map>
 
-#include "study/key_charts.h"
+#include "analysis/key_charts.h"
 
-namespace some::lab {
+namespace some {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t most_points = 400;
+constexpr std::size_t max_points = 400;
 
 json train_points(const RunHistory& run) {
   json points = json::array();
-  const std::size_t stride = run.train.size() / most_points + 1;
+  const std::size_t stride = run.train.size() / max_points + 1;
   for (std::size_t i = 0; i < run.train.size(); i += stride) {
     double loss = 0;
     const std::size_t end = std::min(run.train.size(), i + stride);
@@ -92,7 +92,7 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
   for (const TrainPoint& point : run.train) {
     if (point.gini.size() == layers) between.push_back(&point);
   }
-  const std::size_t stride = between.size() * layers / most_points + 1;
+  const std::size_t stride = between.size() * layers / max_points + 1;
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const bool middle = layer == run.middle;
     json series{
@@ -224,4 +224,4 @@ Chart dots_chart(const std::string& id, const std::string& title, const std::vec
   return {id, title, note, spec};
 }
 
-}  // namespace some::lab
+}  // namespace some

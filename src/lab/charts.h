@@ -3,11 +3,10 @@
 
 #include <vector>
 
-#include "base/rooms.h"
 #include "lab/groups.h"
-#include "page/document.h"
+#include "plot/document.h"
 
-namespace some::lab {
+namespace some {
 
 // Loss of training and validation over the steps of a run, other seeds and the published numbers beside it.
 Chart loss_chart(const RunGroup& group);
@@ -21,4 +20,4 @@ Chart overlaid_training(const std::vector<const RunHistory*>& runs);
 // The final loss over real tokens of several experiments, a dot a run.
 Chart dots_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups);
 
-}  // namespace some::lab
+}  // namespace some

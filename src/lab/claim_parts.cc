@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace some::lab {
+namespace some {
 namespace {
 
 using Groups = std::vector<const RunGroup*>;
@@ -178,4 +178,4 @@ std::string verdict_words(const PartResult& result) {
   return "";
 }
 
-}  // namespace some::lab
+}  // namespace some

@@ -4,11 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
 #include "lab/groups.h"
 #include "lab/texts.h"
 
-namespace some::lab {
+namespace some {
 
 enum class Verdict { unknown, holds, open, fails };
 
@@ -33,4 +32,4 @@ std::string wanted_words(const ClaimPart& part);
 std::string value_words(const ClaimPart& part, const PartResult& result);
 std::string verdict_words(const PartResult& result);
 
-}  // namespace some::lab
+}  // namespace some

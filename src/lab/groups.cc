@@ -4,21 +4,21 @@
 #include <cmath>
 #include <filesystem>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/folders.h"
+#include "analysis/run_header.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
 #include "data/source.h"
 #include "lab/scale.h"
-#include "study/run_header.h"
-#include "train/recipe_toml.h"
+#include "recipe/toml.h"
 
-namespace some::lab {
+namespace some {
 namespace fs = std::filesystem;
 namespace {
 
 void read_recipe_files(const SeriesIndex& index, RunGroup& group) {
   const std::string path = index.recipe_path(group.recipe);
-  if (!there_is(path)) return;
+  if (!exists_path(path)) return;
   group.file = load_recipe(path, {});
   const TomlNode root = parse_toml(read_file(path), path);
   const TomlNode* base = root.find("base");
@@ -118,4 +118,4 @@ std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<Fou
   return groups;
 }
 
-}  // namespace some::lab
+}  // namespace some

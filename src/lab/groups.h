@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
-#include "lab/history.h"
 #include "lab/series.h"
+#include "runs/history.h"
 
-namespace some::lab {
+namespace some {
 
 enum class Departure { none, scaled, other_size, other_text };
 
@@ -56,4 +55,4 @@ std::optional<double> final_headline(const RunHistory& run);
 // Groups in the order of the index; runs of no recipe of the index come last, by name.
 std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<FoundRun>& runs, const Log& log);
 
-}  // namespace some::lab
+}  // namespace some

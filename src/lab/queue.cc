@@ -7,16 +7,16 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "base/error.h"
-#include "base/folders.h"
+#include "core/error.h"
+#include "core/folders.h"
 #include "data/source.h"
 #include "lab/scale.h"
+#include "runs/run.h"
+#include "runs/run_lock.h"
 #include "text/stories.h"
-#include "train/ranks.h"
-#include "train/run.h"
-#include "train/run_lock.h"
+#include "train/rank_checks.h"
 
-namespace some::lab {
+namespace some {
 namespace fs = std::filesystem;
 namespace {
 
@@ -42,7 +42,7 @@ std::string missing_text(const Recipe& of_run) {
   const Recipe& recipe = of_run;
   for (const auto& [key, path] :
        {std::pair{"data.train", recipe.data.train}, std::pair{"data.valid", recipe.data.valid}}) {
-    if (path.empty() || is_builtin(path) || there_is(path)) continue;
+    if (path.empty() || is_builtin(path) || exists_path(path)) continue;
     return fmt::format(
         "{} = \"{}\" is not there: put or link the text at this path, name your own with --data FILE --valid FILE, or "
         "take built-in stories with --builtin",
@@ -153,7 +153,7 @@ class Doing {
     std::int64_t work = 0;
     if (!attempt([&] { team_.all_or_none([&] { work = team_.root() ? static_cast<int>(look_at(run_, log())) : 0; }); }))
       return entry_;
-    work = team_.highest(work);
+    work = team_.all_reduce_max(work);
     if (static_cast<Work>(work) == Work::nothing) {
       entry_.outcome = Outcome::already_done;
       return entry_;
@@ -241,7 +241,7 @@ class Doing {
   }
 
   void note_failure() {
-    if (team_.root() && there_is(RunPaths{run_.folder}.config())) remember(run_, log(), entry_.message);
+    if (team_.root() && exists_path(RunPaths{run_.folder}.config())) remember(run_, log(), entry_.message);
   }
 
   const PlannedRun& run_;
@@ -273,7 +273,7 @@ std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<st
   if (options.builtin && !options.train.empty()) bad_input("--builtin and --data exclude one another");
   if (options.train.empty() && !options.valid.empty()) bad_input("--valid wants --data beside it");
   for (const std::string& file : {options.train, options.valid}) {
-    if (!file.empty() && !is_builtin(file) && !there_is(file)) bad_input("there is no text {}", file);
+    if (!file.empty() && !is_builtin(file) && !exists_path(file)) bad_input("there is no text {}", file);
   }
   for (const std::string& change : options.overrides) {
     if (change.starts_with("seed=") && options.seeds > 1)
@@ -391,7 +391,7 @@ int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks
     }
     choice = best.value_or(1);
   }
-  return static_cast<int>(ranks.highest(choice));
+  return static_cast<int>(ranks.all_reduce_max(choice));
 }
 
 std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const QueueHooks& hooks) {
@@ -404,7 +404,7 @@ std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const Que
       entries.push_back({plan[place].name, plan[place].folder, Outcome::not_begun, "", {}, 0});
       continue;
     }
-    stopped = stopped || team.highest(hooks.train.stop_signal ? hooks.train.stop_signal() : 0) != 0;
+    stopped = stopped || team.all_reduce_max(hooks.train.stop_signal ? hooks.train.stop_signal() : 0) != 0;
     QueueEntry entry;
     if (stopped) {
       entry.name = plan[place].name;
@@ -420,4 +420,4 @@ std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const Que
   return entries;
 }
 
-}  // namespace some::lab
+}  // namespace some

@@ -9,12 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
-#include "lab/runs.h"
 #include "lab/series.h"
+#include "runs/run_list.h"
 #include "train/trainer.h"
 
-namespace some::lab {
+namespace some {
 
 struct LabOptions {
   std::string runs = "lab";  // folder of the run folders
@@ -67,4 +66,4 @@ int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks
 // The entries of all runs, on every rank.
 std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const QueueHooks& hooks);
 
-}  // namespace some::lab
+}  // namespace some

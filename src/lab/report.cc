@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <set>
 
-#include "base/error.h"
+#include "core/error.h"
 #include "lab/report_parts.h"
-#include "train/recipe_schema.h"
+#include "recipe/schema.h"
 
-namespace some::lab {
+namespace some {
 namespace fs = std::filesystem;
 namespace {
 
@@ -111,4 +111,4 @@ Report make_report(const SeriesIndex& index, const std::vector<std::string>& nam
   return {write_html(document), write_markdown(document), runs.size()};
 }
 
-}  // namespace some::lab
+}  // namespace some

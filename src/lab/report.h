@@ -6,12 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/host.h"
-#include "base/machine.h"
-#include "base/rooms.h"
 #include "lab/series.h"
+#include "runtime/host.h"
+#include "runtime/machine.h"
 
-namespace some::lab {
+namespace some {
 
 struct ReportOptions {
   std::string runs = "lab";  // folder of the run folders
@@ -30,4 +29,4 @@ struct Report {
 // that is none of these, or a report without a single run, is bad input.
 Report make_report(const SeriesIndex& index, const std::vector<std::string>& names, const ReportOptions& options);
 
-}  // namespace some::lab
+}  // namespace some

@@ -5,14 +5,13 @@
 
 #include <vector>
 
-#include "base/rooms.h"
 #include "lab/groups.h"
 #include "lab/samples.h"
 #include "lab/series.h"
 #include "lab/texts.h"
-#include "page/document.h"
+#include "plot/document.h"
 
-namespace some::lab {
+namespace some {
 
 // Plain words on what the numbers mean; only what concerns these runs.
 void add_reading_guide(Document& document, const ReportTexts& texts, const std::vector<RunGroup>& groups);
@@ -45,4 +44,4 @@ std::string duration(double seconds);  // "28.0 s", "4.4 min", "1.2 h"
 
 inline constexpr const char* reasons_id = "why";
 
-}  // namespace some::lab
+}  // namespace some

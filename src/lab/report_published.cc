@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "lab/report_parts.h"
-#include "train/recipe_schema.h"
+#include "recipe/schema.h"
 
-namespace some::lab {
+namespace some {
 namespace {
 
 struct ComparedMeasure {
@@ -223,4 +223,4 @@ void add_published_numbers(Document& document, const SeriesIndex& index, const s
   document.end_fold();
 }
 
-}  // namespace some::lab
+}  // namespace some

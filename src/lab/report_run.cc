@@ -5,15 +5,15 @@
 #include <cmath>
 #include <numeric>
 
+#include "analysis/key_charts.h"
 #include "keys/measures.h"
 #include "lab/charts.h"
 #include "lab/report_parts.h"
-#include "study/key_charts.h"
 
-namespace some::lab {
+namespace some {
 namespace {
 
-constexpr std::size_t most_key_points = 2000;  // of one map, all ways together
+constexpr std::size_t max_key_points = 2000;  // of one map, all ways together
 
 std::string epoch_text(double epoch) {
   return epoch == std::floor(epoch) ? fmt::format("{:.0f}", epoch) : fmt::format("{:.2f}", epoch);
@@ -282,7 +282,7 @@ bool add_key_charts(Document& document, const RunGroup& group, Threads& threads)
   document.chart(usage_histogram(group.id() + "-usage", middle, usage[run.middle]));
   document.chart(usage_ranks(group.id() + "-ranks", layers, middle, usage));
   const auto positions =
-      read_key_positions(run.found.folder, middle, positions_of_a_map(run.recipe.model.experts, most_key_points));
+      read_key_positions(run.found.folder, middle, positions_of_a_map(run.recipe.model.experts, max_key_points));
   if (positions.size() < 2 || positions.back().keys.count < 3) return true;
   const LayerPoint& layer = run.last()->layers.at(run.middle);
   document.chart(key_map(
@@ -338,4 +338,4 @@ void add_run(Document& document, const ReportTexts& texts, const RunGroup& group
   add_samples(document, texts, group, samples);
 }
 
-}  // namespace some::lab
+}  // namespace some

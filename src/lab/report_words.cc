@@ -7,7 +7,7 @@
 #include "lab/charts.h"
 #include "lab/report_parts.h"
 
-namespace some::lab {
+namespace some {
 namespace {
 
 // "done", or how many of its seeds are.
@@ -180,4 +180,4 @@ void add_experiment_index(Document& document, const ReportTexts& texts, const Se
   add_published_numbers(document, index, groups);
 }
 
-}  // namespace some::lab
+}  // namespace some

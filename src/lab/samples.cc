@@ -3,17 +3,17 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/folders.h"
-#include "base/json.h"
-#include "base/log.h"
-#include "study/choices.h"
-#include "study/generate.h"
-#include "train/checkpoint.h"
-#include "train/run.h"
+#include "analysis/assignments.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "core/json.h"
+#include "core/log.h"
+#include "inference/generate.h"
+#include "runs/checkpoint.h"
+#include "runs/run.h"
 
-namespace some::lab {
+namespace some {
 namespace fs = std::filesystem;
 namespace {
 
@@ -23,7 +23,7 @@ constexpr int version = 1;  // of samples.json: other prompts or settings are an
 constexpr std::int64_t new_tokens = 60;
 constexpr std::size_t traced_tokens = 32;
 // Frozen experts are drawn again when a model is opened; beyond this a CPU needs minutes and gigabytes for it.
-constexpr std::int64_t most_parameters_on_a_cpu = 1'000'000'000;
+constexpr std::int64_t max_parameters_on_a_cpu = 1'000'000'000;
 const std::vector<std::string> prompts = {"One morning a small", "The old dog looked at"};
 
 json to_json(const RunSamples& samples) {
@@ -121,7 +121,7 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
     return samples;
   }
   const std::string kept = (fs::path(run.found.folder) / "samples.json").string();
-  if (there_is(kept)) {
+  if (exists_path(kept)) {
     const auto step = checkpoints.empty() ? std::nullopt : std::optional(checkpoints.back().step);
     try {
       if (auto found = read_samples(kept, step, host.log)) return *found;
@@ -133,7 +133,7 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
     samples.skipped = "none, since no checkpoint is in the run's folder";
     return samples;
   }
-  if (choose_device(device).kind == DeviceKind::cpu && run.parameters.total > most_parameters_on_a_cpu) {
+  if (choose_device(device).kind == DeviceKind::cpu && run.parameters.total > max_parameters_on_a_cpu) {
     samples.skipped = fmt::format(
         "left out, since opening {:.1f} billion parameters on a CPU takes long; make the report once with --device "
         "cuda, and it stays in the run folder",
@@ -152,4 +152,4 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
   return samples;
 }
 
-}  // namespace some::lab
+}  // namespace some

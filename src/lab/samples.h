@@ -4,11 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "base/machine.h"
-#include "base/rooms.h"
-#include "lab/history.h"
+#include "runs/history.h"
+#include "runtime/machine.h"
 
-namespace some::lab {
+namespace some {
 
 struct Sample {
   std::string prompt;
@@ -35,4 +34,4 @@ struct RunSamples {
 // `skipped`.
 RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const Host& host);
 
-}  // namespace some::lab
+}  // namespace some

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
-#include "study/run_header.h"
-#include "train/recipe_schema.h"
+#include "analysis/run_header.h"
+#include "core/error.h"
+#include "recipe/schema.h"
 
-namespace some::lab {
+namespace some {
 namespace {
 
 // value * factor, rounded to a multiple of `unit`, not below `floor` and not above the value itself.
@@ -62,19 +62,19 @@ Recipe scale_recipe(const Recipe& recipe, double factor) {
   DataConfig& data = out.data;
   TrainConfig& train = out.train;
 
-  constexpr std::int64_t least_stories = 200, least_valid = 50, least_batch = 4, least_vocab = 1024, least_length = 256;
+  constexpr std::int64_t min_stories = 200, min_valid = 50, min_batch = 4, min_vocab = 1024, min_length = 256;
   const std::int64_t full_stories = data.train_stories > 0 ? data.train_stories : builtin_train_stories;
-  train.batch = static_cast<int>(shrunk(train.batch, narrower, least_batch));
+  train.batch = static_cast<int>(shrunk(train.batch, narrower, min_batch));
   data.train_stories =
-      shrunk(full_stories, factor, std::max(least_stories, std::int64_t{4} * train.batch * train.accumulate));
-  if (data.valid_stories > 0) data.valid_stories = shrunk(data.valid_stories, factor, least_valid);
-  data.vocab = static_cast<int>(shrunk(data.vocab, std::pow(factor, 0.4), least_vocab, std::min(data.vocab, 64)));
+      shrunk(full_stories, factor, std::max(min_stories, std::int64_t{4} * train.batch * train.accumulate));
+  if (data.valid_stories > 0) data.valid_stories = shrunk(data.valid_stories, factor, min_valid);
+  data.vocab = static_cast<int>(shrunk(data.vocab, std::pow(factor, 0.4), min_vocab, std::min(data.vocab, 64)));
   model.vocab = data.vocab;
 
   scale_width(model, narrower);
   scale_layers(model, static_cast<int>(shrunk(model.layers, lower, 2)));
   model.experts = static_cast<int>(shrunk(model.experts, lower, 2 * model.top_k));
-  model.seq_len = static_cast<int>(shrunk(model.seq_len, shorter, least_length, std::min(model.seq_len, 8)));
+  model.seq_len = static_cast<int>(shrunk(model.seq_len, shorter, min_length, std::min(model.seq_len, 8)));
 
   // Everything counted in steps keeps its place in a run that has fewer of them.
   const double steps = (static_cast<double>(data.train_stories) / train.batch) /
@@ -112,4 +112,4 @@ std::string scaled_name(const std::string& name, double factor) {
   return factor == 1 ? name : fmt::format("{}@{}", name, factor);
 }
 
-}  // namespace some::lab
+}  // namespace some

@@ -3,10 +3,9 @@
 
 #include <string>
 
-#include "base/rooms.h"
-#include "train/recipe.h"
+#include "recipe/recipe.h"
 
-namespace some::lab {
+namespace some {
 
 // The recipe shrunk by F (0 < F <= 1; 1 changes nothing), a pure function of both. About F of the stories are read in
 // about F^0.4 of the steps by a model of about F^0.6 of the width:
@@ -34,4 +33,4 @@ std::string scaled_title(const Recipe& scaled, const std::string& name, double f
 // "a4" at 0.05 -> "a4@0.05": scaled runs never share a folder with full ones. "a4" at 1.
 std::string scaled_name(const std::string& name, double factor);
 
-}  // namespace some::lab
+}  // namespace some

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/folders.h"
-#include "train/recipe_schema.h"
-#include "train/recipe_toml.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "recipe/schema.h"
+#include "recipe/toml.h"
 
-namespace some::lab {
+namespace some {
 
 namespace {
 
@@ -135,7 +135,7 @@ SeriesIndex load_series_index(const std::string& path) {
       if (index.find(series.name) != nullptr)
         bad_input("{}:{}: there are two series named {}", path, item.line, series.name);
       for (const std::string& recipe : series.recipes) {
-        if (!there_is(index.recipe_path(recipe))) {
+        if (!exists_path(index.recipe_path(recipe))) {
           bad_input("{}:{}: series {} names the recipe {}, but there is no file {}", path, item.line, series.name,
                     recipe, index.recipe_path(recipe));
         }
@@ -151,4 +151,4 @@ SeriesIndex load_series_index(const std::string& path) {
   return index;
 }
 
-}  // namespace some::lab
+}  // namespace some

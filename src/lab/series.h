@@ -4,9 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
-
-namespace some::lab {
+namespace some {
 
 struct Series {
   std::string name;
@@ -31,4 +29,4 @@ struct SeriesIndex {
 // Unknown keys, missing recipe files and names given twice are bad input with file and line.
 SeriesIndex load_series_index(const std::string& path);
 
-}  // namespace some::lab
+}  // namespace some

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/folders.h"
-#include "train/recipe_schema.h"
-#include "train/recipe_toml.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "recipe/schema.h"
+#include "recipe/toml.h"
 
-namespace some::lab {
+namespace some {
 namespace fs = std::filesystem;
 namespace {
 
@@ -229,20 +229,20 @@ std::string ReportTexts::fill(const std::string& text, const Fillings& fillings)
   return out;
 }
 
-page::Text ReportTexts::say(const std::string& sentence, const Fillings& fillings) const {
+Text ReportTexts::say(const std::string& sentence, const Fillings& fillings) const {
   const auto found = sentences.find(sentence);
   if (found == sentences.end()) return {};
   // Marks first: those in a run's name are no marks.
-  page::Text text = page::marked_text(found->second);
-  for (page::Span& span : text.spans) span.text = fill(span.text, fillings);
+  Text text = marked_text(found->second);
+  for (Span& span : text.spans) span.text = fill(span.text, fillings);
   return text;
 }
 
 ReportTexts load_report_texts(const std::string& folder) {
   ReportTexts texts;
   texts.origin = (fs::path(folder) / "report.toml").string();
-  if (there_is(texts.origin)) Reader(texts.origin, texts).read(parse_toml(read_file(texts.origin), texts.origin));
+  if (exists_path(texts.origin)) Reader(texts.origin, texts).read(parse_toml(read_file(texts.origin), texts.origin));
   return texts;
 }
 
-}  // namespace some::lab
+}  // namespace some

@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
-#include "page/document.h"
+#include "plot/document.h"
 
-namespace some::lab {
+namespace some {
 
 // One number that a claim comes to, and what it has to be.
 struct ClaimPart {
@@ -51,7 +50,7 @@ struct ReportTexts {
 
   // A sentence with its {names} filled in; a sentence that is not there is empty. bad_input for a {name} nothing is
   // known of.
-  page::Text say(const std::string& sentence, const Fillings& fillings = {}) const;
+  Text say(const std::string& sentence, const Fillings& fillings = {}) const;
   std::string fill(const std::string& text, const Fillings& fillings) const;
 };
 
@@ -59,4 +58,4 @@ struct ReportTexts {
 // reports are numbers alone.
 ReportTexts load_report_texts(const std::string& folder);
 
-}  // namespace some::lab
+}  // namespace some

@@ -3,16 +3,15 @@
 
 #include <cstdint>
 
-#include "base/random.h"  // SOME_HD
-#include "base/rooms.h"
+#include "core/random.h"  // SOME_HD
 
-namespace some::memory {
+namespace some {
 
 // Number is that of the tallies, Where that of packed places. Entry j lies `stride` behind entry j - 1.
 template <typename Number, typename Where>
 struct Entries {
   std::int32_t* values;
-  Number* tallies;
+  Number* entry_counts;
   Where *born, *hit;
   std::int64_t stride;
   int count;
@@ -28,7 +27,7 @@ struct Entries {
   SOME_HD void found(std::int32_t token, Where place) const {
     const int j = entry_of(token);
     if (j == count) return;
-    tallies[j * stride] += Number(1);
+    entry_counts[j * stride] += Number(1);
     hit[j * stride] = place;
   }
 
@@ -51,7 +50,7 @@ struct Entries {
   SOME_HD void take(std::int32_t token, Number tally, Where first, Where last) const {
     const int same = entry_of(token);
     if (same < count) {
-      tallies[same * stride] += tally;
+      entry_counts[same * stride] += tally;
       return;
     }
     int least = 0;
@@ -60,30 +59,30 @@ struct Entries {
         put(j, token, tally, first, last);
         return;
       }
-      if (tallies[j * stride] < tallies[least * stride]) least = j;
+      if (entry_counts[j * stride] < entry_counts[least * stride]) least = j;
     }
-    if (tallies[least * stride] <= tally) put(least, token, tally, first, last);
+    if (entry_counts[least * stride] <= tally) put(least, token, tally, first, last);
   }
   SOME_HD void take_all(const Entries& other) const {
     for (int j = 0; j < other.count; ++j) {
       const std::int64_t at = j * other.stride;
-      if (other.values[at] >= 0) take(other.values[at], other.tallies[at], other.born[at], other.hit[at]);
+      if (other.values[at] >= 0) take(other.values[at], other.entry_counts[at], other.born[at], other.hit[at]);
     }
   }
 
   SOME_HD Number total() const {
-    Number sum = tallies[0];
-    for (int j = 1; j < count; ++j) sum += tallies[j * stride];
+    Number sum = entry_counts[0];
+    for (int j = 1; j < count; ++j) sum += entry_counts[j * stride];
     return sum;
   }
 
  private:
   SOME_HD void put(int j, std::int32_t token, Number tally, Where first, Where last) const {
     values[j * stride] = token;
-    tallies[j * stride] = tally;
+    entry_counts[j * stride] = tally;
     born[j * stride] = first;
     hit[j * stride] = last;
   }
 };
 
-}  // namespace some::memory
+}  // namespace some

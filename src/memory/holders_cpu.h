@@ -6,7 +6,7 @@
 
 #include "memory/store_cpu.h"
 
-namespace some::memory::cpu {
+namespace some::cpu {
 
 template <typename T>
 struct Holder {
@@ -17,14 +17,14 @@ struct Holder {
 // The holders of each target, in the order of slots. A window's targets are few tokens that come again, so the whole
 // store is gone through once for all of them, unless so few look so little of it up that each had better do it alone.
 template <typename T>
-class Holders {
+class OwnerRanks {
  public:
-  Holders(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& targets)
+  OwnerRanks(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& targets)
       : store_(store), targets_(targets.data<std::int32_t>()) {
     const std::int64_t positions = targets.dim(0);
     const bool some = looks_into_some(store, settings);
     const std::int64_t looks = positions * (some ? parts_to_look_into(store, settings) : 1);
-    listed_ = looks >= worth_a_list * (some ? store.parts_begun() : 1);
+    listed_ = looks >= worth_a_list * (some ? store.partitions_active() : 1);
     if (listed_) list(ctx, positions);
   }
 
@@ -49,11 +49,11 @@ class Holders {
   void list(Context& ctx, std::int64_t positions) {
     const std::int64_t slots = store_.slots(), reach = store_.reach, entries = store_.entries();
     const std::int32_t* values = store_.values.data<std::int32_t>();
-    const T* tallies = store_.tallied().template data<T>();
+    const T* entry_counts = store_.entry_counts_or_totals().template data<T>();
     const T* counts = store_.counts.data<T>();
     // Of each token up to the highest target its row, if it is a target; of all others, and of none (-1), `other`.
-    const std::int32_t highest = std::max(*std::max_element(targets_, targets_ + positions), 0);
-    const auto beyond = static_cast<std::uint32_t>(highest) + 1;
+    const std::int32_t all_reduce_max = std::max(*std::max_element(targets_, targets_ + positions), 0);
+    const auto beyond = static_cast<std::uint32_t>(all_reduce_max) + 1;
     rows_.assign(beyond + 1, -1);
     std::int32_t other = 0;
     for (std::int64_t t = 0; t < positions; ++t) {
@@ -86,7 +86,7 @@ class Holders {
           const std::int32_t row = row_at(j, m);
           if (row == other) continue;
           holders_[static_cast<std::size_t>(to[row]++)] = {static_cast<std::int32_t>(m),
-                                                           part_of(tallies[j * slots + m], counts[m])};
+                                                           part_of(entry_counts[j * slots + m], counts[m])};
         }
       }
     });
@@ -94,19 +94,20 @@ class Holders {
 
   std::span<const Holder<T>> look_up(std::int32_t token, std::int64_t first, std::int64_t width) const {
     const std::int64_t slots = store_.slots();
-    T* tallied = thread_buffer<T>(1, width);
-    std::fill_n(tallied, width, T(0));
+    T* entry_counts_or_totals = thread_buffer<T>(1, width);
+    std::fill_n(entry_counts_or_totals, width, T(0));
     for (std::int64_t j = 0; j < store_.entries(); ++j) {
       const std::int32_t* value = store_.values.data<std::int32_t>() + j * slots + first;
-      const T* tally = store_.tallied().template data<T>() + j * slots + first;
+      const T* tally = store_.entry_counts_or_totals().template data<T>() + j * slots + first;
 #pragma omp simd
-      for (std::int64_t m = 0; m < width; ++m) tallied[m] += value[m] == token ? tally[m] : T(0);
+      for (std::int64_t m = 0; m < width; ++m) entry_counts_or_totals[m] += value[m] == token ? tally[m] : T(0);
     }
     Holder<T>* out = thread_buffer<Holder<T>>(2, width);
     std::size_t found = 0;
     for (std::int64_t m = 0; m < width; ++m) {
-      if (tallied[m] > 0)
-        out[found++] = {static_cast<std::int32_t>(first + m), part_of(tallied[m], store_.counts.data<T>()[first + m])};
+      if (entry_counts_or_totals[m] > 0)
+        out[found++] = {static_cast<std::int32_t>(first + m),
+                        part_of(entry_counts_or_totals[m], store_.counts.data<T>()[first + m])};
     }
     return {out, found};
   }
@@ -119,4 +120,4 @@ class Holders {
   std::vector<Holder<T>> holders_;
 };
 
-}  // namespace some::memory::cpu
+}  // namespace some::cpu

@@ -6,19 +6,19 @@
 #include <optional>
 #include <span>
 
-#include "base/error.h"
-#include "base/files.h"
+#include "core/error.h"
+#include "core/files.h"
 #include "memory/entries.h"
-#include "memory/parts.h"
+#include "memory/partitions.h"
 
-namespace some::memory {
+namespace some {
 namespace {
 
 // The slots of a store on the host, in double.
 struct Slots {
   std::vector<double> keys, counts, usage;
   std::vector<std::int32_t> values;  // those of an entry beside each other, as are the three below
-  std::vector<double> tallies;
+  std::vector<double> entry_counts;
   std::vector<std::int64_t> born, hit;
   std::size_t d = 0;
 
@@ -26,7 +26,7 @@ struct Slots {
       : keys(read_vector(store.keys)),
         counts(read_vector(store.counts)),
         usage(read_vector(store.usage)),
-        tallies(read_vector(store.tallied())),
+        entry_counts(read_vector(store.entry_counts_or_totals())),
         d(static_cast<std::size_t>(store.keys.dim(1))) {
     const auto host = [](const Tensor& tensor) { return tensor.device().is_cpu() ? tensor : tensor.to(Device::cpu); };
     const Tensor v = host(store.values), b = host(store.born), h = host(store.hit);
@@ -37,15 +37,15 @@ struct Slots {
 
   bool empty(std::size_t m) const { return !(counts[m] > 0); }
   Entries<double, std::int64_t> entries(std::size_t m) {
-    return {values.data() + m, tallies.data() + m, born.data() + m,
-            hit.data() + m,    std::ssize(counts), static_cast<int>(values.size() / counts.size())};
+    return {values.data() + m, entry_counts.data() + m, born.data() + m,
+            hit.data() + m,    std::ssize(counts),      static_cast<int>(values.size() / counts.size())};
   }
   // The token that was found most, the first among equals.
   std::int32_t main_token(std::size_t m) {
     const auto held = entries(m);
     std::int64_t best = 0;
     for (std::int64_t j = 1; j < held.count; ++j) {
-      if (held.tallies[j * held.stride] > held.tallies[best * held.stride]) best = j;
+      if (held.entry_counts[j * held.stride] > held.entry_counts[best * held.stride]) best = j;
     }
     return held.values[best * held.stride];
   }
@@ -54,8 +54,8 @@ struct Slots {
     counts[m] = usage[m] = 0;
     for (std::size_t at = m; at < values.size(); at += counts.size()) {
       values[at] = -1;
-      tallies[at] = 0;
-      born[at] = hit[at] = nowhere;
+      entry_counts[at] = 0;
+      born[at] = hit[at] = no_place;
     }
   }
   void take(std::size_t m, Slots& from, std::size_t slot) {
@@ -76,7 +76,7 @@ struct Slots {
     numbers(keys, store.keys);
     numbers(counts, store.counts);
     numbers(usage, store.usage);
-    if (store.entries() > 1) numbers(tallies, store.tallies);
+    if (store.entries() > 1) numbers(entry_counts, store.entry_counts);
     Tensor v = Tensor::empty(store.values.shape(), DType::i32), b = Tensor::empty(store.born.shape(), DType::i64),
            h = Tensor::empty(store.hit.shape(), DType::i64);
     std::copy(values.begin(), values.end(), v.data<std::int32_t>());
@@ -90,7 +90,7 @@ struct Slots {
       if (!empty(m)) store.reach = static_cast<std::int64_t>(m) + 1;
     }
     if (store.parts() > 1) {  // whole parts, and at least the first
-      const std::int64_t size = store.part_size();
+      const std::int64_t size = store.partition_size();
       store.reach = std::max<std::int64_t>(1, (store.reach + size - 1) / size) * size;
     }
   }
@@ -98,14 +98,14 @@ struct Slots {
 
 // The parts of a store on the host, in double: who looks where, and slots in the order in which they give way. A store
 // in one piece is one part that everybody looks into.
-class Parts {
+class Partitions {
  public:
-  Parts(const Store& store, const MemorySettings& settings, Slots& slots)
+  Partitions(const Store& store, const MemorySettings& settings, Slots& slots)
       : slots_(slots),
         parts_(static_cast<std::size_t>(store.parts())),
         size_(slots.counts.size() / parts_),
         look_(static_cast<std::size_t>(settings.look)),
-        begun_(parts_ > 1 ? static_cast<std::size_t>(store.parts_begun()) : 1),
+        begun_(parts_ > 1 ? static_cast<std::size_t>(store.partitions_active()) : 1),
         order_(parts_),
         next_(parts_, 0) {
     if (parts_ > 1) centres_ = read_vector(store.centres);
@@ -200,9 +200,9 @@ class Parts {
   std::vector<std::size_t> next_;
 };
 
-void move_texts(std::vector<Deed>& deeds, const std::vector<std::int64_t>& to) {
-  for (Deed& deed : deeds) {
-    if (deed.kind == Deed::Kind::read) deed.reading.text = to[static_cast<std::size_t>(deed.reading.text)];
+void move_texts(std::vector<HistoryEntry>& history, const std::vector<std::int64_t>& to) {
+  for (HistoryEntry& deed : history) {
+    if (deed.kind == HistoryEntry::Kind::read) deed.reading.text = to[static_cast<std::size_t>(deed.reading.text)];
     move_texts(deed.others, to);
   }
 }
@@ -243,10 +243,10 @@ void require_model(const Memory& memory, const std::string& path, Model& model, 
       path, memory.model, memory.run.empty() ? "an unnamed run" : memory.run, own);
 }
 
-std::int64_t usual_window(const ModelConfig& config) { return std::clamp<std::int64_t>(config.seq_len / 2, 1, 256); }
+std::int64_t default_window(const ModelConfig& config) { return std::clamp<std::int64_t>(config.seq_len / 2, 1, 256); }
 
 Memory make_memory(Context& ctx, MemorySettings settings, const ModelConfig& config, const Tensor& mean) {
-  if (settings.window == 0) settings.window = usual_window(config);
+  if (settings.window == 0) settings.window = default_window(config);
   if (settings.window > config.seq_len)
     bad_input("a window of {} tokens is more than the model reads at once: model.seq_len is {}", settings.window,
               config.seq_len);
@@ -262,7 +262,7 @@ std::int64_t slots_in_use(const Memory& memory) {
   return used;
 }
 
-std::vector<double> say_of(const MemorySettings& settings, const std::vector<double>& shares) {
+std::vector<double> mixture_weights(const MemorySettings& settings, const std::vector<double>& shares) {
   std::vector<double> say(settings.sharpness.size(), 0.0);
   for (std::size_t s = 0; s < say.size(); ++s) {
     for (std::size_t j = 0; j < share_list.size(); ++j) say[s] += share_list[j] * shares[s * share_list.size() + j];
@@ -270,19 +270,19 @@ std::vector<double> say_of(const MemorySettings& settings, const std::vector<dou
   return say;
 }
 
-std::int64_t prune(Context& ctx, Memory& memory, std::int64_t least_count) {
+std::int64_t prune(Context& ctx, Memory& memory, std::int64_t min_count) {
   Slots slots(memory.store);
   std::int64_t emptied = 0;
   for (std::size_t m = 0; m < slots.counts.size(); ++m) {
-    if (slots.empty(m) || slots.counts[m] >= static_cast<double>(least_count)) continue;
+    if (slots.empty(m) || slots.counts[m] >= static_cast<double>(min_count)) continue;
     slots.clear(m);
     ++emptied;
   }
   slots.put(ctx, memory.store);
-  Deed deed;
-  deed.kind = Deed::Kind::prune;
-  deed.least_count = least_count;
-  memory.deeds.push_back(deed);
+  HistoryEntry deed;
+  deed.kind = HistoryEntry::Kind::prune;
+  deed.min_count = min_count;
+  memory.history.push_back(deed);
   return emptied;
 }
 
@@ -292,7 +292,7 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
               other.model);
   // Texts: one of the same name or file and of the same beginning is the same text.
   std::vector<std::int64_t> to;
-  for (const KnownText& text : other.texts) {
+  for (const MemoryText& text : other.texts) {
     std::int64_t at = -1;
     for (std::size_t i = 0; i < memory.texts.size() && at < 0; ++i) {
       const std::vector<std::int32_t>& mine = memory.texts[i].tokens;
@@ -311,14 +311,14 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
     to.push_back(at);
   }
   const auto moved = [&](std::int64_t place) {
-    if (place == nowhere) return nowhere;
+    if (place == no_place) return no_place;
     const Place from = unpacked(place);
     return packed({to[static_cast<std::size_t>(from.text)], from.offset});
   };
   Slots mine(memory.store), theirs(other.store);
   for (std::int64_t& place : theirs.born) place = moved(place);
   for (std::int64_t& place : theirs.hit) place = moved(place);
-  Parts parts(memory.store, memory.settings, mine);
+  Partitions parts(memory.store, memory.settings, mine);
   std::vector<std::size_t> unmatched;
   const std::size_t own = mine.counts.size(), d = mine.d;
   for (std::size_t m = 0; m < theirs.counts.size(); ++m) {
@@ -372,12 +372,12 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
   }
   mine.put(ctx, memory.store);
   parts.put(ctx, memory.store);
-  Deed deed;
-  deed.kind = Deed::Kind::merge;
+  HistoryEntry deed;
+  deed.kind = HistoryEntry::Kind::merge;
   deed.settings = other.settings;
-  deed.others = other.deeds;
+  deed.others = other.history;
   move_texts(deed.others, to);
-  memory.deeds.push_back(deed);
+  memory.history.push_back(deed);
 }
 
-}  // namespace some::memory
+}  // namespace some

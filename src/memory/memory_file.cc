@@ -4,62 +4,63 @@
 #include <cmath>
 #include <filesystem>
 
-#include "base/error.h"
-#include "base/folders.h"
-#include "base/safetensors.h"
+#include "core/error.h"
+#include "core/folders.h"
+#include "tensor/safetensors.h"
 
-namespace some::memory {
+namespace some {
 namespace {
 
 constexpr const char* format_name = "some memory 1";
-constexpr std::size_t most_texts = 1 << 20;
+constexpr std::size_t max_texts = 1 << 20;
 
-nlohmann::json to_json(const std::vector<Deed>& deeds) {
+nlohmann::json to_json(const std::vector<HistoryEntry>& history) {
   nlohmann::json list = nlohmann::json::array();
-  for (const Deed& deed : deeds) {
+  for (const HistoryEntry& deed : history) {
     switch (deed.kind) {
-      case Deed::Kind::read:
+      case HistoryEntry::Kind::read:
         list.push_back({{"read", deed.reading.text},
                         {"begin", deed.reading.begin},
                         {"end", deed.reading.end},
                         {"window", deed.reading.window},
-                        {"at_once", deed.reading.at_once}});
+                        {"at_once", deed.reading.together}});
         break;
-      case Deed::Kind::merge:
-        list.push_back({{"merge", to_json(deed.others)}, {"settings", memory::to_json(deed.settings)}});
+      case HistoryEntry::Kind::merge:
+        list.push_back({{"merge", to_json(deed.others)}, {"settings", to_json(deed.settings)}});
         break;
-      case Deed::Kind::prune: list.push_back({{"prune", deed.least_count}}); break;
-      case Deed::Kind::settle: list.push_back({{"settle", deed.rounds}}); break;
+      case HistoryEntry::Kind::prune: list.push_back({{"prune", deed.min_count}}); break;
+      case HistoryEntry::Kind::refine: list.push_back({{"settle", deed.rounds}}); break;
     }
   }
   return list;
 }
 
-std::vector<Deed> deeds_from(const JsonObject& from, const std::string& key, const std::vector<KnownText>& texts) {
-  std::vector<Deed> deeds;
+std::vector<HistoryEntry> deeds_from(const JsonObject& from, const std::string& key,
+                                     const std::vector<MemoryText>& texts) {
+  std::vector<HistoryEntry> history;
   for (const JsonObject& one : from.objects(key)) {
-    Deed deed;
+    HistoryEntry deed;
     if (one.has("merge")) {
-      deed.kind = Deed::Kind::merge;
+      deed.kind = HistoryEntry::Kind::merge;
       deed.settings = settings_from(one.object("settings"));
       deed.others = deeds_from(one, "merge", texts);
     } else if (one.has("prune")) {
-      deed.kind = Deed::Kind::prune;
-      deed.least_count = one.need<std::int64_t>("prune", 0, std::int64_t{1} << 40);
+      deed.kind = HistoryEntry::Kind::prune;
+      deed.min_count = one.need<std::int64_t>("prune", 0, std::int64_t{1} << 40);
     } else if (one.has("settle")) {
-      deed.kind = Deed::Kind::settle;
-      deed.rounds = one.need<std::int64_t>("settle", 1, most_rounds);
+      deed.kind = HistoryEntry::Kind::refine;
+      deed.rounds = one.need<std::int64_t>("settle", 1, max_rounds);
     } else {
       const auto text = one.need<std::int64_t>("read", 0, static_cast<std::int64_t>(texts.size()) - 1);
       const auto tokens = static_cast<std::int64_t>(texts[static_cast<std::size_t>(text)].tokens.size());
       const auto begin = one.need<std::int64_t>("begin", 1, tokens);
       deed.reading = {text, begin, one.need<std::int64_t>("end", begin, tokens),
-                      one.need<std::int64_t>("window", 1, most_window),
+                      one.need<std::int64_t>("window", 1, max_window),
                       one.need<std::int64_t>("at_once", 1, std::int64_t{1} << 20)};
     }
-    deeds.push_back(deed);
+    history.push_back(deed);
   }
-  return deeds;
+  return history;
 }
 
 // Where slots hold one token each their tensors in the file have no axis for several.
@@ -76,7 +77,7 @@ Tensor places_of(const Tensor& packed_places) {
   Tensor out = Tensor::empty(places_shape(host.dim(0), host.dim(1)), DType::i64);
   for (std::int64_t m = 0; m < host.elements(); ++m) {
     const std::int64_t one = host.data<std::int64_t>()[m];
-    const Place place = one == nowhere ? Place{-1, -1} : unpacked(one);
+    const Place place = one == no_place ? Place{-1, -1} : unpacked(one);
     out.data<std::int64_t>()[2 * m] = place.text;
     out.data<std::int64_t>()[2 * m + 1] = place.offset;
   }
@@ -104,15 +105,15 @@ class Loader {
     if (keys.rank() != 2 || keys[0] != slots || keys[1] < 1)
       bad_input("{}: keys has shape {} where its settings call for [{}, d]", path(), keys.text(), slots);
     const std::vector<std::string> names = header.need<std::vector<std::string>>("texts");
-    if (names.size() > most_texts)
-      bad_input("{}: its header names {} texts; {} is the most", path(), names.size(), most_texts);
+    if (names.size() > max_texts)
+      bad_input("{}: its header names {} texts; {} is the most", path(), names.size(), max_texts);
     std::vector<std::string> files = header.get<std::vector<std::string>>("files", {});  // older ones have none
     if (!files.empty() && files.size() != names.size())
       bad_input("{}: its header names {} texts and the files of {}", path(), names.size(), files.size());
     files.resize(names.size());
     for (std::size_t i = 0; i < names.size(); ++i)
       memory.texts.push_back({names[i], tokens(fmt::format("text.{}", i)), files[i]});
-    memory.deeds = deeds_from(header, "deeds", memory.texts);
+    memory.history = deeds_from(header, "deeds", memory.texts);
 
     Store& store = memory.store;
     store.reach = header.need<std::int64_t>("reach", 0, slots);
@@ -129,10 +130,10 @@ class Loader {
     }
     const Tensor values = load("values", entries_shape(entries, slots), DType::i32);
     const Tensor counts = file_.load("counts").to(DType::f64);
-    if (entries > 1) store.tallies = numbers("tallies", {entries, slots}, 0, 1e15);
-    const Tensor tallies = entries > 1 ? file_.load("tallies").to(DType::f64) : counts;
+    if (entries > 1) store.entry_counts = numbers("tallies", {entries, slots}, 0, 1e15);
+    const Tensor entry_counts = entries > 1 ? file_.load("tallies").to(DType::f64) : counts;
     for (std::int64_t m = 0; m < slots; ++m)
-      check_slot(m, values.data<std::int32_t>(), tallies.data<double>(), counts.data<double>()[m], memory);
+      check_slot(m, values.data<std::int32_t>(), entry_counts.data<double>(), counts.data<double>()[m], memory);
     store.values = on_device(values.reshape({entries, slots}));
     store.born = places("born", memory, values);
     store.hit = places("hit", memory, values);
@@ -142,13 +143,13 @@ class Loader {
  private:
   const std::string& path() const { return file_.path(); }
   // A slot holds something or nothing: tokens are there where tallies are, and these sum to its count.
-  void check_slot(std::int64_t m, const std::int32_t* values, const double* tallies, double count,
+  void check_slot(std::int64_t m, const std::int32_t* values, const double* entry_counts, double count,
                   const Memory& memory) const {
     const std::int64_t slots = memory.settings.slots, entries = memory.settings.values;
     double sum = 0;
     for (std::int64_t j = 0; j < entries; ++j) {
       const std::int32_t value = values[j * slots + m];
-      const double tally = tallies[j * slots + m];
+      const double tally = entry_counts[j * slots + m];
       sum += tally;
       if (value < -1 || (value == -1) != !(tally > 0) || (j == 0 && (value == -1) != !(count > 0)))
         bad_input("{}: slot {} is damaged: value {} with a count of {}", path(), m, value, tally);
@@ -189,7 +190,7 @@ class Loader {
     return {ids, ids + shape[0]};
   }
   Tensor places(const std::string& name, const Memory& memory, const Tensor& values) const {
-    const std::vector<KnownText>& texts = memory.texts;
+    const std::vector<MemoryText>& texts = memory.texts;
     const std::int64_t slots = memory.settings.slots, entries = memory.settings.values;
     const Tensor stored = load(name, places_shape(entries, slots), DType::i64);
     Tensor out = Tensor::empty({entries, slots}, DType::i64);
@@ -203,7 +204,7 @@ class Loader {
       if (!fits)
         bad_input("{}: {} of slot {} is token {} of text {}, which is not there", path(), name, m % slots, offset,
                   text);
-      out.data<std::int64_t>()[m] = empty ? nowhere : packed({text, offset});
+      out.data<std::int64_t>()[m] = empty ? no_place : packed({text, offset});
     }
     return on_device(out);
   }
@@ -221,7 +222,7 @@ void save_memory(const Memory& memory, const std::string& path) {
   tensors.emplace_back("mean", store.mean);
   tensors.emplace_back("keys", store.keys);
   tensors.emplace_back("values", store.values.reshape(entries_shape(store.entries(), store.slots())));
-  if (store.entries() > 1) tensors.emplace_back("tallies", store.tallies);
+  if (store.entries() > 1) tensors.emplace_back("tallies", store.entry_counts);
   tensors.emplace_back("counts", store.counts);
   tensors.emplace_back("usage", store.usage);
   tensors.emplace_back("shares", store.shares);
@@ -229,7 +230,7 @@ void save_memory(const Memory& memory, const std::string& path) {
   tensors.emplace_back("born", places_of(store.born));
   tensors.emplace_back("hit", places_of(store.hit));
   for (std::size_t i = 0; i < memory.texts.size(); ++i) {
-    const KnownText& text = memory.texts[i];
+    const MemoryText& text = memory.texts[i];
     names.push_back(text.name);
     files.push_back(text.file);
     Tensor ids = Tensor::empty({static_cast<std::int64_t>(text.tokens.size())}, DType::i32);
@@ -237,11 +238,11 @@ void save_memory(const Memory& memory, const std::string& path) {
     tensors.emplace_back(fmt::format("text.{}", i), ids);
   }
   const nlohmann::json header{{"model", memory.model}, {"tokenizer", memory.tokenizer},
-                              {"run", memory.run},     {"settings", memory::to_json(memory.settings)},
+                              {"run", memory.run},     {"settings", to_json(memory.settings)},
                               {"reach", store.reach},  {"texts", names},
-                              {"files", files},        {"deeds", to_json(memory.deeds)}};
+                              {"files", files},        {"deeds", to_json(memory.history)}};
   // A rename would put the file in the place of the link. Only what the link leads to can be replaced as a whole.
-  const std::string target = is_link(path) && there_is(path) ? std::filesystem::canonical(path).string() : path;
+  const std::string target = is_link(path) && exists_path(path) ? std::filesystem::canonical(path).string() : path;
   remove_half_written(target);  // it may be large, and lies in a folder of the user's
   write_safetensors(
       target, tensors,
@@ -267,4 +268,4 @@ Precision precision_of(const std::string& path) {
   return file.has("keys") && file.dtype("keys") == DType::f64 ? Precision::f64 : Precision::fp32;
 }
 
-}  // namespace some::memory
+}  // namespace some

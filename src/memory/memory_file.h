@@ -1,4 +1,4 @@
-// A memory on disk: a safetensors file (base/safetensors.h) with the tensors of the store, `born` and `hit` as [K, M,
+// A memory on disk: a safetensors file (tensor/safetensors.h) with the tensors of the store, `born` and `hit` as [K, M,
 // 2] (text, offset), and the tokens of every text as text.N. Where slots hold one token each, K is left out of all
 // shapes; where the store is one part there are no `centres`. Its metadata says which model it belongs to, the settings
 // and what was read: names, and of texts that were files the hash of where these were, so that two names of one file
@@ -7,11 +7,10 @@
 
 #include <string>
 
-#include "base/context.h"
-#include "base/rooms.h"
 #include "memory/memory.h"
+#include "runtime/context.h"
 
-namespace some::memory {
+namespace some {
 
 // Atomically: a reader meets the file before or the file after. Where `path` is a link, what it leads to is written.
 void save_memory(const Memory& memory, const std::string& path);
@@ -31,4 +30,4 @@ Memory load_memory(Context& ctx, const std::string& path);
 // The precision whose master numbers are those that the file holds: a memory that is only tended keeps them.
 Precision precision_of(const std::string& path);
 
-}  // namespace some::memory
+}  // namespace some

@@ -5,15 +5,15 @@
 #include <cstring>
 #include <utility>
 
-#include "base/ahead.h"
-#include "base/all_rows.h"
-#include "base/error.h"
-#include "base/heartbeat.h"
-#include "base/staging.h"
-#include "memory/mix_beside.h"
+#include "comm/all_gather_rows.h"
+#include "core/error.h"
+#include "core/heartbeat.h"
+#include "memory/mixture.h"
 #include "ops/elementwise.h"
+#include "runtime/prefetcher.h"
+#include "runtime/staging.h"
 
-namespace some::memory {
+namespace some {
 namespace {
 
 constexpr std::int64_t tokens_at_once_cpu = 2048, tokens_at_once_gpu = 8192;
@@ -100,12 +100,12 @@ std::vector<double> MemoryReader::shares() const {
   return read_vector(learn_ ? memory_->store.shares : shares_);
 }
 
-MemoryReader::Pass MemoryReader::pass_of(std::span<const std::int32_t> tokens, const Stretch& stretch,
+MemoryReader::Pass MemoryReader::pass_of(std::span<const std::int32_t> tokens, const ReadSpan& span_read,
                                          std::int64_t at) const {
-  const std::int64_t context = model_.config().seq_len - stretch.window;
+  const std::int64_t context = model_.config().seq_len - span_read.window;
   Pass pass;
-  for (std::int64_t first = at; first < stretch.end && std::ssize(pass.windows) < stretch.at_once;) {
-    const std::int64_t last = std::min(stretch.end, first + stretch.window);
+  for (std::int64_t first = at; first < span_read.end && std::ssize(pass.windows) < span_read.together;) {
+    const std::int64_t last = std::min(span_read.end, first + span_read.window);
     const std::int64_t row = add_window(pass.batch, tokens, first, last, context, border_);
     pass.windows.push_back({first, last, row, row + last - first});
     first = last;
@@ -113,84 +113,86 @@ MemoryReader::Pass MemoryReader::pass_of(std::span<const std::int32_t> tokens, c
   return pass;
 }
 
-std::int64_t MemoryReader::read(std::span<const std::int32_t> tokens, const Stretch& stretch,
+std::int64_t MemoryReader::read(std::span<const std::int32_t> tokens, const ReadSpan& span_read,
                                 const PassObserver& observe) {
-  return for_answers(tokens, stretch, [&](const Answer& answer, const auto& given) {
-    const auto [results, told] = take_in(stretch, answer, given);
+  return for_each_pass(tokens, span_read, [&](const Answer& answer, const auto& given) {
+    const auto [results, told] = learn_pass(span_read, answer, given);
     return !observe || observe(results, told);
   });
 }
 
-bool MemoryReader::bring_home(std::span<const std::int32_t> tokens, const Stretch& stretch, Store& store,
-                              const std::function<bool(std::int64_t)>& observe) {
+bool MemoryReader::reassign(std::span<const std::int32_t> tokens, const ReadSpan& span_read, Store& store,
+                            const std::function<bool(std::int64_t)>& observe) {
   Context& ctx = model_.context();
-  return for_answers(tokens, stretch, [&](const Answer& answer, const auto& given) {
+  return for_each_pass(tokens, span_read, [&](const Answer& answer, const auto& given) {
            const Pass& pass = *answer.pass;
            const std::int64_t start = pass.windows.front().first;
-           const Tensor places = upload_places(ctx, stretch.text, start, pass.windows.back().last - start);
+           const Tensor places = upload_places(ctx, span_read.text, start, pass.windows.back().last - start);
            Tensor queries = ctx.scratch(answer.states.shape(), ctx.master);
            make_queries(ctx, answer.states, memory_->store.mean, queries);
            for (const Pass::Window& window : pass.windows) {
              const ArenaScope scope(*ctx.arena);
              const Tensor own = queries.rows(window.begin, window.end);
              const Tensor targets = answer.targets.rows(window.begin, window.end);
-             Tensor homes = ctx.scratch({window.last - window.first}, DType::i32);
-             find_homes(ctx, memory_->store, memory_->settings, own, targets, homes);
-             move_in(ctx, own, targets, places.rows(window.first - start, window.last - start), homes, store);
+             Tensor assigned_slots = ctx.scratch({window.last - window.first}, DType::i32);
+             assign_slots(ctx, memory_->store, memory_->settings, own, targets, assigned_slots);
+             insert_assigned(ctx, own, targets, places.rows(window.first - start, window.last - start), assigned_slots,
+                             store);
            }
            given();
            return !observe || observe(pass.windows.back().last - start);
-         }) == stretch.end;
+         }) == span_read.end;
 }
 
-MemoryReader::Round MemoryReader::round_from(std::span<const std::int32_t> tokens, const Stretch& stretch,
+MemoryReader::Round MemoryReader::round_from(std::span<const std::int32_t> tokens, const ReadSpan& span_read,
                                              std::int64_t at) {
-  show_life();
+  beat();
   Round round;
-  while (at < stretch.end && std::ssize(round.passes) < model_.context().group.size()) {
-    round.passes.push_back(pass_of(tokens, stretch, at));
+  while (at < span_read.end && std::ssize(round.passes) < model_.context().group.size()) {
+    round.passes.push_back(pass_of(tokens, span_read, at));
     at = round.end();
   }
-  round.answers = answer_together(round.passes);
+  round.answers = run_passes(round.passes);
   return round;
 }
 
 // Calls work for every pass through the model, until it says to stop. Returns how far that was.
-std::int64_t MemoryReader::for_answers(std::span<const std::int32_t> tokens, const Stretch& stretch, const Work& work) {
-  if (stretch.window < 1 || stretch.window > model_.config().seq_len)
-    bad_input("a window of {} tokens: this model reads 1 to model.seq_len = {} at once", stretch.window,
+std::int64_t MemoryReader::for_each_pass(std::span<const std::int32_t> tokens, const ReadSpan& span_read,
+                                         const Work& work) {
+  if (span_read.window < 1 || span_read.window > model_.config().seq_len)
+    bad_input("a window of {} tokens: this model reads 1 to model.seq_len = {} at once", span_read.window,
               model_.config().seq_len);
-  if (stretch.begin >= stretch.end) return stretch.end;
+  if (span_read.begin >= span_read.end) return span_read.end;
   Context& ctx = model_.context();
   const Group& group = ctx.group;
   // A lesson is many small steps, which leave most of a GPU to the model.
-  std::optional<Ahead> ahead;
-  if (Ahead::possible(ctx) && group.alone()) ahead.emplace(ctx);
+  std::optional<Prefetcher> ahead;
+  if (Prefetcher::possible(ctx) && group.alone()) ahead.emplace(ctx);
   ctx.arena->reset();
-  for (Round now = round_from(tokens, stretch, stretch.begin);;) {
+  for (Round now = round_from(tokens, span_read, span_read.begin);;) {
     std::optional<Round> next;
     const auto given = [&] {
-      if (ahead && now.end() < stretch.end) ahead->put([&] { next = round_from(tokens, stretch, now.end()); });
+      if (ahead && now.end() < span_read.end) ahead->put([&] { next = round_from(tokens, span_read, now.end()); });
     };
     if (ahead) ahead->part();
     for (const Answer& answer : now.answers) {
       const bool go_on = work(answer, given);
       // One rank may be told to stop, all of them do.
-      if (group.highest(go_on ? 0 : 1) != 0) return answer.pass->windows.back().last;
+      if (group.all_reduce_max(go_on ? 0 : 1) != 0) return answer.pass->windows.back().last;
     }
-    if (now.end() == stretch.end) return stretch.end;
+    if (now.end() == span_read.end) return span_read.end;
     if (ahead) {
       ahead->join();
     } else {
       ctx.arena->reset();
-      next = round_from(tokens, stretch, now.end());
+      next = round_from(tokens, span_read, now.end());
     }
     now = std::move(*next);
   }
 }
 
 // What the model gives for each pass, whichever rank computed it.
-std::vector<MemoryReader::Answer> MemoryReader::answer_together(const std::vector<Pass>& round) {
+std::vector<MemoryReader::Answer> MemoryReader::run_passes(const std::vector<Pass>& round) {
   Context& ctx = model_.context();
   const Group& group = ctx.group;
   std::vector<Answer> out;
@@ -212,8 +214,8 @@ std::vector<MemoryReader::Answer> MemoryReader::answer_together(const std::vecto
   else if (first_together < round.size())
     model_.serve_pass(false);  // neighbours that have a pass may want the experts that this rank holds
   Tensor all_losses = ctx.scratch({total}, ctx.master), all_states = ctx.scratch({total, model_.config().d_model});
-  all_rows(group, losses, counts, all_losses);
-  all_rows(group, states, counts, all_states);
+  all_gather_rows(group, losses, counts, all_losses);
+  all_gather_rows(group, states, counts, all_states);
   std::int64_t first = 0;
   for (std::size_t i = 0; i < round.size(); ++i) {
     const std::int64_t last = first + counts[i];
@@ -225,20 +227,19 @@ std::vector<MemoryReader::Answer> MemoryReader::answer_together(const std::vecto
 }
 
 // Mixes what the store says in, and learns.
-std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(const Stretch& stretch,
-                                                                              const Answer& answer,
-                                                                              const std::function<void()>& given) {
+std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> MemoryReader::learn_pass(
+    const ReadSpan& span_read, const Answer& answer, const std::function<void()>& given) {
   Context& ctx = model_.context();
   const Pass& pass = *answer.pass;
-  Tensor nll = answer.losses, frozen = nll, fates;
+  Tensor nll = answer.losses, frozen = nll, assignments;
   const bool waits = learn_ && memory_->store.parts() > 1;  // to divide parts the host waits for every lesson
   if (memory_ != nullptr) {
     const MemorySettings& settings = memory_->settings;
     Store& store = memory_->store;
     frozen = ctx.scratch(nll.shape(), ctx.master);
     convert(ctx, nll, frozen);
-    fates = ctx.scratch(nll.shape(), DType::i32);
-    const Tensor places = learn_ ? upload_places(ctx, stretch.text, pass.windows.front().first,
+    assignments = ctx.scratch(nll.shape(), DType::i32);
+    const Tensor places = learn_ ? upload_places(ctx, span_read.text, pass.windows.front().first,
                                                  pass.windows.back().last - pass.windows.front().first)
                                  : Tensor();
     Tensor all_queries = ctx.scratch(answer.states.shape(), ctx.master);  // the context's too: one launch, not many
@@ -246,31 +247,31 @@ std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(co
     if (waits) given();
     std::vector<Rows> windows;
     for (const Pass::Window& window : pass.windows) windows.push_back({window.begin, window.end});
-    std::vector<Found> all_found = make_found(ctx, store, settings, all_queries, windows);  // stays for the mixing
+    std::vector<Matches> all_found = make_matches(ctx, store, settings, all_queries, windows);  // stays for the mixing
     for (std::size_t i = 0; i < pass.windows.size(); ++i) {
       const Pass::Window& window = pass.windows[i];
       const Tensor targets = answer.targets.rows(window.begin, window.end);
       const Tensor queries = all_queries.rows(window.begin, window.end);
       Tensor losses = nll.rows(window.begin, window.end);
-      search_and_mix_beside(ctx, mixing_, store, settings, queries, targets, all_found[i],
-                            learn_ ? store.shares : shares_, losses);
+      search_and_mix_concurrently(ctx, mixing_, store, settings, queries, targets, all_found[i],
+                                  learn_ ? store.shares : shares_, losses);
       if (!learn_) continue;
       const ArenaScope scope(*ctx.arena);
       const std::int64_t from = window.first - pass.windows.front().first;
-      Tensor became = fates.rows(window.begin, window.end);
+      Tensor became = assignments.rows(window.begin, window.end);
       learn(ctx, settings, queries, targets, places.rows(from, from + window.last - window.first), all_found[i], store,
             became);
     }
     finish_mixing(ctx, mixing_);
     for (std::size_t i = 0; !learn_ && i < pass.windows.size(); ++i)
-      fates.rows(pass.windows[i].begin, pass.windows[i].end).copy_from(all_found[i].nearest);
+      assignments.rows(pass.windows[i].begin, pass.windows[i].end).copy_from(all_found[i].nearest);
   }
   if (!waits) given();
   const std::vector<double> alone = read_vector(frozen);
   const std::vector<double> mixed = memory_ != nullptr ? read_vector(nll) : alone;
-  const std::vector<std::int32_t> became = memory_ != nullptr ? read_ids(fates) : std::vector<std::int32_t>();
+  const std::vector<std::int32_t> became = memory_ != nullptr ? read_ids(assignments) : std::vector<std::int32_t>();
   std::vector<WindowResult> results;
-  std::vector<Fate> told;
+  std::vector<SlotAssignment> told;
   for (const Pass::Window& window : pass.windows) {
     WindowResult result;
     result.tokens = window.last - window.first;
@@ -279,13 +280,13 @@ std::pair<std::vector<WindowResult>, std::vector<Fate>> MemoryReader::take_in(co
       result.frozen += alone[r];
       result.mixed += mixed[r];
       if (memory_ == nullptr) continue;
-      Fate fate;
-      if (became[r] != no_fate) fate = {slot_of_fate(became[r]), (became[r] & born_flag) != 0};
-      told.push_back(fate);
-      if (!learn_ || fate.slot == no_fate) continue;
-      result.hits += !fate.born;
-      result.births += fate.born;
-      result.lost += (became[r] & lost_flag) != 0;
+      SlotAssignment assignment;
+      if (became[r] != no_slot) assignment = {slot_of_assignment(became[r]), (became[r] & inserted_flag) != 0};
+      told.push_back(assignment);
+      if (!learn_ || assignment.slot == no_slot) continue;
+      result.hits += !assignment.born;
+      result.births += assignment.born;
+      result.lost += (became[r] & evicted_flag) != 0;
     }
     if (!std::isfinite(result.frozen) || !std::isfinite(result.mixed))
       failed("the loss is {}: this model computes no finite numbers any more, its checkpoint is of no use",
@@ -322,65 +323,68 @@ std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::sp
   const auto begin = static_cast<std::int64_t>(known.size());
   end = std::min(end, static_cast<std::int64_t>(tokens.size()));
   if (begin >= end) return begin;
-  Stretch reading{text, begin, end, memory.settings.window, windows_at_once(model.context(), model.config())};
+  ReadSpan reading{text, begin, end, memory.settings.window, windows_at_once(model.context(), model.config())};
   // A reading that was stopped between two passes goes on as if it had not been: it stays one reading.
-  const bool goes_on = !memory.deeds.empty() && memory.deeds.back().kind == Deed::Kind::read && [&] {
-    const Stretch& before = memory.deeds.back().reading;
+  const bool goes_on = !memory.history.empty() && memory.history.back().kind == HistoryEntry::Kind::read && [&] {
+    const ReadSpan& before = memory.history.back().reading;
     return before.text == text && before.end == begin && before.window == reading.window &&
-           before.at_once == reading.at_once && (before.end - before.begin) % (before.window * before.at_once) == 0;
+           before.together == reading.together && (before.end - before.begin) % (before.window * before.together) == 0;
   }();
   if (!goes_on) {
-    Deed deed;
-    deed.reading = {text, begin, begin, reading.window, reading.at_once};
-    memory.deeds.push_back(deed);
+    HistoryEntry deed;
+    deed.reading = {text, begin, begin, reading.window, reading.together};
+    memory.history.push_back(deed);
   }
   MemoryReader reader(model, &memory, true);
-  return reader.read(tokens, reading, [&](std::span<const WindowResult> windows, std::span<const Fate> fates) {
-    std::int64_t& done = memory.deeds.back().reading.end;
-    std::int64_t more = 0;
-    for (const WindowResult& window : windows) more += window.tokens;
-    known.insert(known.end(), tokens.begin() + done, tokens.begin() + done + more);
-    done += more;
-    return !observe || observe(windows, fates);
-  });
+  return reader.read(tokens, reading,
+                     [&](std::span<const WindowResult> windows, std::span<const SlotAssignment> assignments) {
+                       std::int64_t& done = memory.history.back().reading.end;
+                       std::int64_t more = 0;
+                       for (const WindowResult& window : windows) more += window.tokens;
+                       known.insert(known.end(), tokens.begin() + done, tokens.begin() + done + more);
+                       done += more;
+                       return !observe || observe(windows, assignments);
+                     });
 }
 
-std::int64_t rounds_settled(const Memory& memory) {
-  return !memory.deeds.empty() && memory.deeds.back().kind == Deed::Kind::settle ? memory.deeds.back().rounds : 0;
+std::int64_t refinement_passes(const Memory& memory) {
+  return !memory.history.empty() && memory.history.back().kind == HistoryEntry::Kind::refine
+             ? memory.history.back().rounds
+             : 0;
 }
 
 namespace {
 
 // Everything that was read, in its order; what came by merging too.
-void collect_readings(const std::vector<Deed>& deeds, std::vector<Stretch>& readings) {
-  for (const Deed& deed : deeds) {
-    if (deed.kind == Deed::Kind::read) readings.push_back(deed.reading);
+void collect_readings(const std::vector<HistoryEntry>& history, std::vector<ReadSpan>& readings) {
+  for (const HistoryEntry& deed : history) {
+    if (deed.kind == HistoryEntry::Kind::read) readings.push_back(deed.reading);
     collect_readings(deed.others, readings);
   }
 }
 
 }  // namespace
 
-bool settle(Model& model, Memory& memory, const std::function<bool(std::int64_t, std::int64_t)>& observe) {
-  std::vector<Stretch> readings;
-  collect_readings(memory.deeds, readings);
+bool refine(Model& model, Memory& memory, const std::function<bool(std::int64_t, std::int64_t)>& observe) {
+  std::vector<ReadSpan> readings;
+  collect_readings(memory.history, readings);
   std::int64_t total = 0, done = 0;
-  for (const Stretch& reading : readings) total += reading.end - reading.begin;
+  for (const ReadSpan& reading : readings) total += reading.end - reading.begin;
   Context& ctx = model.context();
   Store store = make_store(ctx, memory.settings, memory.store.mean);
   MemoryReader reader(model, &memory, false);
-  for (const Stretch& reading : readings) {
-    const bool whole = reader.bring_home(memory.texts[static_cast<std::size_t>(reading.text)].tokens, reading, store,
-                                         [&](std::int64_t tokens) {
-                                           done += tokens;
-                                           return !observe || observe(done, total);
-                                         });
+  for (const ReadSpan& reading : readings) {
+    const bool whole = reader.reassign(memory.texts[static_cast<std::size_t>(reading.text)].tokens, reading, store,
+                                       [&](std::int64_t tokens) {
+                                         done += tokens;
+                                         return !observe || observe(done, total);
+                                       });
     if (!whole) return false;
   }
-  take_place(ctx, std::move(store), memory.store);
-  const std::int64_t rounds = rounds_settled(memory);
-  if (rounds == 0) memory.deeds.emplace_back().kind = Deed::Kind::settle;
-  memory.deeds.back().rounds = rounds + 1;
+  replace_store(ctx, std::move(store), memory.store);
+  const std::int64_t rounds = refinement_passes(memory);
+  if (rounds == 0) memory.history.emplace_back().kind = HistoryEntry::Kind::refine;
+  memory.history.back().rounds = rounds + 1;
   return true;
 }
 
@@ -390,12 +394,12 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
   const std::int64_t count = std::min(most, static_cast<std::int64_t>(tokens.size()));
   if (count < 1) bad_input("there is no text to take the mean of the model's states over");
   const std::int64_t length = model.config().seq_len, width = model.config().d_model;
-  const std::int64_t at_once = windows_at_once(ctx, model.config());
+  const std::int64_t together = windows_at_once(ctx, model.config());
   std::vector<double> sum(static_cast<std::size_t>(width), 0.0);
   for (std::int64_t at = 0; at < count;) {
     Batch batch;
     batch.offsets.push_back(0);
-    for (std::int64_t row = 0; row < at_once && at < count; ++row) {
+    for (std::int64_t row = 0; row < together && at < count; ++row) {
       std::int64_t last = std::min(count, at + length);
       if (border) {
         const auto end = std::find(tokens.begin() + at, tokens.begin() + last, *border);
@@ -424,21 +428,22 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
 
 namespace {
 
-bool is_reading_of(const Deed& deed, std::int64_t text) {
-  return deed.kind == Deed::Kind::read && deed.reading.text == text;
+bool is_reading_of(const HistoryEntry& deed, std::int64_t text) {
+  return deed.kind == HistoryEntry::Kind::read && deed.reading.text == text;
 }
 
 struct TokensRead {
   std::int64_t once = 0, in_all = 0;  // settling reads again what was read
 };
 // Tokens that a list of deeds reads, but for one text.
-TokensRead tokens_of(const std::vector<Deed>& deeds, std::int64_t without) {
+TokensRead tokens_of(const std::vector<HistoryEntry>& history, std::int64_t without) {
   TokensRead sum;
   bool settled = true;  // nothing has come since it last settled
-  for (const Deed& deed : deeds) {
-    const bool settles = deed.kind == Deed::Kind::settle, left_out = is_reading_of(deed, without);
+  for (const HistoryEntry& deed : history) {
+    const bool settles = deed.kind == HistoryEntry::Kind::refine, left_out = is_reading_of(deed, without);
     TokensRead more = tokens_of(deed.others, without);
-    if (deed.kind == Deed::Kind::read && !left_out) more.once = more.in_all = deed.reading.end - deed.reading.begin;
+    if (deed.kind == HistoryEntry::Kind::read && !left_out)
+      more.once = more.in_all = deed.reading.end - deed.reading.begin;
     sum.once += more.once;
     sum.in_all += more.in_all + (settled ? 0 : deed.rounds * sum.once);
     settled = settles || (settled && left_out);
@@ -447,22 +452,22 @@ TokensRead tokens_of(const std::vector<Deed>& deeds, std::int64_t without) {
 }
 
 // Does everything again in an empty memory, but for the readings of one text. Texts keep their numbers for now.
-void do_again(Model& model, Memory& memory, const std::vector<Deed>& deeds, std::int64_t without,
+void do_again(Model& model, Memory& memory, const std::vector<HistoryEntry>& history, std::int64_t without,
               const std::function<void(std::int64_t)>& done) {
   Context& ctx = model.context();
-  for (const Deed& deed : deeds) {
+  for (const HistoryEntry& deed : history) {
     switch (deed.kind) {
-      case Deed::Kind::read:
+      case HistoryEntry::Kind::read:
         if (is_reading_of(deed, without)) break;
         MemoryReader(model, &memory, true)
             .read(memory.texts[static_cast<std::size_t>(deed.reading.text)].tokens, deed.reading,
-                  [&](std::span<const WindowResult> windows, std::span<const Fate>) {
+                  [&](std::span<const WindowResult> windows, std::span<const SlotAssignment>) {
                     for (const WindowResult& window : windows) done(window.tokens);
                     return true;
                   });
-        memory.deeds.push_back(deed);
+        memory.history.push_back(deed);
         break;
-      case Deed::Kind::merge: {
+      case HistoryEntry::Kind::merge: {
         Memory other = make_memory(ctx, deed.settings, model.config(), memory.store.mean);
         other.model = memory.model;
         other.texts = memory.texts;
@@ -470,12 +475,12 @@ void do_again(Model& model, Memory& memory, const std::vector<Deed>& deeds, std:
         merge(ctx, memory, other);
         break;
       }
-      case Deed::Kind::prune: prune(ctx, memory, deed.least_count); break;
-      case Deed::Kind::settle:
+      case HistoryEntry::Kind::prune: prune(ctx, memory, deed.min_count); break;
+      case HistoryEntry::Kind::refine:
         // What settled only because the text had been read would not have settled.
-        if (memory.deeds.empty() || memory.deeds.back().kind == Deed::Kind::settle) break;
+        if (memory.history.empty() || memory.history.back().kind == HistoryEntry::Kind::refine) break;
         for (std::int64_t i = 0; i < deed.rounds; ++i) {
-          settle(model, memory, [&, before = std::int64_t{0}](std::int64_t so_far, std::int64_t) mutable {
+          refine(model, memory, [&, before = std::int64_t{0}](std::int64_t so_far, std::int64_t) mutable {
             done(so_far - std::exchange(before, so_far));
             return true;
           });
@@ -485,8 +490,8 @@ void do_again(Model& model, Memory& memory, const std::vector<Deed>& deeds, std:
   }
 }
 
-void renumber(std::vector<Deed>& deeds, std::int64_t gone) {
-  for (Deed& deed : deeds) {
+void renumber(std::vector<HistoryEntry>& history, std::int64_t gone) {
+  for (HistoryEntry& deed : history) {
     if (deed.reading.text > gone) --deed.reading.text;
     renumber(deed.others, gone);
   }
@@ -496,25 +501,25 @@ void renumber(std::vector<Deed>& deeds, std::int64_t gone) {
 
 Memory without_text(Model& model, const Memory& memory, std::int64_t text,
                     const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  const std::int64_t total = tokens_of(memory.deeds, text).in_all;
+  const std::int64_t total = tokens_of(memory.history, text).in_all;
   std::int64_t so_far = 0;
   Memory left = make_memory(model.context(), memory.settings, model.config(), memory.store.mean);
   left.model = memory.model;
   left.tokenizer = memory.tokenizer;
   left.run = memory.run;
   left.texts = memory.texts;
-  do_again(model, left, memory.deeds, text, [&](std::int64_t tokens) {
+  do_again(model, left, memory.history, text, [&](std::int64_t tokens) {
     so_far += tokens;
     if (progress) progress(so_far, total);
   });
   left.texts.erase(left.texts.begin() + text);
-  renumber(left.deeds, text);
+  renumber(left.history, text);
   // Places name texts by number.
   for (Tensor* places : {&left.store.born, &left.store.hit}) {
     Tensor host = places->to(Device::cpu);
     for (std::int64_t m = 0; m < host.elements(); ++m) {
       std::int64_t& one = host.data<std::int64_t>()[m];
-      if (one == nowhere) continue;
+      if (one == no_place) continue;
       const Place place = unpacked(one);
       if (place.text > text) one = packed({place.text - 1, place.offset});
     }
@@ -523,4 +528,4 @@ Memory without_text(Model& model, const Memory& memory, std::int64_t text,
   return left;
 }
 
-}  // namespace some::memory
+}  // namespace some

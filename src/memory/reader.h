@@ -10,11 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/rooms.h"
 #include "memory/memory.h"
-#include "memory/mix_beside.h"
+#include "memory/mixture.h"
 
-namespace some::memory {
+namespace some {
 
 // What came of one window. Sums of losses in nats.
 struct WindowResult {
@@ -24,13 +23,14 @@ struct WindowResult {
 };
 
 // What became of each position. A reader that does not learn tells the nearest slot that holds the target.
-struct Fate {
-  std::int32_t slot = no_fate;
+struct SlotAssignment {
+  std::int32_t slot = no_slot;
   bool born = false;
 };
 
 // Told after every pass; false: stop here. It must leave the model as it is, which may be computing the next pass.
-using PassObserver = std::function<bool(std::span<const WindowResult> windows, std::span<const Fate> fates)>;
+using PassObserver =
+    std::function<bool(std::span<const WindowResult> windows, std::span<const SlotAssignment> assignments)>;
 
 // Adds to a batch, as a sequence of its own, the rows that predict the targets [first, last) of a text, with up to
 // `context` tokens before them that predict nothing here. With a border each document is a sequence of its own, and no
@@ -51,12 +51,12 @@ class MemoryReader {
   // The targets [begin, end) of a text, begin >= 1, in windows of `stretch.window`. Returns where it ended: `end`, or
   // earlier, at the end of a pass, where it was told to stop. The ranks of the model's context read together: each has
   // the whole memory, the same as one rank would have to the bit, and one that is told to stop stops all.
-  std::int64_t read(std::span<const std::int32_t> tokens, const Stretch& stretch, const PassObserver& observe);
+  std::int64_t read(std::span<const std::int32_t> tokens, const ReadSpan& span_read, const PassObserver& observe);
 
   // The same text, whose positions move into their homes in another store (spec 8, settling). False where `observe`,
   // told how many tokens have come in, said to stop.
-  bool bring_home(std::span<const std::int32_t> tokens, const Stretch& stretch, Store& store,
-                  const std::function<bool(std::int64_t)>& observe);
+  bool reassign(std::span<const std::int32_t> tokens, const ReadSpan& span_read, Store& store,
+                const std::function<bool(std::int64_t)>& observe);
 
   std::vector<double> shares() const;  // the weights of the mixture now
 
@@ -67,12 +67,13 @@ class MemoryReader {
   // What is done with an answer. It calls `given` once, before it waits for the device, at best when the device has
   // been given all that there is to do: the model's next pass then comes beside it.
   using Work = std::function<bool(const Answer&, const std::function<void()>& given)>;
-  std::int64_t for_answers(std::span<const std::int32_t> tokens, const Stretch& stretch, const Work& work);
-  Round round_from(std::span<const std::int32_t> tokens, const Stretch& stretch, std::int64_t at);
-  std::vector<Answer> answer_together(const std::vector<Pass>& round);
-  std::pair<std::vector<WindowResult>, std::vector<Fate>> take_in(const Stretch& stretch, const Answer& answer,
-                                                                  const std::function<void()>& given);
-  Pass pass_of(std::span<const std::int32_t> tokens, const Stretch& stretch, std::int64_t at) const;
+  std::int64_t for_each_pass(std::span<const std::int32_t> tokens, const ReadSpan& span_read, const Work& work);
+  Round round_from(std::span<const std::int32_t> tokens, const ReadSpan& span_read, std::int64_t at);
+  std::vector<Answer> run_passes(const std::vector<Pass>& round);
+  std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> learn_pass(const ReadSpan& span_read,
+                                                                               const Answer& answer,
+                                                                               const std::function<void()>& given);
+  Pass pass_of(std::span<const std::int32_t> tokens, const ReadSpan& span_read, std::int64_t at) const;
   Model& model_;
   Memory* memory_;
   bool learn_;
@@ -91,9 +92,9 @@ std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::sp
 
 // One round of settling (spec 8): all that the memory has read is read again, and its slots become what comes to them.
 // False where `observe` said to stop: the memory is then as it was.
-bool settle(Model& model, Memory& memory, const std::function<bool(std::int64_t done, std::int64_t of)>& observe);
+bool refine(Model& model, Memory& memory, const std::function<bool(std::int64_t done, std::int64_t of)>& observe);
 // Rounds since the last text was read.
-std::int64_t rounds_settled(const Memory& memory);
+std::int64_t refinement_passes(const Memory& memory);
 
 // The average state over a text, for a memory's `mean`; at most `most` tokens of it. With a border each document is
 // read by itself.
@@ -105,4 +106,4 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
 Memory without_text(Model& model, const Memory& memory, std::int64_t text,
                     const std::function<void(std::int64_t, std::int64_t)>& progress);
 
-}  // namespace some::memory
+}  // namespace some

@@ -3,15 +3,15 @@
 #include <cmath>
 #include <limits>
 
-#include "base/error.h"
-#include "base/setting.h"
+#include "core/error.h"
+#include "core/setting.h"
 
-namespace some::memory {
+namespace some {
 
 const std::vector<Setting<MemorySettings>>& memory_settings() {
   static const std::vector<Setting<MemorySettings>> settings = [] {
     SettingList<MemorySettings> list;
-    list.integer("slots", &MemorySettings::slots, 0, static_cast<double>(most_slots),
+    list.integer("slots", &MemorySettings::slots, 0, static_cast<double>(max_slots),
                  "Slots of a memory that is read from the training text when training has ended; 0: none.");
     list.number("match", &MemorySettings::match, -1, never_match,
                 "How near a key of the same token must be for a hit; 2: nothing is ever merged.");
@@ -19,24 +19,24 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
         list.sequence("sharpness", SettingKind::numbers, &MemorySettings::sharpness, 0,
                       "How sharply nearness counts; of several the mixture finds out which to hear.");
     sharpness.high = 1e5;
-    for (int n = 1; n <= static_cast<int>(most_sharpnesses); ++n) sharpness.lengths.push_back(n);
+    for (int n = 1; n <= static_cast<int>(max_sharpnesses); ++n) sharpness.lengths.push_back(n);
     list.number("decay", &MemorySettings::decay, 0, 1, "Of the slots' usage, a window.");
     list.number("share", &MemorySettings::share, 0, 1,
                 "What every weight of the mixture of model and memory is given anew after each token.");
     list.number("counts", &MemorySettings::counts, 0, 1,
                 "The power of its count with which a slot is heard; 1: as its finds would be as slots of their own.");
-    list.integer("values", &MemorySettings::values, 1, static_cast<double>(most_values),
+    list.integer("values", &MemorySettings::values, 1, static_cast<double>(max_values),
                  "Tokens that a slot can hold, each with its tally; a slot is born with one and inherits others.");
     list.boolean("inherit", &MemorySettings::inherit,
                  "A slot that gives way to a new one leaves what it holds to the nearest; false: it is lost.");
-    list.integer("parts", &MemorySettings::parts, 1, static_cast<double>(most_parts),
+    list.integer("parts", &MemorySettings::parts, 1, static_cast<double>(max_parts),
                  "Parts of the store, of which a query looks into the nearest alone; 1: it meets every slot.");
-    list.integer("look", &MemorySettings::look, 1, static_cast<double>(most_parts),
+    list.integer("look", &MemorySettings::look, 1, static_cast<double>(max_parts),
                  "Parts that a query looks into, where there are several.");
     list.integer(
-        "rounds", &MemorySettings::rounds, 0, static_cast<double>(most_rounds),
+        "rounds", &MemorySettings::rounds, 0, static_cast<double>(max_rounds),
         "Rounds of settling, when all is read: it is read again, and slots become the centres of what comes to them.");
-    list.integer("window", &MemorySettings::window, 0, static_cast<double>(most_window),
+    list.integer("window", &MemorySettings::window, 0, static_cast<double>(max_window),
                  "Tokens from one lesson to the next; 0: half of model.seq_len, at most 256.");
     return list.list;
   }();
@@ -47,29 +47,29 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
   const auto within = [&](const char* name, double value, double low, double high, const char* right) {
     if (!(value >= low && value <= high)) bad_input("{}{}: {} is out of range; say {}", where, name, value, right);
   };
-  if (settings.slots < 1 || settings.slots > most_slots)
-    bad_input("{}slots: {} is out of range; say a number of slots from 1 to {}", where, settings.slots, most_slots);
+  if (settings.slots < 1 || settings.slots > max_slots)
+    bad_input("{}slots: {} is out of range; say a number of slots from 1 to {}", where, settings.slots, max_slots);
   within("match", settings.match, -1, never_match, "a number from -1 to 1, or 2: nothing is ever merged");
-  if (settings.sharpness.empty() || settings.sharpness.size() > most_sharpnesses)
-    bad_input("{}sharpness: say 1 to {} numbers", where, most_sharpnesses);
+  if (settings.sharpness.empty() || settings.sharpness.size() > max_sharpnesses)
+    bad_input("{}sharpness: say 1 to {} numbers", where, max_sharpnesses);
   for (const double one : settings.sharpness) within("sharpness", one, 0, 1e5, "a number from 0 to 100000");
   within("decay", settings.decay, 0, 1, "a share from 0 to 1");
   within("share", settings.share, 0, 1, "a share from 0 to 1");
   within("counts", settings.counts, 0, 1, "a power from 0 (counts do not matter) to 1");
-  if (settings.values < 1 || settings.values > most_values)
-    bad_input("{}values: {} is out of range; say a number of tokens from 1 to {}", where, settings.values, most_values);
-  if (settings.parts < 1 || settings.parts > most_parts)
-    bad_input("{}parts: {} is out of range; say a number of parts from 1 to {}", where, settings.parts, most_parts);
+  if (settings.values < 1 || settings.values > max_values)
+    bad_input("{}values: {} is out of range; say a number of tokens from 1 to {}", where, settings.values, max_values);
+  if (settings.parts < 1 || settings.parts > max_parts)
+    bad_input("{}parts: {} is out of range; say a number of parts from 1 to {}", where, settings.parts, max_parts);
   if (settings.slots % settings.parts != 0)
     bad_input("{}parts: {} slots do not make {} parts of equal size; say a number that divides them", where,
               settings.slots, settings.parts);
-  if (settings.look < 1 || settings.look > most_parts)
-    bad_input("{}look: {} is out of range; say a number of parts from 1 to {}", where, settings.look, most_parts);
-  if (settings.rounds < 0 || settings.rounds > most_rounds)
-    bad_input("{}rounds: {} is out of range; say a number of rounds up to {}", where, settings.rounds, most_rounds);
-  if (settings.window < 0 || settings.window > most_window)
+  if (settings.look < 1 || settings.look > max_parts)
+    bad_input("{}look: {} is out of range; say a number of parts from 1 to {}", where, settings.look, max_parts);
+  if (settings.rounds < 0 || settings.rounds > max_rounds)
+    bad_input("{}rounds: {} is out of range; say a number of rounds up to {}", where, settings.rounds, max_rounds);
+  if (settings.window < 0 || settings.window > max_window)
     bad_input("{}window: {} is out of range; say a number of tokens up to {}, or 0", where, settings.window,
-              most_window);
+              max_window);
 }
 
 double store_bytes(const MemorySettings& settings, std::int64_t d, std::size_t bytes_of_number) {
@@ -118,4 +118,4 @@ MemorySettings settings_from(const JsonObject& object) {
   return settings;
 }
 
-}  // namespace some::memory
+}  // namespace some

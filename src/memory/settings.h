@@ -6,27 +6,26 @@
 #include <optional>
 #include <vector>
 
-#include "base/json.h"
-#include "base/rooms.h"
+#include "core/json.h"
 
 namespace some {
 template <typename Owner>
-struct Setting;  // base/setting.h
+struct Setting;  // core/setting.h
 }
 
-namespace some::memory {
+namespace some {
 
 // The list of shares that the memory's say is mixed over.
 inline constexpr std::array<double, 7> share_list = {0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8};
 inline constexpr std::int64_t shares_each = static_cast<std::int64_t>(share_list.size());
 
-inline constexpr std::int64_t most_slots = std::int64_t{1} << 26;
-inline constexpr std::size_t most_sharpnesses = 8;
-inline constexpr std::int64_t most_values = 64;
-inline constexpr std::int64_t most_window = 8192;  // positions of one lesson
-inline constexpr std::int64_t most_parts = 4096;
-inline constexpr std::int64_t most_rounds = 1000;
-inline constexpr double home_of_token = 0.25;  // settling: what it counts that a slot is wholly the token
+inline constexpr std::int64_t max_slots = std::int64_t{1} << 26;
+inline constexpr std::size_t max_sharpnesses = 8;
+inline constexpr std::int64_t max_values = 64;
+inline constexpr std::int64_t max_window = 8192;  // positions of one lesson
+inline constexpr std::int64_t max_parts = 4096;
+inline constexpr std::int64_t max_rounds = 1000;
+inline constexpr double token_affinity = 0.25;  // settling: what it counts that a slot is wholly the token
 inline constexpr double never_match = 2.0;  // no product of unit vectors reaches it: nothing is merged, the oldest slot
                                             // goes first, which makes a plain cache of the store
 
@@ -58,7 +57,7 @@ struct MemorySettings {
   bool operator==(const MemorySettings&) const = default;
 };
 
-// As a recipe's [memory] table has them, where 0 slots stand for no memory. Include base/setting.h to use them.
+// As a recipe's [memory] table has them, where 0 slots stand for no memory. Include core/setting.h to use them.
 const std::vector<Setting<MemorySettings>>& memory_settings();
 // bad_input that names the setting and what would be right; `where` stands before it ("memory.", "--").
 void check_settings(const MemorySettings& settings, const std::string& where);
@@ -70,4 +69,4 @@ nlohmann::json to_json(const MemorySettings& settings);
 MemorySettings settings_from(const JsonObject& object);
 double counts_from(const JsonObject& object);  // a power; true and false, which it once was, are 1 and 0
 
-}  // namespace some::memory
+}  // namespace some

@@ -5,7 +5,7 @@
 
 #include "ops/elementwise.h"
 
-namespace some::memory {
+namespace some {
 
 Tensor equal_shares(Context& ctx, const MemorySettings& settings) {
   Tensor shares = Tensor::empty({settings.mixed()}, ctx.master, ctx.device);
@@ -23,14 +23,14 @@ Store make_store(Context& ctx, const MemorySettings& settings, const Tensor& mea
   };
   const auto at_no_place = [&] {
     Tensor host = Tensor::empty({entries, slots}, DType::i64);
-    std::fill_n(host.data<std::int64_t>(), entries * slots, nowhere);
+    std::fill_n(host.data<std::int64_t>(), entries * slots, no_place);
     return host.to(ctx.device);
   };
   Store store;
   store.mean = mean.to(ctx.master).to(ctx.device);
   store.keys = Tensor::zeros({slots, d}, ctx.master, ctx.device);
   store.values = no_token();
-  if (entries > 1) store.tallies = Tensor::zeros({entries, slots}, ctx.master, ctx.device);
+  if (entries > 1) store.entry_counts = Tensor::zeros({entries, slots}, ctx.master, ctx.device);
   store.counts = Tensor::zeros({slots}, ctx.master, ctx.device);
   store.usage = Tensor::zeros({slots}, ctx.master, ctx.device);
   store.shares = equal_shares(ctx, settings);
@@ -38,13 +38,13 @@ Store make_store(Context& ctx, const MemorySettings& settings, const Tensor& mea
   store.hit = at_no_place();
   if (settings.parts > 1) {
     store.centres = Tensor::zeros({settings.parts, d}, ctx.master, ctx.device);
-    store.reach = store.part_size();  // everything begins in the first part
+    store.reach = store.partition_size();  // everything begins in the first part
   }
   return store;
 }
 
-void take_place(Context& ctx, Store settled, Store& store) {
-  settle_down(ctx, settled);
+void replace_store(Context& ctx, Store settled, Store& store) {
+  finish_refinement(ctx, settled);
   settled.reach = store.reach;
   settled.shares = store.shares;
   store = std::move(settled);
@@ -53,9 +53,9 @@ void take_place(Context& ctx, Store settled, Store& store) {
 namespace {
 
 // near: of all windows, since setting it to 0 is a step of its own.
-Found found_of(Context& ctx, const MemorySettings& settings, std::int64_t positions, const Tensor& near) {
+Matches found_of(Context& ctx, const MemorySettings& settings, std::int64_t positions, const Tensor& near) {
   const auto kinds = static_cast<std::int64_t>(settings.sharpness.size());
-  Found out;
+  Matches out;
   out.said = ctx.scratch({kinds, positions}, ctx.master);
   out.nearest = ctx.scratch({positions}, DType::i32);
   out.product = ctx.scratch({positions}, ctx.master);
@@ -72,19 +72,19 @@ Tensor nothing_near(Context& ctx, std::int64_t positions) {
 
 }  // namespace
 
-Found make_found(Context& ctx, const MemorySettings& settings, std::int64_t positions) {
+Matches make_matches(Context& ctx, const MemorySettings& settings, std::int64_t positions) {
   return found_of(ctx, settings, positions, nothing_near(ctx, positions));
 }
 
-std::vector<Found> make_found(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
-                              std::span<const Rows> windows) {
+std::vector<Matches> make_matches(Context& ctx, const Store& store, const MemorySettings& settings,
+                                  const Tensor& queries, std::span<const Rows> windows) {
   const Tensor near = nothing_near(ctx, queries.dim(0));
-  std::vector<Found> out;
+  std::vector<Matches> out;
   for (const Rows& window : windows)
     out.push_back(
         found_of(ctx, settings, window.end - window.begin, near ? near.rows(window.begin, window.end) : Tensor()));
-  split_once(ctx, store, queries, windows, out);
+  split_windows(ctx, store, queries, windows, out);
   return out;
 }
 
-}  // namespace some::memory
+}  // namespace some

@@ -1,8 +1,8 @@
 // The memory's search on the CPU: queries, what the store says, the mixture, the slots' part in an answer.
 #include "memory/holders_cpu.h"
-#include "memory/mix_beside.h"
+#include "memory/mixture.h"
 
-namespace some::memory::cpu {
+namespace some::cpu {
 namespace {
 
 // What a slot counts for beside its nearness: e^(power ln n) is n^power, and 0 where it is empty.
@@ -45,8 +45,8 @@ struct PartOfSlot {
   T operator()(std::int64_t m) const { return part[m]; }
 };
 template <typename T, typename Part>
-Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T sharpness, T highest, Part part) {
-  const T shift = sharpness * highest;
+Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T sharpness, T all_reduce_max, Part part) {
+  const T shift = sharpness * all_reduce_max;
   T all = 0, matching = 0;
 #pragma omp simd reduction(+ : all, matching)
   for (std::int64_t m = 0; m < width; ++m) {
@@ -59,7 +59,7 @@ Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T sharpness,
 
 template <typename T>
 void search_store(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
-                  const Tensor& targets, Found& found) {
+                  const Tensor& targets, Matches& found) {
   const std::int64_t positions = queries.dim(0), kinds = static_cast<std::int64_t>(settings.sharpness.size());
   const std::int32_t* target = targets.data<std::int32_t>();
   const std::int32_t* values = store.values.data<std::int32_t>();
@@ -68,29 +68,29 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
   T* said = found.said.data<T>();
   ArenaScope scope(*ctx.arena);
   const T* mass = masses<T>(ctx, store, settings);
-  const Holders<T> holders(ctx, store, settings, targets);
+  const OwnerRanks<T> holders(ctx, store, settings, targets);
   std::vector<Sums<T>> sums(static_cast<std::size_t>(positions * kinds));
   std::fill_n(nearest, positions, -1);
   std::fill_n(product, positions, T(0));
   // scores: of one position with the slots [first, first + width).
   const auto look_at = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
     if (target[t] < 0) return;
-    const T highest = highest_score(scores, width, NotEmpty<T>{mass + first});
-    if (highest == std::numeric_limits<T>::lowest()) return;  // all empty
-    const auto listen = [&](auto part) {
+    const T all_reduce_max = highest_score(scores, width, NotEmpty<T>{mass + first});
+    if (all_reduce_max == std::numeric_limits<T>::lowest()) return;  // all empty
+    const auto token_shift = [&](auto part) {
       for (std::int64_t s = 0; s < kinds; ++s)
         sums[static_cast<std::size_t>(t * kinds + s)].add(
             sums_of(scores, mass + first, width, static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]),
-                    highest, part));
+                    all_reduce_max, part));
     };
     const std::span<const Holder<T>> own = holders.of(t, first, width);
     if (store.entries() == 1) {
-      listen(IsToken<T>{values + first, target[t]});
+      token_shift(IsToken<T>{values + first, target[t]});
     } else {
       T* part = thread_buffer<T>(0, width);
       std::fill_n(part, width, T(0));
       for (const Holder<T>& holder : own) part[holder.slot - first] = holder.part;
-      listen(PartOfSlot<T>{part});
+      token_shift(PartOfSlot<T>{part});
     }
     Best<T> here{nearest[t], product[t]};
     for (const Holder<T>& holder : own) here.meet(holder.slot, scores[holder.slot - first]);
@@ -105,7 +105,7 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
 }
 
 template <typename T>
-void mix_shares(const MemorySettings& settings, const Found& found, const Tensor& targets, Tensor& shares,
+void mix_shares(const MemorySettings& settings, const Matches& found, const Tensor& targets, Tensor& shares,
                 Tensor& nll) {
   const std::int64_t positions = targets.dim(0), kinds = static_cast<std::int64_t>(settings.sharpness.size());
   const std::int64_t all = kinds * shares_each;
@@ -114,7 +114,7 @@ void mix_shares(const MemorySettings& settings, const Found& found, const Tensor
   T* weight = shares.data<T>();
   T* loss = nll.data<T>();
   const T kept = static_cast<T>(1 - settings.share), given = static_cast<T>(settings.share / static_cast<double>(all));
-  std::array<T, most_sharpnesses * shares_each> part;
+  std::array<T, max_sharpnesses * shares_each> part;
   for (std::int64_t t = 0; t < positions; ++t) {
     if (target[t] < 0) continue;
     // A target that nobody expects at all must not make numbers of nothing.
@@ -152,11 +152,11 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
       const T* row = scores + r * reach;
       T* result = out + r * reach;
       std::fill_n(result, reach, T(0));
-      const T highest = highest_score(row, reach, NotEmpty<T>{mass});
-      if (highest == std::numeric_limits<T>::lowest()) continue;
+      const T all_reduce_max = highest_score(row, reach, NotEmpty<T>{mass});
+      if (all_reduce_max == std::numeric_limits<T>::lowest()) continue;
       for (std::int64_t s = 0; s < kinds; ++s) {
         const T sharpness = static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]);
-        const Sums<T> sums = sums_of(row, mass, reach, sharpness, highest, no_token);
+        const Sums<T> sums = sums_of(row, mass, reach, sharpness, all_reduce_max, no_token);
         const T factor = heard[r * kinds + s] / sums.all;
 #pragma omp simd
         for (std::int64_t m = 0; m < reach; ++m)
@@ -170,7 +170,7 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
 template <typename T>
 void weigh_parts(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
                  const Tensor& say, Tensor& weights) {
-  const std::int64_t rows = queries.dim(0), reach = store.reach, size = store.part_size();
+  const std::int64_t rows = queries.dim(0), reach = store.reach, size = store.partition_size();
   const std::int64_t kinds = static_cast<std::int64_t>(settings.sharpness.size());
   const std::int64_t look = parts_to_look_into(store, settings);
   ArenaScope scope(*ctx.arena);
@@ -189,19 +189,19 @@ void weigh_parts(Context& ctx, const Store& store, const MemorySettings& setting
         work(scores + visits.place[at] * size, looked[at] * size);
       }
     };
-    T highest = std::numeric_limits<T>::lowest();
+    T all_reduce_max = std::numeric_limits<T>::lowest();
     for_parts([&](const T* row, std::int64_t first) {
-      highest = std::max(highest, highest_score(row, size, NotEmpty<T>{mass + first}));
+      all_reduce_max = std::max(all_reduce_max, highest_score(row, size, NotEmpty<T>{mass + first}));
     });
-    if (highest == std::numeric_limits<T>::lowest()) return;
+    if (all_reduce_max == std::numeric_limits<T>::lowest()) return;
     for (std::int64_t s = 0; s < kinds; ++s) {
       const T sharpness = static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]);
       T all = 0;
       for_parts([&](const T* row, std::int64_t first) {
         const IsToken<T> no_token{store.values.data<std::int32_t>() + first, -1};
-        all += sums_of(row, mass + first, size, sharpness, highest, no_token).all;
+        all += sums_of(row, mass + first, size, sharpness, all_reduce_max, no_token).all;
       });
-      const T factor = heard[r * kinds + s] / all, shift = sharpness * highest;
+      const T factor = heard[r * kinds + s] / all, shift = sharpness * all_reduce_max;
       for_parts([&](const T* row, std::int64_t first) {
         for (std::int64_t m = 0; m < size; ++m)
           result[first + m] += factor * mass[first + m] * exp_of(sharpness * row[m] - shift);
@@ -213,20 +213,20 @@ void weigh_parts(Context& ctx, const Store& store, const MemorySettings& setting
 // Settling: nearness, and a little for what part of the slot the token is. The lower slot among equals.
 template <typename T>
 void find_homes_of(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
-                   const Tensor& targets, Tensor& homes) {
+                   const Tensor& targets, Tensor& assigned_slots) {
   const std::int64_t positions = queries.dim(0);
   const bool only_holders = store.entries() == 1;  // it could not keep another token
   const std::int32_t* target = targets.data<std::int32_t>();
   const T* counts = store.counts.data<T>();
-  std::int32_t* home = homes.data<std::int32_t>();
+  std::int32_t* home = assigned_slots.data<std::int32_t>();
   std::fill_n(home, positions, -1);
   std::vector<T> best(static_cast<std::size_t>(positions));
-  const Holders<T> holders(ctx, store, settings, targets);
+  const OwnerRanks<T> holders(ctx, store, settings, targets);
   const auto look_at = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
     if (target[t] < 0) return;
     Best<T> here{home[t], best[static_cast<std::size_t>(t)]};
     for (const Holder<T>& holder : holders.of(t, first, width))
-      here.meet(holder.slot, scores[holder.slot - first] + static_cast<T>(home_of_token) * holder.part);
+      here.meet(holder.slot, scores[holder.slot - first] + static_cast<T>(token_affinity) * holder.part);
     if (only_holders) return;
     // Of all others, which are worth their nearness alone, only the nearest can be it. That it may be a holder itself
     // does no harm, since one is not worth less than its nearness.
@@ -254,29 +254,31 @@ void make_queries(Context& ctx, const Tensor& states, const Tensor& mean, Tensor
 }
 
 void search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
-            const Tensor& targets, Found& found) {
+            const Tensor& targets, Matches& found) {
   with_precision(ctx, [&](auto zero) { search_store<decltype(zero)>(ctx, store, settings, queries, targets, found); });
 }
 
-void find_homes(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
-                const Tensor& targets, Tensor& homes) {
-  with_precision(ctx, [&](auto zero) { find_homes_of<decltype(zero)>(ctx, store, settings, queries, targets, homes); });
+void assign_slots(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                  const Tensor& targets, Tensor& assigned_slots) {
+  with_precision(
+      ctx, [&](auto zero) { find_homes_of<decltype(zero)>(ctx, store, settings, queries, targets, assigned_slots); });
 }
 
-void mix(Context& ctx, const MemorySettings& settings, const Found& found, const Tensor& targets, Tensor& shares,
+void mix(Context& ctx, const MemorySettings& settings, const Matches& found, const Tensor& targets, Tensor& shares,
          Tensor& nll) {
   with_precision(ctx, [&](auto zero) { mix_shares<decltype(zero)>(settings, found, targets, shares, nll); });
 }
 
-void search_and_mix_beside(Context& ctx, Mixing&, const Store& store, const MemorySettings& settings,
-                           const Tensor& queries, const Tensor& targets, Found& found, Tensor& shares, Tensor& nll) {
+void search_and_mix_concurrently(Context& ctx, Mixing&, const Store& store, const MemorySettings& settings,
+                                 const Tensor& queries, const Tensor& targets, Matches& found, Tensor& shares,
+                                 Tensor& nll) {
   cpu::search(ctx, store, settings, queries, targets, found);
   cpu::mix(ctx, settings, found, targets, shares, nll);
 }
 
 void finish_mixing(Context&, const Mixing&) {}
 
-void split_once(Context&, const Store&, const Tensor&, std::span<const Rows>, std::vector<Found>&) {}
+void split_windows(Context&, const Store&, const Tensor&, std::span<const Rows>, std::vector<Matches>&) {}
 
 void slot_weights(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
                   const Tensor& say, Tensor& weights) {
@@ -289,4 +291,4 @@ void slot_weights(Context& ctx, const Store& store, const MemorySettings& settin
   });
 }
 
-}  // namespace some::memory::cpu
+}  // namespace some::cpu

@@ -7,15 +7,15 @@
 #include <numeric>
 #include <vector>
 
-#include "memory/parts.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/support.h"
+#include "memory/partitions.h"
 #include "memory/store.h"
-#include "ops/gemm_cpu.h"
-#include "ops/math_cpu.h"
-#include "ops/support_cpu.h"
 
-namespace some::memory::cpu {
+namespace some::cpu {
 
-using namespace ops::cpu;
+using namespace cpu;
 
 constexpr double shortest = 1e-12;            // a length below it is divided by it instead
 constexpr std::int64_t slots_at_once = 8192;  // scores exist for this many slots at most
@@ -42,7 +42,7 @@ template <typename T>
 std::vector<std::int32_t> choose_parts(Context& ctx, const Store& store, const T* queries, std::int64_t rows,
                                        std::int64_t look) {
   ArenaScope scope(*ctx.arena);
-  const std::int64_t d = store.keys.dim(1), begun = store.parts_begun();
+  const std::int64_t d = store.keys.dim(1), begun = store.partitions_active();
   T* centres = ctx.scratch({begun, d}, dtype_of<T>()).template data<T>();
   T* near = ctx.scratch({std::max<std::int64_t>(rows, 1), begun}, dtype_of<T>()).template data<T>();
   std::copy_n(store.centres.data<T>(), begun * d, centres);
@@ -76,7 +76,7 @@ template <typename T>
 Visits<T> visits_of(Context& ctx, const Store& store, const T* rows, const std::vector<std::int32_t>& looked,
                     std::int64_t look) {
   const std::int64_t d = store.keys.dim(1), count = std::ssize(looked);
-  Visits<T> out{std::vector<std::int64_t>(static_cast<std::size_t>(store.parts_begun() + 1), 0),
+  Visits<T> out{std::vector<std::int64_t>(static_cast<std::size_t>(store.partitions_active() + 1), 0),
                 std::vector<std::int64_t>(looked.size()),
                 ctx.scratch({std::max<std::int64_t>(count, 1), d}, dtype_of<T>()).template data<T>()};
   for (const std::int32_t part : looked) ++out.begin[static_cast<std::size_t>(part) + 1];
@@ -94,7 +94,7 @@ Visits<T> visits_of(Context& ctx, const Store& store, const T* rows, const std::
 template <typename T>
 void score_parts(Context& ctx, const Store& store, const Visits<T>& visits, std::int64_t first, std::int64_t width,
                  T* scores) {
-  const std::int64_t d = store.keys.dim(1), size = store.part_size();
+  const std::int64_t d = store.keys.dim(1), size = store.partition_size();
   std::vector<Product<T>> products;
   for (std::int64_t p = 0; p + 1 < std::ssize(visits.begin); ++p) {
     const std::int64_t begin = visits.begin[static_cast<std::size_t>(p)],
@@ -113,7 +113,7 @@ void for_scores(Context& ctx, const Store& store, const MemorySettings& settings
                 Work&& work) {
   ArenaScope scope(*ctx.arena);
   if (looks_into_some(store, settings)) {
-    const std::int64_t look = parts_to_look_into(store, settings), size = store.part_size();
+    const std::int64_t look = parts_to_look_into(store, settings), size = store.partition_size();
     const std::vector<std::int32_t> looked = choose_parts(ctx, store, rows, count, look);
     const Visits<T> visits = visits_of(ctx, store, rows, looked, look);
     const std::int64_t widest = slots_of_part_at_once(size, visits.count());
@@ -154,13 +154,13 @@ struct NotEmpty {
 template <typename T, typename Asked>
 T highest_score(const T* scores, std::int64_t width, Asked asked) {
   constexpr T lowest = std::numeric_limits<T>::lowest();
-  T highest = lowest;
-#pragma omp simd reduction(max : highest)
+  T all_reduce_max = lowest;
+#pragma omp simd reduction(max : all_reduce_max)
   for (std::int64_t m = 0; m < width; ++m) {
     const T here = asked(m) ? scores[m] : lowest;
-    highest = here > highest ? here : highest;
+    all_reduce_max = here > all_reduce_max ? here : all_reduce_max;
   }
-  return highest;
+  return all_reduce_max;
 }
 
 // Of the slots that were met the one that is worth most, the lower among equals; -1: none was met.
@@ -178,20 +178,20 @@ struct Best {
   template <typename Asked>
   void meet_all(const T* scores, std::int64_t first, std::int64_t width, Asked asked) {
     // Where it is, is then looked for in one stretch of them alone.
-    constexpr std::int64_t stretch = 256;
-    T highest = std::numeric_limits<T>::lowest();
+    constexpr std::int64_t span_read = 256;
+    T all_reduce_max = std::numeric_limits<T>::lowest();
     std::int64_t m = -1;
-    for (std::int64_t from = 0; from < width; from += stretch) {
-      const T here = highest_score(scores + from, std::min(width - from, stretch),
+    for (std::int64_t from = 0; from < width; from += span_read) {
+      const T here = highest_score(scores + from, std::min(width - from, span_read),
                                    [&](std::int64_t i) { return asked(from + i); });
-      if (!(here > highest)) continue;
-      highest = here;
+      if (!(here > all_reduce_max)) continue;
+      all_reduce_max = here;
       m = from;
     }
-    if (m < 0 || (slot >= 0 && highest < worth)) return;
-    while (!(scores[m] == highest && asked(m))) ++m;
-    meet(static_cast<std::int32_t>(first + m), highest);
+    if (m < 0 || (slot >= 0 && all_reduce_max < worth)) return;
+    while (!(scores[m] == all_reduce_max && asked(m))) ++m;
+    meet(static_cast<std::int32_t>(first + m), all_reduce_max);
   }
 };
 
-}  // namespace some::memory::cpu
+}  // namespace some::cpu

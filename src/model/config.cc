@@ -2,31 +2,31 @@
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "core/error.h"
 #include "experts/library.h"
 #include "experts/library_file.h"
 #include "model/expert_part.h"
 
-namespace some::model {
+namespace some {
 
 namespace {
 
 void check_modulation(const ModelConfig& config) {
-  const bool modulates = config.readout == Readout::modulated;
-  if (config.look_back > 0 && !modulates && !config.readin) {
+  const bool modulates = config.output_proj == OutputProj::modulated;
+  if (config.conv > 0 && !modulates && !config.input_proj) {
     bad_input(
         "model.look_back = {}: frozen experts see the token alone; give some.readin or some.readout = \"modulated\"",
-        config.look_back);
+        config.conv);
   }
-  if (config.listen < 0 || config.listen > 64)
-    bad_input("some.listen = {}: wants a whole number from 0 to 64", config.listen);
-  if (config.listen > 0 && (!modulates || config.readin || !config.use_library)) {
+  if (config.token_shift < 0 || config.token_shift > 64)
+    bad_input("some.listen = {}: wants a whole number from 0 to 64", config.token_shift);
+  if (config.token_shift > 0 && (!modulates || config.input_proj || !config.use_library)) {
     bad_input("some.listen = {}: wants some.readout = \"modulated\", with a library and without some.readin",
-              config.listen);
+              config.token_shift);
   }
   if (!config.use_library && !modulates)
     bad_input("some.use_library = false: wants some.readout = \"modulated\"; nothing is left of other forms");
-  if (!config.use_library && config.readin)
+  if (!config.use_library && config.input_proj)
     bad_input("some.readin = true: would do nothing with some.use_library = false");
   if (modulates &&
       (config.training == ExpertTraining::lora || (config.training == ExpertTraining::full && !config.use_library)))
@@ -65,16 +65,16 @@ void check_config(const ModelConfig& config) {
   // More numbers than 64 bits can count the bytes of are no model. In floating point, where nothing overflows.
   const double d = config.d_model;
   const double outside = 2.0 * config.vocab * d + config.layers * (4 * d * d + 2 * config.dense_hidden() * d);
-  constexpr double most_numbers = 1e16;
-  if (outside > most_numbers)
+  constexpr double max_numbers = 1e16;
+  if (outside > max_numbers)
     bad_input("model.d_model = {}: makes a model of {:.1e} parameters", config.d_model, outside);
-  if (config.look_back < 0 || config.look_back > 64)
-    bad_input("model.look_back = {}: wants a whole number from 0 to 64", config.look_back);
-  if (config.look_back > 0 && config.ffn == Ffn::none)
-    bad_input("model.look_back = {}: there is no feed-forward block to look back; wants 0", config.look_back);
+  if (config.conv < 0 || config.conv > 64)
+    bad_input("model.look_back = {}: wants a whole number from 0 to 64", config.conv);
+  if (config.conv > 0 && config.ffn == Ffn::none)
+    bad_input("model.look_back = {}: there is no feed-forward block to look back; wants 0", config.conv);
   if (config.ffn != Ffn::some) return;
   const double library = 2.0 * config.layers * config.experts * d * config.d_ffn;
-  if (library > most_numbers)
+  if (library > max_numbers)
     bad_input(
         "some.experts = {}: makes a library of {:.1e} numbers with model.layers = {}, model.d_model = {} and "
         "some.d_ffn = {}",
@@ -97,7 +97,7 @@ void check_config(const ModelConfig& config) {
     bad_input("some.query_dim = {}: wants a whole number of at least 1, or 0 for model.d_model", config.query_dim);
   }
   check_modulation(config);
-  if (config.readout_init == OutputInit::zero && config.readout == Readout::none)
+  if (config.output_proj_init == OutputInit::zero && config.output_proj == OutputProj::none)
     bad_input("some.readout_init = \"zero\": there is no readout; give some.readout, or leave it out");
   for (const ExpertPart* part : active_parts(config)) part->check(config);
   const auto positive = [](const char* key, double value) {
@@ -118,12 +118,12 @@ void check_config(const ModelConfig& config) {
     if (config.entropy_low > config.entropy_high) {
       bad_input("some.entropy_band = [{}, {}]: wants the lower end first", config.entropy_low, config.entropy_high);
     }
-    const double highest = std::log(static_cast<double>(config.top_k));
-    if (config.entropy_low > highest) {
+    const double all_reduce_max = std::log(static_cast<double>(config.top_k));
+    if (config.entropy_low > all_reduce_max) {
       bad_input(
           "some.entropy_band = [{}, {}]: the gates of some.top_k = {} experts have at most {:.3f} nats, so the lower "
           "end must not be above that",
-          config.entropy_low, config.entropy_high, config.top_k, highest);
+          config.entropy_low, config.entropy_high, config.top_k, all_reduce_max);
     }
   }
   check_key_settings(config.keys, config.layers);
@@ -133,4 +133,4 @@ void check_config(const ModelConfig& config) {
   }
 }
 
-}  // namespace some::model
+}  // namespace some

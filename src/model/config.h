@@ -6,10 +6,9 @@
 #include <cstdint>
 #include <string>
 
-#include "base/rooms.h"
 #include "keys/settings.h"
 
-namespace some::model {
+namespace some {
 
 enum class Norm { post, pre };
 enum class Position { sinusoidal, rope };
@@ -17,7 +16,7 @@ enum class Ffn { some, dense, none };
 enum class Router { linear, mlp };
 enum class RouterInit { uniform, normal };
 enum class RoutingKind { keys, random };
-enum class Readout { none, linear, features, modulated };
+enum class OutputProj { none, linear, features, modulated };
 enum class ModulationPlace { factor, inside };
 enum class OutputInit { usual, zero };  // of the last matrix of a feed-forward block
 enum class Temperature { fixed, learned };
@@ -33,7 +32,7 @@ struct ModelConfig {
   Ffn ffn = Ffn::some;
   double dense_mult = 4.0;
   OutputInit dense_init = OutputInit::usual;
-  int look_back = 0;
+  int conv = 0;
   bool causal = true;
   // [some]
   int experts = 64, d_ffn = 1024, top_k = 4;
@@ -47,12 +46,12 @@ struct ModelConfig {
   RouterInit router_init = RouterInit::uniform;
   RoutingKind routing = RoutingKind::keys;
   double ground = 0.0;
-  bool readin = false;
-  Readout readout = Readout::none;
-  OutputInit readout_init = OutputInit::usual;
+  bool input_proj = false;
+  OutputProj output_proj = OutputProj::none;
+  OutputInit output_proj_init = OutputInit::usual;
   ModulationPlace modulation = ModulationPlace::factor;
   double modulation_scale = 2.0, gain_init = 0.25;
-  int listen = 0;
+  int token_shift = 0;
   bool use_library = true;
   Temperature temperature = Temperature::fixed;
   double train_temp = 0.8, eval_temp = 0.5;
@@ -65,10 +64,12 @@ struct ModelConfig {
 
   int router_hidden() const { return static_cast<int>(std::lround(router_mult * d_model)); }
   int query_size() const { return query_dim > 0 ? query_dim : d_model; }  // of queries and keys
-  bool modulates() const { return ffn == Ffn::some && readout == Readout::modulated; }
-  bool experts_answer() const { return readout == Readout::none || readout == Readout::linear; }  // they have a w2
+  bool modulates() const { return ffn == Ffn::some && output_proj == OutputProj::modulated; }
+  bool experts_have_output() const {
+    return output_proj == OutputProj::none || output_proj == OutputProj::linear;
+  }  // they have a w2
   // How many tokens before its own a feed-forward block sees.
-  int past() const { return std::max(ffn == Ffn::none ? 0 : look_back, modulates() ? listen : 0); }
+  int past() const { return std::max(ffn == Ffn::none ? 0 : conv, modulates() ? token_shift : 0); }
   int dense_hidden() const { return static_cast<int>(std::lround(dense_mult * d_model)); }
 };
 
@@ -81,11 +82,11 @@ ParameterCounts count_parameters(const ModelConfig& config);
 
 std::vector<std::string> routing_kinds();  // their names, in the order of RoutingKind (model/routing.cc)
 
-// Every key of the [model] and [some] tables. Include base/setting.h to use them.
+// Every key of the [model] and [some] tables. Include core/setting.h to use them.
 const std::vector<Setting<ModelConfig>>& model_settings();
 
 // Throws bad_input when a combination is impossible (heads not dividing d_model, top_k > experts, ...). The message
 // begins with the recipe key at fault, so that the recipe reader can put file and line before it.
 void check_config(const ModelConfig& config);
 
-}  // namespace some::model
+}  // namespace some

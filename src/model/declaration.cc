@@ -4,11 +4,9 @@
 
 #include "model/expert_part.h"
 
-namespace some::model {
+namespace some {
 
-Initial uniform(std::int64_t fan_in) {
-  return {Initial::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
-}
+Initial uniform(std::int64_t fan_in) { return {Initial::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))}; }
 
 void Declaration::in_layer(const Layer* layer) {
   prefix_ = layer != nullptr ? fmt::format("layers.{}.", layer->index) : "";
@@ -82,18 +80,19 @@ void declare_layer(const ModelConfig& config, Layer& layer, Declaration& declare
     declare.linear(layer.dense_weight[1], layer.dense_bias[1], "ffn.1", d, hidden,
                    config.dense_init == OutputInit::zero ? Initial{Kind::zero} : uniform(hidden), uniform(hidden));
   }
-  if (config.ffn != Ffn::none && config.look_back > 0)
-    declare.add(layer.look_back, "look_back.weight", {config.look_back, d}, {Kind::zero}, 1);
+  if (config.ffn != Ffn::none && config.conv > 0)
+    declare.add(layer.conv, "look_back.weight", {config.conv, d}, {Kind::zero}, 1);
   if (config.ffn != Ffn::some) return;
   declare_router(config, layer, declare);
-  if (config.readin) declare.add(layer.readin, "readin.weight", {d, d}, {Kind::identity}, 1);
-  const auto readout = [&](std::int64_t inputs, Initial usual) {
-    declare.add(layer.readout, "readout.weight", {d, inputs},
-                config.readout_init == OutputInit::zero ? Initial{Kind::zero} : usual, 1);
+  if (config.input_proj) declare.add(layer.input_proj, "readin.weight", {d, d}, {Kind::identity}, 1);
+  const auto output_proj = [&](std::int64_t inputs, Initial usual) {
+    declare.add(layer.output_proj, "readout.weight", {d, inputs},
+                config.output_proj_init == OutputInit::zero ? Initial{Kind::zero} : usual, 1);
   };
-  if (config.readout == Readout::linear) readout(d, {Kind::identity});
-  if (config.readout == Readout::features || config.readout == Readout::modulated) readout(f, uniform(f));
-  if (config.readout == Readout::modulated) {
+  if (config.output_proj == OutputProj::linear) output_proj(d, {Kind::identity});
+  if (config.output_proj == OutputProj::features || config.output_proj == OutputProj::modulated)
+    output_proj(f, uniform(f));
+  if (config.output_proj == OutputProj::modulated) {
     declare.linear(layer.hidden_weight, layer.hidden_bias, "hidden", f, d);
     declare.add(layer.gains, "gains", {config.experts, f}, {Kind::constant, config.gain_init},
                 static_cast<double>(config.top_k) / config.experts);
@@ -105,7 +104,7 @@ void declare_layer(const ModelConfig& config, Layer& layer, Declaration& declare
 
 }  // namespace
 
-std::vector<Parameter> declare_parameters(const ModelConfig& config, Parts& parts) {
+std::vector<Parameter> declare_parameters(const ModelConfig& config, ModelParameters& parts) {
   const std::int64_t d = config.d_model, vocab = config.vocab;
   Declaration declare(config);
   declare.add(parts.embed, "embed.weight", {vocab, d}, {Kind::normal, 1.0});
@@ -123,7 +122,7 @@ std::vector<Parameter> declare_parameters(const ModelConfig& config, Parts& part
 void visit_parameters(const ModelConfig& config, const std::function<void(const Parameter&, double times)>& visit) {
   ModelConfig one = config;
   one.layers = 1;
-  Parts parts;
+  ModelParameters parts;
   for (const Parameter& parameter : declare_parameters(one, parts))
     visit(parameter, parameter.in_layer ? config.layers : 1);
 }
@@ -138,4 +137,4 @@ ParameterCounts count_parameters(const ModelConfig& config) {
   return counts;
 }
 
-}  // namespace some::model
+}  // namespace some

@@ -9,14 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
 #include "model/layer.h"
 #include "model/parameters.h"
 
-namespace some::model {
+namespace some {
 
 // Everything that parameters are bound to.
-struct Parts {
+struct ModelParameters {
   Param embed, head_weight, head_bias, final_weight, final_bias;
   std::vector<Layer> layers;
 };
@@ -68,10 +67,10 @@ class Declaration {
 };
 
 // In the order of the store. Makes parts.layers; the pointers hold while it is neither moved nor resized.
-std::vector<Parameter> declare_parameters(const ModelConfig& config, Parts& parts);
+std::vector<Parameter> declare_parameters(const ModelConfig& config, ModelParameters& parts);
 
 // Calls visit(parameter, times) for the parameters of one layer (times = config.layers) and those outside of the
 // layers: enough for sums over all of them.
 void visit_parameters(const ModelConfig& config, const std::function<void(const Parameter&, double times)>& visit);
 
-}  // namespace some::model
+}  // namespace some

@@ -1,8 +1,8 @@
 // The library itself, as it was drawn or learning from there on.
-#include "base/setting.h"
+#include "core/setting.h"
 #include "model/expert_part.h"
 
-namespace some::model {
+namespace some {
 namespace {
 
 class Library : public ExpertPart {
@@ -16,14 +16,14 @@ class Library : public ExpertPart {
 
   void declare(const ModelConfig& config, Layer& layer, Declaration& declare) const override {
     if (config.use_library) declare.library(layer.w1, "w1", config.d_ffn, config.d_model);
-    if (config.experts_answer()) declare.library(layer.w2, "w2", config.d_model, config.d_ffn);
+    if (config.experts_have_output()) declare.library(layer.w2, "w2", config.d_model, config.d_ffn);
   }
   void weights(Context&, const Layer& layer, ExpertWeights& weights) const override {
-    weights = {held_rows(layer, layer.w1.compute), held_rows(layer, layer.w2.compute)};
+    weights = {local_rows(layer, layer.w1.compute), local_rows(layer, layer.w2.compute)};
   }
   // Frozen matrices have no room for a gradient.
   void gradients(Context&, const Layer& layer, ExpertGrads& grads) const override {
-    grads = {held_rows(layer, layer.w1.grad), held_rows(layer, layer.w2.grad)};
+    grads = {local_rows(layer, layer.w1.grad), local_rows(layer, layer.w2.grad)};
   }
 };
 
@@ -31,4 +31,4 @@ class Library : public ExpertPart {
 
 std::unique_ptr<ExpertPart> library_part() { return std::make_unique<Library>(); }
 
-}  // namespace some::model
+}  // namespace some

@@ -1,11 +1,11 @@
-// A low-rank correction of every matrix of the library, w + b a, never made into a matrix (ops/low_rank.h).
+// A low-rank correction of every matrix of the library, w + b a, never made into a matrix (kernels/gemm/low_rank.h).
 #include <algorithm>
 
-#include "base/error.h"
-#include "base/setting.h"
+#include "core/error.h"
+#include "core/setting.h"
 #include "model/expert_part.h"
 
-namespace some::model {
+namespace some {
 namespace {
 
 class Lora : public ExpertPart {
@@ -30,14 +30,14 @@ class Lora : public ExpertPart {
     // The second factor starts at zero, so that training begins from the frozen library (Hu et al., 2021).
     declare.expert(layer.lora_w1_a, "w1.lora_a", rank, d, uniform(d));
     declare.expert(layer.lora_w1_b, "w1.lora_b", f, rank, {Initial::Kind::zero});
-    if (config.readout == Readout::features) return;
+    if (config.output_proj == OutputProj::features) return;
     declare.expert(layer.lora_w2_a, "w2.lora_a", rank, f, uniform(f));
     declare.expert(layer.lora_w2_b, "w2.lora_b", d, rank, {Initial::Kind::zero});
   }
 
   void weights(Context&, const Layer& layer, ExpertWeights& weights) const override {
-    weights.low1 = {held_rows(layer, layer.lora_w1_a), held_rows(layer, layer.lora_w1_b)};
-    weights.low2 = {held_rows(layer, layer.lora_w2_a), held_rows(layer, layer.lora_w2_b)};
+    weights.low1 = {local_rows(layer, layer.lora_w1_a), local_rows(layer, layer.lora_w1_b)};
+    weights.low2 = {local_rows(layer, layer.lora_w2_a), local_rows(layer, layer.lora_w2_b)};
   }
 };
 
@@ -45,4 +45,4 @@ class Lora : public ExpertPart {
 
 std::unique_ptr<ExpertPart> lora_part() { return std::make_unique<Lora>(); }
 
-}  // namespace some::model
+}  // namespace some

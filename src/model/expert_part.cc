@@ -1,17 +1,18 @@
 #include "model/expert_part.h"
 
-#include "base/setting.h"
+#include "core/setting.h"
 
-namespace some::model {
+namespace some {
 
-Tensor held_rows(const Layer& layer, const Tensor& of_experts) {
+Tensor local_rows(const Layer& layer, const Tensor& of_experts) {
   // A part of a frozen library is held by itself; what learns is held whole.
   if (!of_experts || !layer.held || of_experts.dim(0) == layer.held->count()) return of_experts;
   return of_experts.rows(layer.held->begin, layer.held->end);
 }
 
-Param held_rows(const Layer& layer, const Param& of_experts) {
-  return {held_rows(layer, of_experts.value), held_rows(layer, of_experts.compute), held_rows(layer, of_experts.grad)};
+Param local_rows(const Layer& layer, const Param& of_experts) {
+  return {local_rows(layer, of_experts.value), local_rows(layer, of_experts.compute),
+          local_rows(layer, of_experts.grad)};
 }
 
 const std::vector<std::unique_ptr<ExpertPart>>& expert_parts() {
@@ -39,4 +40,4 @@ bool experts_learn(const ModelConfig& config) {
   return false;
 }
 
-}  // namespace some::model
+}  // namespace some

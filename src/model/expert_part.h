@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
 #include "model/declaration.h"
 #include "model/layer.h"
 
-namespace some::model {
+namespace some {
 
 class ExpertPart {
  public:
@@ -24,16 +23,16 @@ class ExpertPart {
 
   // Forward: what the experts compute with, by the parts before; scratch memory lives as long as the pass.
   virtual void weights(Context&, const Layer&, ExpertWeights&) const {}
-  // Backward: where the gradients of the matrices themselves go (added to). Parts that leave them empty do not train
-  // them.
+  // Backward: where the gradients of the matrices themselves go (added to). ModelParameters that leave them empty do
+  // not train them.
   virtual void gradients(Context&, const Layer&, ExpertGrads&) const {}
   virtual bool learns(const ModelConfig&) const { return false; }
 };
 
 // Of a tensor with a row for each expert, or of what is learnt with one, the rows of those that this rank computes
 // with.
-Tensor held_rows(const Layer& layer, const Tensor& of_experts);
-Param held_rows(const Layer& layer, const Param& of_experts);
+Tensor local_rows(const Layer& layer, const Tensor& of_experts);
+Param local_rows(const Layer& layer, const Param& of_experts);
 
 std::unique_ptr<ExpertPart> library_part();  // training = "frozen" or "full"
 std::unique_ptr<ExpertPart> lora_part();     // training = "lora"
@@ -43,4 +42,4 @@ const std::vector<std::unique_ptr<ExpertPart>>& expert_parts();
 std::vector<const ExpertPart*> active_parts(const ModelConfig& config);
 bool experts_learn(const ModelConfig& config);
 
-}  // namespace some::model
+}  // namespace some

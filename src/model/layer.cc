@@ -4,13 +4,13 @@
 
 #include "model/expert_part.h"
 #include "model/routing.h"
+#include "ops/conv.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
-#include "ops/linear_two.h"
-#include "ops/look_back.h"
+#include "ops/linear_pair.h"
 #include "ops/norm.h"
 
-namespace some::model {
+namespace some {
 
 AttentionTape attention_layer_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Tensor& x,
                                       const Tensor& positions, const Sequences& sequences) {
@@ -71,22 +71,22 @@ Tensor states_of(Context& ctx, const Layer& layer, const Pass& pass, const Tenso
 }
 
 // What a block that looks back reads (spec 2).
-Tensor look_back(Context& ctx, const Layer& layer, const Pass& pass, const Tensor& states, const Tensor& x) {
-  if (!layer.look_back) return x;
+Tensor conv(Context& ctx, const Layer& layer, const Pass& pass, const Tensor& states, const Tensor& x) {
+  if (!layer.conv) return x;
   Tensor looked = ctx.scratch(x.shape());
-  look_back_forward(ctx, states, pass.past, layer.look_back, looked);
+  conv_forward(ctx, states, pass.past, layer.conv, looked);
   return looked;
 }
 
 // Runs backward(gradient of what such a block reads, whether to add to it or to overwrite it) and adds that of x to dx.
 template <typename Backward>
-void look_back_through(Context& ctx, const Layer& layer, const Pass& pass, const Tensor& x, Tensor& dx,
-                       Backward&& backward) {
-  if (!layer.look_back) return backward(dx, Into::add);
+void conv_through(Context& ctx, const Layer& layer, const Pass& pass, const Tensor& x, Tensor& dx,
+                  Backward&& backward) {
+  if (!layer.conv) return backward(dx, Into::add);
   ArenaScope scope(*ctx.arena);
   Tensor dlooked = ctx.scratch(x.shape());
   backward(dlooked, Into::overwrite);
-  look_back_backward(ctx, dlooked, x, pass.past, layer.look_back, dx);
+  conv_backward(ctx, dlooked, x, pass.past, layer.conv, dx);
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ void look_back_through(Context& ctx, const Layer& layer, const Pass& pass, const
 DenseTape dense_forward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass,
                         const Tensor& x) {
   DenseTape tape;
-  tape.looked = look_back(ctx, layer, pass, layer.look_back ? states_of(ctx, layer, pass, x) : x, x);
+  tape.looked = conv(ctx, layer, pass, layer.conv ? states_of(ctx, layer, pass, x) : x, x);
   tape.pre = ctx.scratch({x.dim(0), config.dense_hidden()});
   tape.act = ctx.scratch({x.dim(0), config.dense_hidden()});
   tape.output = ctx.scratch(x.shape());
@@ -107,7 +107,7 @@ void dense_backward(Context& ctx, const Layer& layer, const Pass& pass, DenseTap
                     const Tensor& dy, Tensor& dx) {
   Tensor dact = ctx.scratch(tape.act.shape());
   linear_backward(ctx, dy, tape.act, layer.dense_weight[1], layer.dense_bias[1], &dact, Into::overwrite);
-  look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
+  conv_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
     linear_gelu_backward(ctx, tape.pre, dact, tape.looked, layer.dense_weight[0], layer.dense_bias[0], &target, into);
   });
 }
@@ -117,7 +117,8 @@ namespace {
 bool keeps_outputs(Context& ctx, const ModelConfig& config, const Pass& pass, const ExpertWeights& weights) {
   return pass.training && !experts_learn(config) && experts_keep_outputs(ctx, weights);
 }
-SpreadKeeps spread_keeps(Context& ctx, const ModelConfig& config, const Pass& pass, const ExpertWeights& weights) {
+ExpertParallelOptions expert_parallel_options(Context& ctx, const ModelConfig& config, const Pass& pass,
+                                              const ExpertWeights& weights) {
   return {pass.training && experts_learn(config), keeps_outputs(ctx, config, pass, weights)};
 }
 
@@ -128,19 +129,20 @@ void modulated_forward(Context& ctx, const ModelConfig& config, const Layer& lay
   Modulation& modulation = tape.modulation;
   modulation.hidden = ctx.scratch({tokens, f});
   linear_forward(ctx, tape.looked, layer.hidden_weight, layer.hidden_bias, modulation.hidden);
-  modulation.states = config.listen > 0 ? states : tape.seen;
-  modulation.listen = config.listen;
+  modulation.states = config.token_shift > 0 ? states : tape.seen;
+  modulation.token_shift = config.token_shift;
   modulation.rows = pass.past;
-  if (!spreads(ctx, config)) modulation.w1 = tape.experts.w1;
+  if (!expert_parallel(ctx, config)) modulation.w1 = tape.experts.w1;
   modulation.plan = tape.plan;
   modulation.routing = tape.routing;
   modulation.gains = layer.gains;
   modulation.scale = config.modulation_scale;
   modulation.inside = config.modulation == ModulationPlace::inside;
   if (config.use_library) tape.choices.pre = ctx.scratch({tokens * pass.top_k, f});
-  if (spreads(ctx, config))
-    spread_say(ctx, modulation, tape.experts.w1, spread_keeps(ctx, config, pass, tape.experts), tape.spread,
-               tape.choices.pre);
+  if (expert_parallel(ctx, config))
+    expert_parallel_modulate_forward(ctx, modulation, tape.experts.w1,
+                                     expert_parallel_options(ctx, config, pass, tape.experts), tape.spread,
+                                     tape.choices.pre);
   tape.mixed = ctx.scratch({tokens, f});
   modulate_forward(ctx, modulation, tape.choices.pre, tape.mixed);
 }
@@ -151,21 +153,23 @@ void modulated_backward(Context& ctx, const ModelConfig& config, const Layer& la
                         Tensor& dx) {
   Tensor dhidden = ctx.scratch(dmixed.shape());
   modulate_backward(ctx, dmixed, tape.modulation, tape.choices.pre, dhidden, dseen, dgates, grads);
-  if (spreads(ctx, config))
-    spread_hear(ctx, tape.modulation, tape.experts.w1, tape.choices.pre, tape.spread, dseen, grads);
-  look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
+  if (expert_parallel(ctx, config))
+    expert_parallel_modulate_backward(ctx, tape.modulation, tape.experts.w1, tape.choices.pre, tape.spread, dseen,
+                                      grads);
+  conv_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
     linear_backward(ctx, dhidden, tape.looked, layer.hidden_weight, layer.hidden_bias, &target, into);
   });
 }
 
 // Where read-in and router read the same, their products are done together.
-bool readin_beside_router(const ModelConfig& config, const Layer& layer) {
-  return layer.readin && !layer.look_back && !config.modulates() && config.router == Router::mlp;
+bool input_proj_with_router(const ModelConfig& config, const Layer& layer) {
+  return layer.input_proj && !layer.conv && !config.modulates() && config.router == Router::mlp;
 }
 
 // What the choice has the ranks do before any state travels.
-SpreadTape tell_holders(Context& ctx, const ModelConfig& config, const Pass& pass, const Routing& routing) {
-  return begin_spread(ctx, config.experts, routing, pass.past, config.modulates() ? config.listen : 0);
+ExpertParallelTape announce_assignments(Context& ctx, const ModelConfig& config, const Pass& pass,
+                                        const Routing& routing) {
+  return begin_expert_parallel(ctx, config.experts, routing, pass.past, config.modulates() ? config.token_shift : 0);
 }
 
 }  // namespace
@@ -176,14 +180,14 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
   SomeTape tape;
   // spec 3.1: the query network
   tape.raw = ctx.scratch({tokens, query}, ctx.master);
-  tape.seen = layer.readin ? ctx.scratch({tokens, d}) : x;
-  const bool readin_too = readin_beside_router(config, layer);
+  tape.seen = layer.input_proj ? ctx.scratch({tokens, d}) : x;
+  const bool readin_too = input_proj_with_router(config, layer);
   if (config.router == Router::mlp) {
     tape.router_pre = ctx.scratch({tokens, config.router_hidden()});
     tape.router_act = ctx.scratch({tokens, config.router_hidden()});
     if (readin_too) {
       linear_two_forward(ctx, x, layer.router_weight[0], layer.router_bias[0], tape.router_pre, tape.router_act,
-                         layer.readin, tape.seen);
+                         layer.input_proj, tape.seen);
     } else {
       linear_gelu_forward(ctx, x, layer.router_weight[0], layer.router_bias[0], tape.router_pre, tape.router_act);
     }
@@ -206,26 +210,26 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
       layer.keys.routing_keys(), layer.keys.routing_bias(),
       layer.log_temperature ? &layer.log_temperature.value : nullptr, tape.temperature, given, tape.routing);
   const Tensor states = config.past() > 0 ? states_of(ctx, layer, pass, x) : x;
-  tape.looked = look_back(ctx, layer, pass, states, x);
+  tape.looked = conv(ctx, layer, pass, states, x);
   // spec 3.8: the read-in
-  if (layer.readin && !readin_too)
-    linear_forward(ctx, config.modulates() ? x : tape.looked, layer.readin, Param(), tape.seen);
+  if (layer.input_proj && !readin_too)
+    linear_forward(ctx, config.modulates() ? x : tape.looked, layer.input_proj, Param(), tape.seen);
   // spec 3.5: the experts
-  const bool spread = spreads(ctx, config);
-  if (spread) tape.spread = tell_holders(ctx, config, pass, tape.routing);
+  const bool spread = expert_parallel(ctx, config);
+  if (spread) tape.spread = announce_assignments(ctx, config, pass, tape.routing);
   if (!spread || config.modulates())
     tape.plan = make_dispatch(ctx, tape.routing.indices, config.experts, tape.routing.counts);
   for (const ExpertPart* part : active_parts(config)) part->weights(ctx, layer, tape.experts);
   if (config.modulates()) {
     modulated_forward(ctx, config, layer, pass, states, tape);
     tape.output = ctx.scratch({tokens, d});
-    linear_forward(ctx, tape.mixed, layer.readout, Param(), tape.output);
+    linear_forward(ctx, tape.mixed, layer.output_proj, Param(), tape.output);
     return tape;
   }
   if (spread) {
     tape.mixed = ctx.scratch({tokens, tape.experts.w2 ? d : config.d_ffn});
-    spread_forward(ctx, tape.experts, spread_keeps(ctx, config, pass, tape.experts), tape.seen, tape.routing,
-                   tape.spread, tape.mixed);
+    expert_parallel_forward(ctx, tape.experts, expert_parallel_options(ctx, config, pass, tape.experts), tape.seen,
+                            tape.routing, tape.spread, tape.mixed);
   } else {
     tape.choices.pre = ctx.scratch({tokens * pass.top_k, config.d_ffn});
     if (keeps_outputs(ctx, config, pass, tape.experts)) tape.choices.outputs = ctx.scratch({tokens * pass.top_k, d});
@@ -235,9 +239,9 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
     experts_forward(ctx, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, tape.mixed);
   }
   // spec 3.6: the readout
-  if (layer.readout) {
+  if (layer.output_proj) {
     tape.output = ctx.scratch({tokens, d});
-    linear_forward(ctx, tape.mixed, layer.readout, Param(), tape.output);
+    linear_forward(ctx, tape.mixed, layer.output_proj, Param(), tape.output);
   } else {
     tape.output = tape.mixed;
   }
@@ -247,11 +251,11 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
 void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, const Pass& pass, SomeTape& tape,
                    const Tensor& x, const Tensor& dy, const Tensor* dquery_above, Tensor* dquery_below, Tensor& dx) {
   const bool grounded = config.ground > 0 && dquery_below != nullptr;
-  const bool readin_later = readin_beside_router(config, layer);
+  const bool readin_later = input_proj_with_router(config, layer);
   Tensor dmixed = dy;
-  if (layer.readout) {
+  if (layer.output_proj) {
     dmixed = ctx.scratch(tape.mixed.shape());
-    linear_backward(ctx, dy, tape.mixed, layer.readout, Param(), &dmixed, Into::overwrite);
+    linear_backward(ctx, dy, tape.mixed, layer.output_proj, Param(), &dmixed, Into::overwrite);
   }
 
   // Gradient reaches the router through the gates only: keys and choice are not differentiated (spec 3).
@@ -274,19 +278,19 @@ void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, 
   };
   // The way back through the gates as far as it touches nothing that the experts' way back touches.
   const bool early =
-      gates_only && !banded && config.router == Router::mlp && !config.modulates() && !spreads(ctx, config);
+      gates_only && !banded && config.router == Router::mlp && !config.modulates() && !expert_parallel(ctx, config);
   ExpertGrads grads;
   for (const ExpertPart* part : active_parts(config)) part->gradients(ctx, layer, grads);
-  Tensor dseen = layer.readin ? ctx.scratch(tape.seen.shape()) : dx;
+  Tensor dseen = layer.input_proj ? ctx.scratch(tape.seen.shape()) : dx;
   ExpertGrads* const learnt = grads.w1 || grads.w2 ? &grads : nullptr;
   if (config.modulates()) {
-    if (layer.readin) fill(ctx, 0, dseen);
+    if (layer.input_proj) fill(ctx, 0, dseen);
     modulated_backward(ctx, config, layer, pass, tape, x, dmixed, dseen, dgates, learnt, dx);
-    if (layer.readin) linear_backward(ctx, dseen, x, layer.readin, Param(), &dx, Into::add);
+    if (layer.input_proj) linear_backward(ctx, dseen, x, layer.input_proj, Param(), &dx, Into::add);
   } else {
-    const Into into = layer.readin ? Into::overwrite : Into::add;
-    if (spreads(ctx, config))
-      spread_backward(ctx, dmixed, tape.experts, tape.spread, dseen, into, dgates, learnt);
+    const Into into = layer.input_proj ? Into::overwrite : Into::add;
+    if (expert_parallel(ctx, config))
+      expert_parallel_backward(ctx, dmixed, tape.experts, tape.spread, dseen, into, dgates, learnt);
     else
       experts_backward(ctx, dmixed, tape.seen, tape.experts, tape.plan, tape.routing.gates, tape.choices, dseen, into,
                        dgates, learnt,
@@ -296,10 +300,10 @@ void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, 
                        })
                              : nullptr);
     if (readin_later) {
-      linear_backward(ctx, dseen, tape.looked, layer.readin, Param(), nullptr, Into::add);
-    } else if (layer.readin) {
-      look_back_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
-        linear_backward(ctx, dseen, tape.looked, layer.readin, Param(), &target, into);
+      linear_backward(ctx, dseen, tape.looked, layer.input_proj, Param(), nullptr, Into::add);
+    } else if (layer.input_proj) {
+      conv_through(ctx, layer, pass, x, dx, [&](Tensor& target, Into into) {
+        linear_backward(ctx, dseen, tape.looked, layer.input_proj, Param(), &target, into);
       });
     }
   }
@@ -327,7 +331,7 @@ void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, 
     if (!early) router_end_backward();
     linear_backward(ctx, dpre, x, layer.router_weight[0], layer.router_bias[0], readin_later ? nullptr : &dx,
                     Into::add);
-    if (readin_later) linear_inputs_backward(ctx, dseen, layer.readin, dpre, layer.router_weight[0], dx, Into::add);
+    if (readin_later) linear_inputs_backward(ctx, dseen, layer.input_proj, dpre, layer.router_weight[0], dx, Into::add);
   } else {
     linear_backward(ctx, draw, x, layer.router_weight[0], layer.router_bias[0], &dx, Into::add);
   }
@@ -337,18 +341,19 @@ SomeTape some_serve_forward(Context& ctx, const ModelConfig& config, const Layer
   SomeTape tape;
   tape.routing.indices = ctx.scratch({0, config.top_k}, DType::i32);
   tape.routing.gates = ctx.scratch({0, config.top_k}, ctx.master);
-  tape.spread = tell_holders(ctx, config, pass, tape.routing);
+  tape.spread = announce_assignments(ctx, config, pass, tape.routing);
   for (const ExpertPart* part : active_parts(config)) part->weights(ctx, layer, tape.experts);
   const Tensor none = ctx.scratch({0, config.d_model});
   if (config.modulates()) {
     tape.modulation.states = none;
     tape.choices.pre = ctx.scratch({0, config.d_ffn});
-    spread_say(ctx, tape.modulation, tape.experts.w1, spread_keeps(ctx, config, pass, tape.experts), tape.spread,
-               tape.choices.pre);
+    expert_parallel_modulate_forward(ctx, tape.modulation, tape.experts.w1,
+                                     expert_parallel_options(ctx, config, pass, tape.experts), tape.spread,
+                                     tape.choices.pre);
   } else {
     tape.mixed = ctx.scratch({0, tape.experts.w2 ? config.d_model : config.d_ffn});
-    spread_forward(ctx, tape.experts, spread_keeps(ctx, config, pass, tape.experts), none, tape.routing, tape.spread,
-                   tape.mixed);
+    expert_parallel_forward(ctx, tape.experts, expert_parallel_options(ctx, config, pass, tape.experts), none,
+                            tape.routing, tape.spread, tape.mixed);
   }
   return tape;
 }
@@ -360,9 +365,10 @@ void some_serve_backward(Context& ctx, const ModelConfig& config, const Layer& l
   ExpertGrads* const learnt = grads.w1 || grads.w2 ? &grads : nullptr;
   Tensor dstates = ctx.scratch({0, config.d_model}), dgates = ctx.scratch({0, config.top_k}, ctx.master);
   if (config.modulates())
-    spread_hear(ctx, tape.modulation, tape.experts.w1, tape.choices.pre, tape.spread, dstates, learnt);
+    expert_parallel_modulate_backward(ctx, tape.modulation, tape.experts.w1, tape.choices.pre, tape.spread, dstates,
+                                      learnt);
   else
-    spread_backward(ctx, tape.mixed, tape.experts, tape.spread, dstates, Into::add, dgates, learnt);
+    expert_parallel_backward(ctx, tape.mixed, tape.experts, tape.spread, dstates, Into::add, dgates, learnt);
 }
 
-}  // namespace some::model
+}  // namespace some

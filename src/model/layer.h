@@ -4,19 +4,18 @@
 #include <optional>
 #include <vector>
 
-#include "base/context.h"
-#include "base/rooms.h"
 #include "experts/library.h"
 #include "keys/key_store.h"
 #include "model/config.h"
-#include "model/spread.h"
+#include "model/expert_parallel.h"
 #include "ops/attention.h"
 #include "ops/experts.h"
 #include "ops/modulate.h"
-#include "ops/param.h"
 #include "ops/route.h"
+#include "runtime/context.h"
+#include "tensor/param.h"
 
-namespace some::model {
+namespace some {
 
 // What one layer owns. Which parts are present depends on the configuration (model/declaration.cc).
 struct Layer {
@@ -25,7 +24,7 @@ struct Layer {
   Param norm1_weight, norm1_bias, norm2_weight, norm2_bias;
   // ffn = "some"
   Param router_weight[2], router_bias[2];  // the second pair only for router = "mlp"
-  Param readin, readout;
+  Param input_proj, output_proj;
   Param hidden_weight, hidden_bias, gains;  // readout = "modulated"
   Param log_temperature;                    // temperature = "learned"
   // The experts' matrices. Frozen ones have only `compute`, which is the library, or this rank's part of it; without w2
@@ -37,7 +36,7 @@ struct Layer {
   KeyState keys;
   // ffn = "dense"
   Param dense_weight[2], dense_bias[2];
-  Param look_back;  // of a block that sees the tokens before
+  Param conv;  // of a block that sees the tokens before
 };
 
 // One SoME layer's intermediate results: what the backward pass, the key update and the studies read.
@@ -51,9 +50,9 @@ struct SomeTape {
   DispatchPlan plan;
   ExpertWeights experts;  // the weights used in this step
   ExpertTape choices;
-  SpreadTape spread;      // experts over ranks: in place of the plan (but of a modulated layer) and the choices
-  Modulation modulation;  // readout = "modulated"
-  Tensor mixed;           // the experts' sum before the readout; the output itself without one
+  ExpertParallelTape spread;  // experts over ranks: in place of the plan (but of a modulated layer) and the choices
+  Modulation modulation;      // readout = "modulated"
+  Tensor mixed;               // the experts' sum before the readout; the output itself without one
   Tensor output;
 };
 
@@ -77,7 +76,7 @@ struct Pass {
   Tensor fixed_temperature;             // [1] master
   const Tensor* tokens = nullptr;       // for random routing
   const Tensor* taking_part = nullptr;  // targets when padding is not counted; null: every position
-  Tensor past;                          // rows of the states before (ops/look_back.h), where a block looks back
+  Tensor past;                          // rows of the states before (ops/conv.h), where a block looks back
   std::vector<Tensor> kept_states;      // generation: each layer's, at whose rows `past` points
   Tensor places;                        // and where in them the new ones go, i32 [T]
   Tensor auxiliary_loss;                // [1] master, training only
@@ -89,7 +88,7 @@ SomeTape some_forward(Context& ctx, const ModelConfig& config, const Layer& laye
                       const Tensor* previous_query);
 
 // What a backward pass takes from the arena its caller gives back: the gradients of matrices may still need it
-// (ops/held_gradients.h).
+// (ops/deferred_gradients.h).
 
 // dy: gradient of the layer's output (without the residual). dx: [T, d] compute, ADDED to. dquery_above: what the layer
 // above sends back through grounding; dquery_below: what goes to the layer below, ADDED to (null: nothing).
@@ -97,7 +96,7 @@ void some_backward(Context& ctx, const ModelConfig& config, const Layer& layer, 
                    const Tensor& x, const Tensor& dy, const Tensor* dquery_above, Tensor* dquery_below, Tensor& dx);
 
 // Whether the layers' experts are shared out among ranks.
-inline bool spreads(const Context& ctx, const ModelConfig& config) {
+inline bool expert_parallel(const Context& ctx, const ModelConfig& config) {
   return !ctx.expert_group.alone() && config.ffn == Ffn::some && config.use_library;
 }
 // The same passes for the tokens of other ranks alone: what they want of the experts that are here.
@@ -121,4 +120,4 @@ void attention_layer_backward(Context& ctx, const ModelConfig& config, const Lay
 NormTape norm_layer_forward(Context& ctx, const Tensor& x, const Tensor* addend, const Param& weight,
                             const Param& bias);
 
-}  // namespace some::model
+}  // namespace some

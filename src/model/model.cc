@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/beside.h"
-#include "base/staging.h"
 #include "experts/library_file.h"
+#include "kernels/reduce/deferred_sums.h"
+#include "ops/conv.h"
+#include "ops/deferred_gradients.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/head_loss.h"
-#include "ops/held_gradients.h"
-#include "ops/held_sums.h"
 #include "ops/linear.h"
-#include "ops/look_back.h"
 #include "ops/norm.h"
+#include "runtime/side_stream.h"
+#include "runtime/staging.h"
 
-namespace some::model {
+namespace some {
 namespace {
 
 Tensor to_device(Context& ctx, const std::vector<std::int32_t>& values) {
@@ -83,9 +83,9 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   auxiliary_loss_ = Tensor::zeros({1}, ctx_->master, ctx_->device);
   if (config_.ffn != Ffn::some) return;
   LibrarySpec spec{config_.library_seed, config_.init,  config_.experts,
-                   config_.d_model,      config_.d_ffn, config_.experts_answer()};
+                   config_.d_model,      config_.d_ffn, config_.experts_have_output()};
   const Group& holders = ctx_->expert_group;
-  const bool spread = spreads(*ctx_, config_);
+  const bool spread = expert_parallel(*ctx_, config_);
   // What learns is held whole by every rank, so that it is written and summed as always; a frozen library is not.
   if (spread && config_.training != ExpertTraining::full) spec.part = own_experts(config_.experts, holders);
   // Sums are kept without training too: evaluation counts choices with them and adaptation learns from them.
@@ -199,7 +199,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
   Context& ctx = *ctx_;
   const bool post = config_.norm == Norm::post;
   const Shape shape = dy.shape();
-  SumsHeld sums(ctx);
+  DeferSums sums(ctx);
   Tensor dsum2 = ctx.scratch(shape);             // of what the norm after the feed-forward block reads
   Tensor dafter_attention = ctx.scratch(shape);  // of what the feed-forward block reads
   Tensor dsum1 = ctx.scratch(shape);             // of what the norm after the attention reads
@@ -216,7 +216,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
       fill(ctx, 0, dquery_below);
     }
     const ArenaScope scope(*ctx.arena);
-    GradientsHeld gradients(ctx);
+    DeferGradients gradients(ctx);
     if (!post && config_.ffn == Ffn::none) {
       norm_backward(ctx, dy, block.norm1.sum, block.norm1.mean, block.norm1.rstd, after_weight, after_bias, extra,
                     dsum1);
@@ -249,7 +249,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
     dy = dsum2;
   }
   {
-    const Beside beside(ctx);
+    const SideStream beside(ctx);
     sums.finish();
   }
   embed_backward(ctx, batch.tokens, tape.order, dy, parts_.embed);
@@ -273,17 +273,17 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options, con
   pass.taking_part = options.count_pads ? nullptr : &batch.targets;
   pass.auxiliary_loss = auxiliary_loss_;
   pass.auxiliary_share = options.loss_scale * static_cast<double>(batch.predicted);
-  pass.past = past_table(batch);
+  pass.past = conv_table(batch);
   Tape tape;
   tape.blocks.reserve(parts_.layers.size());
   {
-    const Beside beside(ctx);
+    const SideStream beside(ctx);
     tape.order = order_tokens(ctx, batch.tokens, parts_.embed);
   }
   const Tensor h = forward(batch, pass, tape);
-  join_beside(ctx);
+  join_side_stream(ctx);
   {  // few numbers, in several small steps: beside the head and the way back
-    const Beside beside(ctx);
+    const SideStream beside(ctx);
     // Layers that do not learn are only counted: those that are alike in this are added up together.
     for (const bool learns : {true, false}) {
       std::vector<LayerChoices> choices;
@@ -300,12 +300,12 @@ Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options, con
   head_loss(ctx, h, parts_.head_weight, parts_.head_bias, batch.targets, options.loss_scale, nll, &dh);
   if (ready) ready(config_.layers);
   backward(batch, pass, tape, dh, ready);
-  join_beside(ctx);
+  join_side_stream(ctx);
   return nll;
 }
 
 void Model::serve_pass(bool training) {
-  if (!spreads(*ctx_, config_)) return;
+  if (!expert_parallel(*ctx_, config_)) return;
   Pass pass;
   pass.training = training;
   std::vector<SomeTape> tapes;
@@ -320,10 +320,10 @@ void Model::serve_pass(bool training) {
   for (std::size_t i = tapes.size(); i-- > 0;) some_serve_backward(*ctx_, config_, parts_.layers[i], tapes[i]);
 }
 
-Tensor Model::past_table(const DeviceBatch& batch) {
+Tensor Model::conv_table(const DeviceBatch& batch) {
   if (config_.past() == 0) return {};
   Tensor rows = ctx_->scratch({batch.sequences.tokens, config_.past() + 1}, DType::i32);
-  past_rows(*ctx_, batch.positions, rows);
+  conv_rows(*ctx_, batch.positions, rows);
   return rows;
 }
 
@@ -341,7 +341,7 @@ Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
   Context& ctx = *ctx_;
   const Shape shape{batch.sequences.tokens, config_.d_model};
   Pass pass = eval_settings(options, batch.tokens);
-  pass.past = past_table(batch);
+  pass.past = conv_table(batch);
   Stream kept{ctx.scratch(shape), ctx.scratch(shape)};
   Tensor previous_query;
   if (config_.ground > 0) previous_query = ctx.scratch({batch.sequences.tokens, config_.query_size()}, ctx.master);
@@ -444,7 +444,7 @@ void Model::clear_gradients() {
   fill(*ctx_, 0, auxiliary_loss_);
 }
 
-void Model::clear_key_sums() { keys::clear_key_sums(*ctx_, key_sums_); }
+void Model::clear_key_sums() { clear_key_sums(*ctx_, key_sums_); }
 
 std::vector<KeyPlan> Model::plan_keys(std::int64_t step, double progress) const {
   std::vector<KeyPlan> plans;
@@ -501,4 +501,4 @@ void Model::change_settings(const ModelConfig& config) {
   set_key_settings(config.keys);
 }
 
-}  // namespace some::model
+}  // namespace some

@@ -7,15 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "base/context.h"
-#include "base/rooms.h"
 #include "data/batch.h"
 #include "model/config.h"
 #include "model/declaration.h"
 #include "model/layer.h"
 #include "model/parameters.h"
+#include "runtime/context.h"
 
-namespace some::model {
+namespace some {
 
 // A batch on the context's device. Memory comes from the arena: it lives until the arena is reset.
 struct DeviceBatch {
@@ -117,7 +116,7 @@ class Model {
   NormTape embed(const Tensor& tokens, const Tensor& positions, Stream& stream);  // the norm is empty in post-norm
   void after_attention(const Layer& layer, const Pass& pass, const Tensor* previous_query, Block& block,
                        Stream& stream);
-  Tensor past_table(const DeviceBatch& batch);  // ops/look_back.h; empty where no block looks back
+  Tensor conv_table(const DeviceBatch& batch);  // ops/conv.h; empty where no block looks back
   Pass eval_settings(const EvalPass& options, const Tensor& tokens);
   Tensor head_input(const DeviceBatch& batch, const EvalPass& pass);
   Tensor forward(const DeviceBatch& batch, const Pass& pass, Tape& tape);
@@ -131,7 +130,7 @@ class Model {
   std::shared_ptr<Context> ctx_;
   ModelConfig config_;
   ParameterStore parameters_;
-  Parts parts_;
+  ModelParameters parts_;
   std::vector<KeySums> key_sums_;
   Needs key_needs_;  // what the sums have
   std::int64_t key_memory_ = 0;
@@ -139,4 +138,4 @@ class Model {
   Tensor auxiliary_loss_;
 };
 
-}  // namespace some::model
+}  // namespace some

@@ -4,7 +4,7 @@
 
 #include "model/declaration.h"
 
-namespace some::model {
+namespace some {
 
 double attention_pairs(const ModelConfig& config, const Batch& batch) {
   double pairs = 0;
@@ -52,7 +52,7 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
     if (parameter.kind == Parameter::Kind::library) out.library += count * c;
   });
   const bool has_some = config.ffn == Ffn::some;
-  const double matrices = config.experts_answer() ? 2 : config.use_library ? 1 : 0;
+  const double matrices = config.experts_have_output() ? 2 : config.use_library ? 1 : 0;
   if (has_some)
     out.parameters += layers * key_store_bytes(config.experts, config.top_k, config.query_size(), config.keys);
   // One layer's kept results, a token (names as in model/layer.h).
@@ -64,12 +64,12 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   if (has_some) {
     if (config.router == Router::mlp) layer += 2 * c * config.router_hidden();
     layer += 4 * (2 * query + 2) + k * 12;  // raw, query, norms, routing
-    if (config.readin) layer += c * d;      // what the experts see
+    if (config.input_proj) layer += c * d;  // what the experts see
     layer += c * ((matrices > 0 ? k * f : 0) + (matrices == 2 ? d : f)) + k * 8;
     if (config.modulates()) layer += c * f;  // the hidden layer
     if (bf16 && training && matrices == 2 && config.training == ExpertTraining::frozen)
       layer += c * k * d;  // the experts' outputs
-    if (config.readout != Readout::none) layer += c * d;
+    if (config.output_proj != OutputProj::none) layer += c * d;
     widest = c * (k * d + (bf16 ? 0 : 2 * k * d)) + 4 * query + c * config.router_hidden();
     if (config.training == ExpertTraining::lora) {
       const double low = c * k * config.lora_rank * matrices;  // what the first factors make of each choice
@@ -81,8 +81,8 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
         fixed += sums * config.experts;
       }
     }
-    if (config.readin) widest += c * d;
-    if (config.modulates()) widest += c * (2 * f + (config.listen > 0 ? k * d : 0));
+    if (config.input_proj) widest += c * d;
+    if (config.modulates()) widest += c * (2 * f + (config.token_shift > 0 ? k * d : 0));
   } else if (config.ffn == Ffn::dense) {
     layer += c * (2 * config.dense_hidden() + d);
     widest = c * config.dense_hidden();
@@ -97,4 +97,4 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   return out;
 }
 
-}  // namespace some::model
+}  // namespace some

@@ -5,11 +5,10 @@
 
 #include <cstdint>
 
-#include "base/rooms.h"
 #include "data/batch.h"
 #include "model/config.h"
 
-namespace some::model {
+namespace some {
 
 struct OperationCount {
   double forward = 0;
@@ -31,4 +30,4 @@ struct MemoryEstimate {
 };
 MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf16, bool training);
 
-}  // namespace some::model
+}  // namespace some

@@ -2,11 +2,11 @@
 
 #include <cmath>
 
-#include "base/random.h"
-#include "base/threads.h"
+#include "core/random.h"
+#include "core/threads.h"
 #include "ops/elementwise.h"
 
-namespace some::model {
+namespace some {
 namespace {
 
 // Tensors begin at multiples of this many elements, so that every view is aligned for vector loads in every precision.
@@ -87,4 +87,4 @@ void ParameterStore::refresh_compute(Context& ctx) {
   if (compute.raw() != value.raw()) convert(ctx, value, compute);
 }
 
-}  // namespace some::model
+}  // namespace some

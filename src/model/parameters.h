@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/context.h"
-#include "base/rooms.h"
-#include "ops/param.h"
+#include "runtime/context.h"
+#include "tensor/param.h"
 
-namespace some::model {
+namespace some {
 
 // How a parameter's first values are drawn (spec 2, "Initial values"); each from its own stream, named like the
 // parameter.
@@ -52,4 +51,4 @@ class ParameterStore {
   std::int64_t parameters_ = 0;
 };
 
-}  // namespace some::model
+}  // namespace some

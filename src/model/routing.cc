@@ -4,7 +4,7 @@
 
 #include "ops/route.h"
 
-namespace some::model {
+namespace some {
 namespace {
 
 // The control of random routing: by a fixed hash of the token.
@@ -28,4 +28,4 @@ std::vector<std::string> routing_kinds() {
   return names;
 }
 
-}  // namespace some::model
+}  // namespace some

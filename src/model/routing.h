@@ -2,11 +2,10 @@
 // of the chosen experts' keys.
 #pragma once
 
-#include "base/context.h"
-#include "base/rooms.h"
 #include "model/config.h"
+#include "runtime/context.h"
 
-namespace some::model {
+namespace some {
 
 struct RoutingRule {
   RoutingKind kind;
@@ -17,4 +16,4 @@ struct RoutingRule {
 
 const RoutingRule& routing_rule(RoutingKind kind);
 
-}  // namespace some::model
+}  // namespace some

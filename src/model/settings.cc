@@ -1,11 +1,11 @@
 // The [model] and [some] tables of a recipe: each key stands here or with the rule it belongs to, once.
-#include "base/setting.h"
+#include "core/setting.h"
 #include "experts/library.h"
 #include "experts/library_file.h"
 #include "model/config.h"
 #include "model/expert_part.h"
 
-namespace some::model {
+namespace some {
 namespace {
 
 void add_model(SettingList<ModelConfig>& list) {
@@ -14,7 +14,7 @@ void add_model(SettingList<ModelConfig>& list) {
   list.integer("d_model", &ModelConfig::d_model, 1, 65536, "Width of the model; even, and a multiple of heads.");
   list.integer("layers", &ModelConfig::layers, 1, 4096, "Transformer blocks.");
   list.integer("heads", &ModelConfig::heads, 1, 65536, "Attention heads.");
-  list.role = SettingRole::course;
+  list.role = SettingRole::training_stage;
   list.integer("seq_len", &ModelConfig::seq_len, 2, 1048576,
                "Longest sequence, in tokens; data.long says what becomes of longer documents.");
   list.role = SettingRole::model;
@@ -32,7 +32,7 @@ void add_model(SettingList<ModelConfig>& list) {
               "First values of the dense block's second matrix: drawn like the first (default), or 0.");
   list.role = SettingRole::model;
   list.integer(
-      "look_back", &ModelConfig::look_back, 0, 64,
+      "look_back", &ModelConfig::conv, 0, 64,
       "Tokens before its own whose states a feed-forward block adds to what it reads, with trained factors from 0.");
   list.boolean("causal", &ModelConfig::causal,
                "Tokens see only what is before them. false replays the first prototype; such a model cannot generate.");
@@ -43,7 +43,7 @@ void add_some(SettingList<ModelConfig>& list) {
   list.role = SettingRole::model;
   list.integer("experts", &ModelConfig::experts, 1, 1048576, "Experts in each layer.");
   list.integer("d_ffn", &ModelConfig::d_ffn, 1, 1048576, "Hidden width of an expert.");
-  list.role = SettingRole::course;
+  list.role = SettingRole::training_stage;
   list.integer("top_k", &ModelConfig::top_k, 1, 4096, "Experts that process a token; at most `experts`.");
   list.role = SettingRole::model;
   std::vector<std::string> methods = library_methods();
@@ -67,19 +67,19 @@ void add_some(SettingList<ModelConfig>& list) {
               "Initial router weights: uniform within 1/sqrt(inputs), or normal with deviation 0.02 and no bias.");
   list.role = SettingRole::model;
   list.integer("query_dim", &ModelConfig::query_dim, 0, 65536, "Numbers in a query and in a key; 0: d_model.");
-  list.role = SettingRole::course;
+  list.role = SettingRole::training_stage;
   list.choice("routing", &ModelConfig::routing, routing_kinds(),
               "Experts chosen by the nearest keys, or by a fixed hash of the token (a control).");
   list.number("ground", &ModelConfig::ground, 0, unlimited,
               "Share of the query of the layer below that is added to a layer's query (study D3).");
   list.role = SettingRole::model;
-  list.boolean("readin", &ModelConfig::readin,
+  list.boolean("readin", &ModelConfig::input_proj,
                "A trained map before the experts, which the router does not see; the identity at first.");
-  list.choice("readout", &ModelConfig::readout, {"none", "linear", "features", "modulated"},
+  list.choice("readout", &ModelConfig::output_proj, {"none", "linear", "features", "modulated"},
               "A trained map after the experts' sum (linear), in place of their second matrices (features), or after a "
               "trained hidden layer that the experts modulate (modulated).");
   list.role = SettingRole::run;  // only where a run begins
-  list.choice("readout_init", &ModelConfig::readout_init, {"default", "zero"},
+  list.choice("readout_init", &ModelConfig::output_proj_init, {"default", "zero"},
               "First values of the readout: the identity (linear) or drawn (features), or 0: the layer begins silent.");
   list.role = SettingRole::model;
   list.choice("modulation", &ModelConfig::modulation, {"factor", "inside"},
@@ -90,13 +90,13 @@ void add_some(SettingList<ModelConfig>& list) {
   list.number("gain_init", &ModelConfig::gain_init, -unlimited, unlimited,
               "First value of the trained gains there, one for each expert and hidden unit.");
   list.role = SettingRole::model;
-  list.integer("listen", &ModelConfig::listen, 0, 64,
+  list.integer("listen", &ModelConfig::token_shift, 0, 64,
                "Expert e hears the state 1 + e mod listen tokens before there; 0: all hear the token's own.");
   list.boolean("use_library", &ModelConfig::use_library,
                "Whether experts have matrices there; without them the gains are all there is (a control).");
   list.choice("temperature", &ModelConfig::temperature, {"fixed", "learned"},
               "Temperature of the gates: given below, or one learnt number a layer.");
-  list.role = SettingRole::course;
+  list.role = SettingRole::training_stage;
   list.number("train_temp", &ModelConfig::train_temp, 0, unlimited, "Temperature of the gates in training.").above_low =
       true;
   list.number("train_temp_end", &ModelConfig::train_temp_end, -1, unlimited,
@@ -141,4 +141,4 @@ const std::vector<Setting<ModelConfig>>& model_settings() {
   return settings;
 }
 
-}  // namespace some::model
+}  // namespace some

@@ -2,10 +2,9 @@
 // when causal, only to those not after it. S x S weights are never stored.
 #pragma once
 
-#include "base/rooms.h"
-#include "ops/op.h"
+#include "runtime/op.h"
 
-namespace some::ops {
+namespace some {
 
 struct Sequences {
   Tensor offsets;            // i32 [B+1]: sequence s holds tokens offsets[s] .. offsets[s+1]-1
@@ -40,4 +39,4 @@ SOME_OP(void, attention_cached,
          Tensor& out),
         (ctx, qkv, slots, positions, heads, cache, out))
 
-}  // namespace some::ops
+}  // namespace some

@@ -3,10 +3,9 @@
 
 #include <span>
 
-#include "base/rooms.h"
-#include "ops/op.h"
+#include "runtime/op.h"
 
-namespace some::ops {
+namespace some {
 
 SOME_OP(void, add_into, (Context & ctx, const Tensor& x, Tensor& y),
         (ctx, x, y))  // y += x; same shape; types of real numbers may differ (compute/master), i32 and i64 are alike
@@ -29,4 +28,4 @@ inline void add_counts(Context& ctx, const Tensor& counts, const Tensor& total) 
   add_counts(ctx, std::span(&counts, 1), std::span(&total, 1));
 }
 
-}  // namespace some::ops
+}  // namespace some

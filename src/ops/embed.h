@@ -1,11 +1,10 @@
 // Token embedding with positions (spec 2, "Input").
 #pragma once
 
-#include "base/rooms.h"
-#include "ops/op.h"
-#include "ops/param.h"
+#include "runtime/op.h"
+#include "tensor/param.h"
 
-namespace some::ops {
+namespace some {
 
 // out[t] = sqrt(d) * embed[tokens[t]] + PE[positions[t]] (the second term only when `sinusoidal`).
 // tokens, positions: i32 [T]; out: [T, d] compute.
@@ -26,4 +25,4 @@ SOME_OP(void, embed_backward,
         (Context & ctx, const Tensor& tokens, const TokenOrder& order, const Tensor& dout, const Param& embed),
         (ctx, tokens, order, dout, embed))
 
-}  // namespace some::ops
+}  // namespace some

@@ -3,21 +3,20 @@
 
 #include <functional>
 
-#include "base/rooms.h"
+#include "kernels/gemm/low_rank.h"
 #include "ops/linear.h"
-#include "ops/low_rank.h"
-#include "ops/op.h"
-#include "ops/param.h"
+#include "runtime/op.h"
+#include "tensor/param.h"
 
-namespace some::ops {
+namespace some {
 
 struct DispatchPlan {
   Tensor order;    // i32 [T*k]: the choices t*k+i sorted by expert, and within an expert by t*k+i
   Tensor place;    // i32 [T*k]: where choice t*k+i stands in `order`
   Tensor offsets;  // i32 [E+1]: expert e has order[offsets[e]] .. order[offsets[e+1]-1]
   int experts = 0;
-  Tensor
-      tiles;  // the GPU's table of row tiles (ops/grouped_gemm.h); empty on the CPU, and made again where it is missing
+  Tensor tiles;  // the GPU's table of row tiles (kernels/gemm/grouped_gemm.h); empty on the CPU, and made again where
+                 // it is missing
 };
 
 // Allocates the plan's tensors from the context's arena. indices: i32 [T, k]; counts: those of ops/route.h, or empty.
@@ -70,4 +69,4 @@ SOME_OP(void, sum_choices,
         (Context & ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y),
         (ctx, rows, place, gates, into, y))
 
-}  // namespace some::ops
+}  // namespace some

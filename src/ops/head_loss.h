@@ -1,11 +1,10 @@
 // Output head and cross entropy together, so that the logits of a batch never exist at once (spec 5, "Loss").
 #pragma once
 
-#include "base/rooms.h"
-#include "ops/op.h"
-#include "ops/param.h"
+#include "runtime/op.h"
+#include "tensor/param.h"
 
-namespace some::ops {
+namespace some {
 
 // nll[t] = -log softmax(W h[t] + b)[targets[t]], 0 where targets[t] < 0. h: [T, d] compute; targets: i32 [T]; nll: [T]
 // master. With dh not null, the loss scale * sum_t nll[t] is also differentiated: dh [T, d] compute is overwritten,
@@ -15,4 +14,4 @@ SOME_OP(void, head_loss,
          Tensor& nll, Tensor* dh),
         (ctx, h, weight, bias, targets, scale, nll, dh))
 
-}  // namespace some::ops
+}  // namespace some

@@ -1,11 +1,10 @@
 // Dense layers: y = x W^T + b, optionally followed by the exact (erf) GELU. Weights are [out, in].
 #pragma once
 
-#include "base/rooms.h"
-#include "ops/op.h"
-#include "ops/param.h"
+#include "runtime/op.h"
+#include "tensor/param.h"
 
-namespace some::ops {
+namespace some {
 
 // x: [T, in] compute. bias may be empty (a default-made Param). y: [T, out] in compute or master precision.
 SOME_OP(void, linear_forward, (Context & ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& y),
@@ -32,4 +31,4 @@ SOME_OP(void, linear_gelu_backward,
          Tensor* dx, Into into),
         (ctx, pre, dy, x, weight, bias, dx, into))
 
-}  // namespace some::ops
+}  // namespace some

@@ -1,24 +1,24 @@
 // Stands in for the CUDA operations in a build without a CUDA compiler: every one fails with the same clear error, so
 // that callers have no conditionals.
-#include "base/device.h"
+#include "kernels/reduce/deferred_sums.h"
 #include "ops/attention.h"
+#include "ops/conv.h"
+#include "ops/deferred_gradients.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/experts.h"
 #include "ops/head_loss.h"
-#include "ops/held_gradients.h"
-#include "ops/held_sums.h"
 #include "ops/linear.h"
-#include "ops/linear_two.h"
-#include "ops/look_back.h"
+#include "ops/linear_pair.h"
 #include "ops/modulate.h"
 #include "ops/norm.h"
 #include "ops/optimizer.h"
 #include "ops/route.h"
+#include "tensor/device.h"
 
-namespace some::ops::cuda {
+namespace some::cuda {
 namespace {
-[[noreturn]] void refuse() { failed("{}", why_unavailable()); }
+[[noreturn]] void refuse() { failed("{}", unavailable_reason_text()); }
 }  // namespace
 
 void linear_forward(Context&, const Tensor&, const Param&, const Param&, Tensor&) { refuse(); }
@@ -42,10 +42,10 @@ void add_norm_forward(Context&, const Tensor&, const Tensor*, const Param&, cons
                       Tensor&) {
   refuse();
 }
-void hold_sums(Context&) { refuse(); }
+void defer_sums(Context&) { refuse(); }
 void finish_sums(Context&) { refuse(); }
 void drop_sums(Context&) { refuse(); }
-void hold_gradients(Context&) { refuse(); }
+void defer_gradients(Context&) { refuse(); }
 void finish_gradients(Context&) { refuse(); }
 void drop_gradients(Context&) { refuse(); }
 
@@ -79,14 +79,14 @@ void query_route_forward(Context&, const Tensor&, const Tensor*, double, Tensor&
                          const Tensor*, Tensor&, bool, Routing&) {
   refuse();
 }
-void past_rows(Context&, const Tensor&, Tensor&) { refuse(); }
-void look_back_forward(Context&, const Tensor&, const Tensor&, const Param&, Tensor&) { refuse(); }
-void look_back_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Param&, Tensor&) { refuse(); }
+void conv_rows(Context&, const Tensor&, Tensor&) { refuse(); }
+void conv_forward(Context&, const Tensor&, const Tensor&, const Param&, Tensor&) { refuse(); }
+void conv_backward(Context&, const Tensor&, const Tensor&, const Tensor&, const Param&, Tensor&) { refuse(); }
 void scatter_rows(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
 void sum_choices(Context&, const Tensor&, const Tensor&, const Tensor*, Into, Tensor&) { refuse(); }
-void modulate_say(Context&, const Modulation&, Tensor&) { refuse(); }
-void modulate_hear(Context&, const Modulation&, const Tensor&, Tensor&, ExpertGrads*) { refuse(); }
-void add_heard(Context&, const Modulation&, const Tensor&, Tensor&) { refuse(); }
+void modulate_experts_forward(Context&, const Modulation&, Tensor&) { refuse(); }
+void modulate_experts_backward(Context&, const Modulation&, const Tensor&, Tensor&, ExpertGrads*) { refuse(); }
+void scatter_add_states(Context&, const Modulation&, const Tensor&, Tensor&) { refuse(); }
 void modulate_forward(Context&, const Modulation&, Tensor&, Tensor&) { refuse(); }
 void modulate_backward(Context&, Tensor&, const Modulation&, Tensor&, Tensor&, Tensor&, Tensor&, ExpertGrads*) {
   refuse();
@@ -135,4 +135,4 @@ void exponential(Context&, const Tensor&, Tensor&) { refuse(); }
 void multiply_add(Context&, const Tensor&, const Tensor&, Tensor&) { refuse(); }
 void add_counts(Context&, std::span<const Tensor>, std::span<const Tensor>) { refuse(); }
 
-}  // namespace some::ops::cuda
+}  // namespace some::cuda

@@ -1,11 +1,10 @@
 // Residual sum and LayerNorm in one pass (spec 2; eps 1e-5).
 #pragma once
 
-#include "base/rooms.h"
-#include "ops/op.h"
-#include "ops/param.h"
+#include "runtime/op.h"
+#include "tensor/param.h"
 
-namespace some::ops {
+namespace some {
 
 // sum = x + addend (sum = x when addend is null; then `sum` may share x's memory), y = LN(sum) * weight + bias.
 // x, addend, sum, y: [T, d] compute. mean, rstd: [T] master, kept for the backward pass.
@@ -22,4 +21,4 @@ SOME_OP(void, norm_backward,
          const Param& weight, const Param& bias, const Tensor* extra, Tensor& dsum, Tensor* copy = nullptr),
         (ctx, dy, sum, mean, rstd, weight, bias, extra, dsum, copy))
 
-}  // namespace some::ops
+}  // namespace some

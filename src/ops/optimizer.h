@@ -4,10 +4,9 @@
 #include <array>
 #include <cmath>
 
-#include "base/rooms.h"
-#include "ops/op.h"
+#include "runtime/op.h"
 
-namespace some::ops {
+namespace some {
 
 // norm[0] = Euclidean length of the flat gradient; master [1], stays on the device. Summed in a fixed order.
 SOME_OP(void, gradient_norm, (Context & ctx, const Tensor& grad, Tensor& norm), (ctx, grad, norm))
@@ -17,8 +16,8 @@ struct AdamSettings {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   double clip = 1.0;      // gradients are scaled by min(1, clip / (norm + 1e-6)); 0: never
   std::int64_t step = 1;  // counted from 1, for the bias corrections
-  // Master [3], filled with adam_rates beforehand: a step that is recorded once and replayed many times (base/graph.h)
-  // must not carry anything by value that changes. If empty, lr and step are used.
+  // Master [3], filled with adam_rates beforehand: a step that is recorded once and replayed many times
+  // (tensor/graph.h) must not carry anything by value that changes. If empty, lr and step are used.
   Tensor rates;
 };
 
@@ -36,4 +35,4 @@ SOME_OP(void, adamw_step,
          const Tensor& norm, const AdamSettings& settings),
         (ctx, value, compute, grad, first, second, norm, settings))
 
-}  // namespace some::ops
+}  // namespace some

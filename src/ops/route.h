@@ -2,12 +2,11 @@
 // device.
 #pragma once
 
-#include "base/rooms.h"
 #include "ops/linear.h"
-#include "ops/op.h"
-#include "ops/param.h"
+#include "runtime/op.h"
+#include "tensor/param.h"
 
-namespace some::ops {
+namespace some {
 
 // Queries: q = normalize(raw), and with ground > 0 and a previous query, q = normalize(normalize(raw) + ground *
 // previous). raw, previous, query: [T, d] master; norms: [T, 2] master, the two lengths divided by (the second 1
@@ -94,4 +93,4 @@ SOME_OP(void, entropy_band_loss,
          Tensor& dgates, Tensor& loss),
         (ctx, gates, targets, low, high, coefficient, dgates, loss))
 
-}  // namespace some::ops
+}  // namespace some

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-namespace some::text {
+namespace some {
 
 MergeTable::MergeTable(std::size_t expected) {
   const std::size_t slots = std::bit_ceil(std::max<std::size_t>(16, expected * 2));
@@ -136,4 +136,4 @@ void merge_pieces(const MergeTable& table, std::vector<Piece>& pieces) {
   }
 }
 
-}  // namespace some::text
+}  // namespace some

@@ -6,10 +6,9 @@
 #include <limits>
 #include <vector>
 
-#include "base/rooms.h"
 #include "text/tokenizer.h"
 
-namespace some::text {
+namespace some {
 
 // A token in a word and the bytes of text it covers.
 struct Piece {
@@ -61,4 +60,4 @@ class MergeTable {
 // Merges the pieces of one word in place until no pair of neighbours is in the table.
 void merge_pieces(const MergeTable& table, std::vector<Piece>& pieces);
 
-}  // namespace some::text
+}  // namespace some

@@ -11,13 +11,13 @@
 #include <thread>
 #include <unordered_map>
 
-#include "base/cpus.h"
-#include "base/error.h"
+#include "core/cpus.h"
+#include "core/error.h"
 #include "text/pretokenize.h"
 #include "text/tokenizer_impl.h"
 #include "text/utf8.h"
 
-namespace some::text {
+namespace some {
 namespace {
 
 using WordCounts = std::unordered_map<std::string, std::uint64_t, StringHash, std::equal_to<>>;
@@ -342,4 +342,4 @@ Tokenizer train_bpe(const BpeTrainOptions& options, CorpusReader& corpus) {
   return train_bpe(options, [&](std::string& story) { return corpus.next(story); });
 }
 
-}  // namespace some::text
+}  // namespace some

@@ -6,12 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/log.h"
-#include "base/rooms.h"
+#include "core/log.h"
 #include "text/corpus.h"
 #include "text/tokenizer.h"
 
-namespace some::text {
+namespace some {
 
 struct BpeTrainOptions {
   TokenizerKind kind = TokenizerKind::bytelevel;
@@ -31,4 +30,4 @@ Tokenizer train_bpe(const BpeTrainOptions& options, CorpusReader& corpus);
 // `next` gives one text after another, and false at the end.
 Tokenizer train_bpe(const BpeTrainOptions& options, const std::function<bool(std::string&)>& next);
 
-}  // namespace some::text
+}  // namespace some

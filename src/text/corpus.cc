@@ -9,14 +9,14 @@
 #include <system_error>
 #include <utility>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/folders.h"
-#include "base/json.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "core/json.h"
 #include "text/pretokenize.h"
 #include "text/utf8.h"
 
-namespace some::text {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -92,9 +92,9 @@ void add_files_in(const fs::path& folder, std::vector<std::string>& files) {
   for (const std::string& name : list_folder(folder.string())) {
     if (name.starts_with('.')) continue;
     const fs::path path = folder / name;
-    if (there_is_file(path.string()))
+    if (file_exists(path.string()))
       files.push_back(path.string());
-    else if (there_is_folder(path.string()) && !is_link(path.string()))
+    else if (folder_exists(path.string()) && !is_link(path.string()))
       add_files_in(path, files);
   }
 }
@@ -103,13 +103,13 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
   if (paths.empty()) bad_input("no text was given; expected files or folders");
   std::vector<std::string> files;
   for (const std::string& path : paths) {
-    if (!there_is(path)) {
+    if (!exists_path(path)) {
       bad_input(
           "{}: does not exist; expected a text file, a .jsonl file or a folder of these, or builtin:stories for text "
           "that needs no file",
           path);
     }
-    if (!there_is_folder(path)) {
+    if (!folder_exists(path)) {
       files.push_back(path);
       continue;
     }
@@ -265,4 +265,4 @@ std::uint64_t CorpusReader::empty_stories() const { return impl_->empty_stories;
 std::uint64_t CorpusReader::bytes() const { return impl_->bytes; }
 std::uint64_t CorpusReader::content_hash() const { return impl_->hash; }
 
-}  // namespace some::text
+}  // namespace some

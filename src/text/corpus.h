@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
-
-namespace some::text {
+namespace some {
 
 // What one story (one document) of a text is.
 enum class TextUnit {
@@ -58,4 +56,4 @@ class CorpusReader {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace some::text
+}  // namespace some

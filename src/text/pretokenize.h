@@ -4,11 +4,10 @@
 #include <cstddef>
 #include <string_view>
 
-#include "base/rooms.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
-namespace some::text {
+namespace some {
 
 // Each function gives the end of the word that begins at `begin`; begin < end. Together the words of the bytelevel
 // kind cover the text without a gap; the whitespace kind skips whitespace between them.
@@ -119,4 +118,4 @@ void for_each_word(TokenizerKind kind, std::string_view text, Visit&& visit) {
   }
 }
 
-}  // namespace some::text
+}  // namespace some

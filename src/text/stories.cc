@@ -2,11 +2,11 @@
 
 #include <iterator>
 
-#include "base/error.h"
-#include "base/random.h"
+#include "core/error.h"
+#include "core/random.h"
 #include "text/stories_telling.h"
 
-namespace some::text {
+namespace some {
 namespace {
 
 struct Domain {
@@ -60,4 +60,4 @@ void write_stories(const StoryOptions& options, std::uint64_t count, const std::
   }
 }
 
-}  // namespace some::text
+}  // namespace some

@@ -8,9 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/rooms.h"
-
-namespace some::text {
+namespace some {
 
 struct StoryOptions {
   std::uint64_t seed = 0;
@@ -18,7 +16,7 @@ struct StoryOptions {
 };
 
 // As many pieces as any domain has: some hundred gigabytes. Nobody asks for more on purpose.
-constexpr std::int64_t most_stories = 100'000'000;
+constexpr std::int64_t max_stories = 100'000'000;
 
 // The known domains; the first is the default, the last, "mixed", draws each piece from one of the others.
 std::vector<std::string> story_domains();
@@ -31,4 +29,4 @@ std::string make_story(const StoryOptions& options, std::uint64_t index);
 void write_stories(const StoryOptions& options, std::uint64_t count, const std::function<void(std::string_view)>& sink,
                    std::uint64_t first = 0, std::string_view separator = "<|endoftext|>");
 
-}  // namespace some::text
+}  // namespace some

@@ -5,7 +5,7 @@
 #include "text/stories_telling.h"
 #include "text/stories_words.h"
 
-namespace some::text::telling {
+namespace some::telling {
 namespace {
 
 constexpr const char* kTowns[] = {"Maple Cove", "Stonebridge", "Westhaven", "Ashford Green", "Port Merrin",
@@ -525,4 +525,4 @@ std::string tell_letter(RandomStream stream) {
   return std::move(t).finish();
 }
 
-}  // namespace some::text::telling
+}  // namespace some::telling

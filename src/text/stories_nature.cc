@@ -4,7 +4,7 @@
 
 #include "text/stories_telling.h"
 
-namespace some::text::telling {
+namespace some::telling {
 namespace {
 
 struct Species {
@@ -228,4 +228,4 @@ std::string tell_nature(RandomStream stream) {
   return std::move(t).finish();
 }
 
-}  // namespace some::text::telling
+}  // namespace some::telling

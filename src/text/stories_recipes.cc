@@ -7,7 +7,7 @@
 
 #include "text/stories_telling.h"
 
-namespace some::text::telling {
+namespace some::telling {
 namespace {
 
 struct Item {
@@ -537,4 +537,4 @@ std::string tell_recipe(RandomStream stream) {
   return std::move(t).finish();
 }
 
-}  // namespace some::text::telling
+}  // namespace some::telling

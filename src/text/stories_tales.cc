@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace some::text::telling {
+namespace some::telling {
 namespace {
 
 struct Plot {
@@ -127,4 +127,4 @@ Tale tell_tale(RandomStream stream) {
 
 std::string tell_story(RandomStream stream) { return tell_tale(stream).text; }
 
-}  // namespace some::text::telling
+}  // namespace some::telling

@@ -2,11 +2,10 @@
 // tables that make its problem and its solution fit, and tells its beats in order, each in one of several wordings.
 #pragma once
 
-#include "base/rooms.h"
 #include "text/stories_telling.h"
 #include "text/stories_words.h"
 
-namespace some::text::telling {
+namespace some::telling {
 
 // Beginnings: cast {hero} (a child, or an animal with {kind}) and say who it is. {trait} is what the hero is like.
 void open_child(Telling& t);
@@ -46,4 +45,4 @@ void the_boaster(Telling& t);
 void winter_stores(Telling& t);
 void race_and_rescue(Telling& t);
 
-}  // namespace some::text::telling
+}  // namespace some::telling

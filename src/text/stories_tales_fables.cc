@@ -1,7 +1,7 @@
 // Fables: animals whose homes, food and talents come from the table of species.
 #include "text/stories_tales.h"
 
-namespace some::text::telling {
+namespace some::telling {
 namespace {
 
 // A second animal {friend} (with its species in {friend_kind}) under a name the hero does not bear.
@@ -372,4 +372,4 @@ void race_and_rescue(Telling& t) {
       "race and won a friend.|And {hero} was happier than any winner had ever been.]");
 }
 
-}  // namespace some::text::telling
+}  // namespace some::telling

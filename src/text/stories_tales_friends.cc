@@ -1,7 +1,7 @@
 // Plots with others: plans, presents, newcomers, sharing, visiting the sick, lending, buying.
 #include "text/stories_tales.h"
 
-namespace some::text::telling {
+namespace some::telling {
 
 void weather_and_plans(Telling& t) {
   struct Plan {
@@ -520,4 +520,4 @@ void the_errand(Telling& t) {
       "I will watch the show after the shopping],\" said {hero}.");
 }
 
-}  // namespace some::text::telling
+}  // namespace some::telling

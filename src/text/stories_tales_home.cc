@@ -1,7 +1,7 @@
 // Plots at home: losing, breaking, learning, fearing, owning up, falling asleep, listening.
 #include "text/stories_tales.h"
 
-namespace some::text::telling {
+namespace some::telling {
 
 void lost_and_found(Telling& t) {
   struct Lost {
@@ -546,4 +546,4 @@ void strange_noise(Telling& t) {
       "drank hot [cocoa|tea|milk] and told everybody about {guess} that was not there.]");
 }
 
-}  // namespace some::text::telling
+}  // namespace some::telling

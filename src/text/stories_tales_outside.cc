@@ -1,7 +1,7 @@
 // Plots out of doors: animals, gardens, trees, maps, markets and a little magic.
 #include "text/stories_tales.h"
 
-namespace some::text::telling {
+namespace some::telling {
 
 void baby_animal(Telling& t) {
   struct Baby {
@@ -514,4 +514,4 @@ void foolish_wish(Telling& t) {
         wish.lesson + ",\" said {hero}, and {he} was happy with things as they were.]");
 }
 
-}  // namespace some::text::telling
+}  // namespace some::telling

@@ -3,9 +3,9 @@
 #include <cctype>
 #include <utility>
 
-#include "base/error.h"
+#include "core/error.h"
 
-namespace some::text::telling {
+namespace some::telling {
 namespace {
 
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
@@ -185,4 +185,4 @@ std::string join_list(const std::vector<std::string>& items, std::string_view la
   return out;
 }
 
-}  // namespace some::text::telling
+}  // namespace some::telling

@@ -15,10 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/random.h"
-#include "base/rooms.h"
+#include "core/random.h"
 
-namespace some::text::telling {
+namespace some::telling {
 
 // Draws one after another from a named stream.
 class Dice {
@@ -100,4 +99,4 @@ std::string tell_recipe(RandomStream stream);
 std::string tell_letter(RandomStream stream);
 std::string tell_nature(RandomStream stream);
 
-}  // namespace some::text::telling
+}  // namespace some::telling

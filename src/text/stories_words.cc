@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace some::text::telling {
+namespace some::telling {
 namespace {
 
 constexpr const char* kGirls[] = {"Mia",   "Nora",  "Ella",  "Clara", "Hannah", "Zoe",   "Anna",  "Eva",
@@ -116,4 +116,4 @@ void cast_neighbour(Telling& t, const char* role, const char* suffix) {
   t.person(role, suffix, name, gender);
 }
 
-}  // namespace some::text::telling
+}  // namespace some::telling

@@ -2,10 +2,9 @@
 // that a fish never rides a bicycle.
 #pragma once
 
-#include "base/rooms.h"
 #include "text/stories_telling.h"
 
-namespace some::text::telling {
+namespace some::telling {
 
 enum class Talent { fly, swim, dig, climb, carry, gnaw };
 
@@ -36,4 +35,4 @@ void cast_parent(Telling& t, const char* suffix);
 // {elder} "Grandma Rosa" or "Mr. Bell" for a neighbour or shopkeeper, pronouns with `suffix`.
 void cast_neighbour(Telling& t, const char* role, const char* suffix);
 
-}  // namespace some::text::telling
+}  // namespace some::telling

@@ -4,12 +4,12 @@
 #include <cstring>
 #include <limits>
 
-#include "base/error.h"
+#include "core/error.h"
 #include "text/pretokenize.h"
 #include "text/tokenizer_impl.h"
 #include "text/utf8.h"
 
-namespace some::text {
+namespace some {
 
 TokenizerKind tokenizer_kind(std::string_view name) {
   if (name == "whitespace") return TokenizerKind::whitespace;
@@ -192,12 +192,12 @@ void Tokenizer::Impl::encode_plain(std::string_view text, WordCache& cache, std:
 namespace {
 
 // The leftmost of the longest added tokens at or after `from`, or text.size().
-struct Found {
+struct Matches {
   std::size_t at, length;
   TokenId id;
 };
 
-Found find_added(const Tokenizer::Impl::Pass& pass, std::string_view text, std::size_t from) {
+Matches find_added(const Tokenizer::Impl::Pass& pass, std::string_view text, std::size_t from) {
   if (!pass.tokens.empty()) {
     for (std::size_t i = from; i < text.size(); ++i) {
       if (pass.single_begin >= 0) {
@@ -244,14 +244,14 @@ void Tokenizer::encode(std::string_view text, std::vector<TokenId>& ids, std::ve
   // Text between tokens of the first pass is searched for those of the second, the rest is words.
   const auto second_pass = [&](std::string_view part) {
     for (std::size_t from = 0; from < part.size();) {
-      const Found found = find_added(passes[1], part, from);
+      const Matches found = find_added(passes[1], part, from);
       impl_->encode_plain(part.substr(from, found.at - from), *cache, ids, byte_lengths, covered);
       if (found.id >= 0) add_token(part.data() + found.at + found.length, found.id);
       from = found.at + found.length;
     }
   };
   for (std::size_t from = 0; from < text.size();) {
-    const Found found = find_added(passes[0], text, from);
+    const Matches found = find_added(passes[0], text, from);
     second_pass(text.substr(from, found.at - from));
     if (found.id >= 0) add_token(text.data() + found.at + found.length, found.id);
     from = found.at + found.length;
@@ -323,4 +323,4 @@ TokenId Tokenizer::unk_id() const { return impl_->special_id("[UNK]"); }
 TokenId Tokenizer::pad_id() const { return impl_->special_id("[PAD]"); }
 TokenId Tokenizer::eos_id() const { return impl_->special_id("[EOS]"); }
 
-}  // namespace some::text
+}  // namespace some

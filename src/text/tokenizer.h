@@ -11,9 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/rooms.h"
-
-namespace some::text {
+namespace some {
 
 using TokenId = std::int32_t;
 
@@ -87,4 +85,4 @@ class Tokenizer {
   std::shared_ptr<const Impl> impl_;
 };
 
-}  // namespace some::text
+}  // namespace some

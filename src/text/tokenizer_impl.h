@@ -13,12 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/rooms.h"
 #include "text/bpe_merge.h"
 #include "text/tokenizer.h"
 #include "text/word_cache.h"
 
-namespace some::text {
+namespace some {
 
 // GPT-2's spelling of bytes: printable Latin-1 characters stand for themselves, the other bytes for U+0100 onwards.
 std::uint32_t byte_to_char(std::uint8_t byte);
@@ -84,4 +83,4 @@ struct Tokenizer::Impl {
   mutable std::vector<std::unique_ptr<WordCache>> caches;
 };
 
-}  // namespace some::text
+}  // namespace some

@@ -4,14 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/folders.h"
-#include "base/json.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "core/json.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_impl.h"
 
-namespace some::text {
+namespace some {
 namespace {
 
 using Json = nlohmann::json;                 // for reading: its objects find a key fast
@@ -315,7 +315,7 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view origin) {
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  if (!there_is(path.string()) || there_is_folder(path.string())) {
+  if (!exists_path(path.string()) || folder_exists(path.string())) {
     bad_input("{}: there is no such file; expected a {}", path.string(), hugging_face);
   }
   return from_json(read_file(path.string()), path.string());
@@ -374,4 +374,4 @@ std::uint64_t Tokenizer::hash() const {
   return hash_bytes(text.data(), text.size());
 }
 
-}  // namespace some::text
+}  // namespace some

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-namespace some::text {
+namespace some {
 
 CodePoint decode_utf8(const char* begin, const char* end) {
   const auto* p = reinterpret_cast<const unsigned char*>(begin);
@@ -114,4 +114,4 @@ const std::uint8_t* char_classes() {
   return table.data();
 }
 
-}  // namespace some::text
+}  // namespace some

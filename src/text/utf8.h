@@ -7,9 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/rooms.h"
-
-namespace some::text {
+namespace some {
 
 // Offset of the first byte that is not part of well-formed UTF-8 (Unicode 3.9: no overlong forms, no surrogates,
 // nothing above U+10FFFF), or nothing when all of it is well-formed.
@@ -49,4 +47,4 @@ inline ClassStep class_at(const char* begin, const char* end, const std::uint8_t
   return {point.value == bad_byte ? std::uint8_t{0} : classes[point.value], point.length};
 }
 
-}  // namespace some::text
+}  // namespace some

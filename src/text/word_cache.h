@@ -10,10 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/rooms.h"
 #include "text/bpe_merge.h"
 
-namespace some::text {
+namespace some {
 
 // Not thread-safe. Bounded: when it is full it starts again from nothing, so memory stays small and words of a new
 // part of the text find room.
@@ -41,7 +40,7 @@ class WordCache {
   // The word must not be in the cache yet. Words without tokens are not kept.
   void insert(std::string_view word, std::uint64_t hash, std::span<const Piece> pieces) {
     if (pieces.empty() || word.size() > longest_word) return;
-    if (used_ == most_words) clear();
+    if (used_ == max_words) clear();
     if ((used_ + 1) * 2 > entries_.size()) grow();
     place({hash, static_cast<std::uint32_t>(keys_.size()), static_cast<std::uint32_t>(values_.size()),
            static_cast<std::uint16_t>(word.size()), static_cast<std::uint16_t>(pieces.size())});
@@ -51,7 +50,7 @@ class WordCache {
   }
 
  private:
-  static constexpr std::size_t most_words = 1u << 17;
+  static constexpr std::size_t max_words = 1u << 17;
   struct Entry {
     std::uint64_t hash = 0;
     std::uint32_t key = 0, value = 0;
@@ -85,4 +84,4 @@ class WordCache {
   std::size_t mask_ = 0, used_ = 0;
 };
 
-}  // namespace some::text
+}  // namespace some

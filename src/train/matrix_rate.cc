@@ -4,13 +4,13 @@
 #include <chrono>
 #include <vector>
 
-#include "base/device.h"
-#include "base/random.h"
-#include "base/threads.h"
-#include "ops/gemm_cpu.h"
+#include "core/random.h"
+#include "core/threads.h"
+#include "kernels/cpu/gemm.h"
 #include "ops/linear.h"
+#include "tensor/device.h"
 
-namespace some::train {
+namespace some {
 namespace {
 
 Tensor random_tensor(Context& ctx, Shape shape, DType type, const char* name) {
@@ -46,8 +46,8 @@ double measure_matrix_rate(Context& ctx) {
   double rate =
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds[seconds.size() / 2];
   // The library's own way of using threads may be faster than ours: the larger of the two is the machine's rate.
-  if (!gpu && ctx.compute == DType::f32) rate = std::max(rate, ops::cpu::machine_gemm_rate(*ctx.threads, m, n, k, 0.5));
+  if (!gpu && ctx.compute == DType::f32) rate = std::max(rate, cpu::machine_gemm_rate(*ctx.threads, m, n, k, 0.5));
   return rate;
 }
 
-}  // namespace some::train
+}  // namespace some

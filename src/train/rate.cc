@@ -1,8 +1,8 @@
 #include "train/rate.h"
 
-namespace some::train {
+namespace some {
 namespace {
-constexpr std::size_t most_marks = 50;
+constexpr std::size_t max_marks = 50;
 }
 
 void RateMeter::add(double tokens, double slots, double operations) {
@@ -15,7 +15,7 @@ void RateMeter::mark(std::int64_t step) {
   now_.when = std::chrono::steady_clock::now();
   now_.step = step;
   marks_.push_back(now_);
-  if (marks_.size() > most_marks) marks_.pop_front();
+  if (marks_.size() > max_marks) marks_.pop_front();
 }
 
 void RateMeter::restart(std::int64_t step) {
@@ -30,4 +30,4 @@ RateMeter::Rates RateMeter::rates() const {
           (last.operations - first.operations) / seconds, seconds / static_cast<double>(last.step - first.step)};
 }
 
-}  // namespace some::train
+}  // namespace some

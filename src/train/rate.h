@@ -5,9 +5,7 @@
 #include <cstdint>
 #include <deque>
 
-#include "base/rooms.h"
-
-namespace some::train {
+namespace some {
 
 class RateMeter {
  public:
@@ -37,4 +35,4 @@ class RateMeter {
   std::deque<Mark> marks_;
 };
 
-}  // namespace some::train
+}  // namespace some

@@ -6,12 +6,11 @@
 #include <cstdint>
 #include <numbers>
 
-#include "base/rooms.h"
 #include "model/config.h"
-#include "train/recipe.h"
+#include "recipe/recipe.h"
 #include "train/step.h"
 
-namespace some::train {
+namespace some {
 
 inline double learning_rate(const TrainConfig& train, std::int64_t step, std::int64_t total) {
   if (step < train.warmup_steps)
@@ -52,4 +51,4 @@ inline StepPlan plan_step(const TrainConfig& train, const ModelConfig& model, st
   return plan;
 }
 
-}  // namespace some::train
+}  // namespace some

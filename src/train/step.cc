@@ -7,15 +7,15 @@
 #include <tuple>
 #include <utility>
 
-#include "base/beside.h"
 #include "model/expert_part.h"
 #include "ops/elementwise.h"
+#include "runtime/side_stream.h"
 
-namespace some::train {
+namespace some {
 namespace {
 
 // Only a few kinds of steps alternate (with and without a key update), and each recording occupies memory.
-constexpr std::size_t most_recordings = 4;
+constexpr std::size_t max_recordings = 4;
 
 }  // namespace
 
@@ -45,7 +45,7 @@ std::size_t TrainStep::worth_sending(const Group& group) {
 // Goes from the head down to the first layer, the order in which gradients are computed: the matrices of a layer are
 // sent on their own or together with those of layers above it, as soon as there are enough bytes. Everything else is
 // complete only at the end: the embedding, and sums over rows, which a GPU takes for all layers at once
-// (ops/held_sums.h).
+// (kernels/reduce/deferred_sums.h).
 void TrainStep::plan_early(const Options& options) {
   const ParameterStore& parameters = model_.parameters();
   const int layers = model_.config().layers;
@@ -94,7 +94,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   now.lr = plan.lr;
   now.step = plan.moments_before + plan.step + 1;
   const std::array<double, 3> rates = adam_rates(now);
-  join_beside(ctx);  // something waits only where the step before broke off
+  join_side_stream(ctx);  // something waits only where the step before broke off
   fill_each(ctx, rates, rates_);
   if (batches.size() == 1 && group().alone()) {
     ctx.arena->reset();
@@ -147,7 +147,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
 // number by number, as if everything were sent at once.
 void TrainStep::add_last_batch(const DeviceBatch& batch, const TrainPass& pass, StepSums& added) {
   Context& ctx = model_.context();
-  if (!courier_) courier_ = std::make_unique<Courier>(ctx);
+  if (!courier_) courier_ = std::make_unique<AsyncAllReduce>(ctx);
   add_batch(batch, pass, [&](int layer) {
     const std::vector<Block>& parts = early_[static_cast<std::size_t>(layer)];
     if (parts.empty()) return;
@@ -201,12 +201,12 @@ StepSums TrainStep::sums(const TrainPass& pass) {
 void TrainStep::compute(const DeviceBatch& batch, const TrainPass& pass) {
   Context& ctx = model_.context();
   {  // train_pass waits for it before the first gradient
-    const Beside beside(ctx);
+    const SideStream beside(ctx);
     begin(pass);
   }
   const Tensor nll = model_.train_pass(batch, pass);
   {
-    const Beside beside(ctx);
+    const SideStream beside(ctx);
     add_loss(nll, pass);
   }
   finish(pass);
@@ -235,12 +235,12 @@ void TrainStep::finish(const TrainPass& pass) {
   ParameterStore& p = model_.parameters();
   Tensor norm = outcome_.view(1, {1});
   if (!pass.keys.empty()) {
-    const Beside beside(ctx);
+    const SideStream beside(ctx);
     model_.update_key_stores(pass.keys);
   }
   gradient_norm(ctx, p.grad, norm);
   adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam_);
-  join_beside(ctx);
+  join_side_stream(ctx);
 }
 
 void TrainStep::run_or_replay(const DeviceBatch& batch, Kind kind) {
@@ -251,7 +251,7 @@ void TrainStep::run_or_replay(const DeviceBatch& batch, Kind kind) {
     kind.arena = model_.context().arena->generation();
     std::erase_if(recordings_,
                   [&](const Recording& one) { return one.kind.arena != kind.arena || one.kind.keys != kind.keys; });
-    if (recordings_.size() == most_recordings) recordings_.erase(recordings_.begin());
+    if (recordings_.size() == max_recordings) recordings_.erase(recordings_.begin());
     recordings_.push_back({std::move(kind), some::cuda::Graph()});
     return;
   }
@@ -266,4 +266,4 @@ void TrainStep::run_or_replay(const DeviceBatch& batch, Kind kind) {
   ++replayed_;
 }
 
-}  // namespace some::train
+}  // namespace some

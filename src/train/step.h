@@ -9,15 +9,14 @@
 #include <span>
 #include <vector>
 
-#include "base/graph.h"
-#include "base/rooms.h"
 #include "model/model.h"
 #include "ops/optimizer.h"
-#include "train/courier.h"
-#include "train/recipe.h"
+#include "recipe/recipe.h"
+#include "tensor/graph.h"
+#include "train/async_all_reduce.h"
 #include "train/step_sums.h"
 
-namespace some::train {
+namespace some {
 
 // What the schedules prescribe for a step.
 struct StepPlan {
@@ -105,10 +104,10 @@ class TrainStep {
   // until the end.
   std::vector<std::vector<Block>> early_;
   std::vector<Block> late_;
-  std::unique_ptr<Courier> courier_;
+  std::unique_ptr<AsyncAllReduce> courier_;
   // If the GPU's own stream does the sending: when it began and ended, until the times can be read.
   std::deque<std::pair<some::cuda::Event, some::cuda::Event>> late_marks_;
   double late_seconds_ = 0;
 };
 
-}  // namespace some::train
+}  // namespace some

@@ -4,7 +4,7 @@
 
 #include "ops/elementwise.h"
 
-namespace some::train {
+namespace some {
 namespace {
 
 Tensor empty_like(const Tensor& tensor) {
@@ -139,4 +139,4 @@ void add_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradien
   }
 }
 
-}  // namespace some::train
+}  // namespace some

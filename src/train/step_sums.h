@@ -1,4 +1,4 @@
-// What a step adds up over its micro-batches. The additions form one fixed binary tree (base/group.h, Block), on one
+// What a step adds up over its micro-batches. The additions form one fixed binary tree (comm/group.h, Block), on one
 // rank or on many, so that the sums are the same to the bit. Each rank adds up the micro-batches of its block; adding
 // the ranks' sums then makes the upper levels of the same tree.
 #pragma once
@@ -7,11 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "base/group.h"
-#include "base/rooms.h"
+#include "comm/group.h"
 #include "model/model.h"
 
-namespace some::train {
+namespace some {
 
 struct StepSums {
   Tensor gradients, loss, auxiliary_loss;
@@ -47,4 +46,4 @@ std::vector<Tensor> parts_of(const Tensor& flat, std::span<const Block> parts);
 // How many sums a rank keeps, besides those it is computing, if it has so many micro-batches.
 int sum_levels(std::int64_t micro_batches);
 
-}  // namespace some::train
+}  // namespace some

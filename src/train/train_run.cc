@@ -3,14 +3,14 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/folders.h"
-#include "train/prolong.h"
-#include "train/ranks.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "train/extend.h"
+#include "train/rank_checks.h"
 #include "train/trainer.h"
 
-namespace some::train {
+namespace some {
 namespace fs = std::filesystem;
 namespace {
 
@@ -18,15 +18,15 @@ namespace {
 void tidy(const RunPaths& paths) {
   tidy_checkpoints(paths.folder);
   for (const std::string& folder : {paths.folder, paths.folder + "/keys", paths.folder + "/inspect", paths.cache()}) {
-    if (there_is(folder)) remove_half_written_files(folder);
+    if (exists_path(folder)) remove_half_written_files(folder);
   }
 }
 
 void refuse_a_second_run(const RunPaths& paths) {
-  if (there_is(paths.config()))
+  if (exists_path(paths.config()))
     bad_input("{0} already holds a run: go on with 'some train --resume {0}', or choose another --out", paths.folder);
   // The recipe is written before either.
-  if (!list_checkpoints(paths.folder).empty() || there_is(paths.metrics()))
+  if (!list_checkpoints(paths.folder).empty() || exists_path(paths.metrics()))
     bad_input("{} holds checkpoints or metrics of a run whose config.toml is gone: choose another --out", paths.folder);
 }
 
@@ -81,7 +81,7 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
   check_same_command(group, &recipe, {"--out " + folder, from ? "--from " + from->run + " " + from->checkpoint : ""});
   check_shares(group.size(), recipe);
   if (group.root()) {
-    if (there_is(folder) && !there_is_folder(folder)) bad_input("--out {} is a file, not a folder", folder);
+    if (exists_path(folder) && !folder_exists(folder)) bad_input("--out {} is a file, not a folder", folder);
     refuse_a_second_run(paths);
   }
   if (from && group.root()) {
@@ -102,10 +102,11 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
     refuse_a_second_run(paths);  // one that ended while this one looked at its data
     tidy(paths);
   }
-  std::vector<Course> courses =
-      prepare_courses(*ctx, recipe, from ? RunPaths{recipe.from->run}.tokenizer() : "", paths.cache(), hooks.prepare);
-  check_same_machines(*ctx, courses);
-  std::unique_ptr<Trainer> trainer(new Trainer(ctx, folder, std::move(lock), std::move(courses), std::move(hooks)));
+  std::vector<TrainingStage> training_stages =
+      prepare_stages(*ctx, recipe, from ? RunPaths{recipe.from->run}.tokenizer() : "", paths.cache(), hooks.prepare);
+  check_same_machines(*ctx, training_stages);
+  std::unique_ptr<Trainer> trainer(
+      new Trainer(ctx, folder, std::move(lock), std::move(training_stages), std::move(hooks)));
   trainer->state_.recipe = recipe_settings(recipe);
   trainer->group().all_or_none([&] {
     if (!trainer->group().root()) return;
@@ -138,11 +139,13 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
   check_shares(group.size(), recipe);
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, hooks.log, group, hooks.neighbours);
   // The tokenizer of the run, not a new one: the ids must mean the same.
-  std::vector<Course> courses = prepare_courses(*ctx, recipe, paths.tokenizer(), paths.cache(), hooks.prepare);
-  check_same_machines(*ctx, courses);
+  std::vector<TrainingStage> training_stages =
+      prepare_stages(*ctx, recipe, paths.tokenizer(), paths.cache(), hooks.prepare);
+  check_same_machines(*ctx, training_stages);
   const TrainConfig before = group.root() ? stage_recipes(written).back().train : TrainConfig();
-  if (group.root()) check_longer(courses.back(), before);
-  std::unique_ptr<Trainer> trainer(new Trainer(ctx, folder, std::move(lock), std::move(courses), std::move(hooks)));
+  if (group.root()) check_longer(training_stages.back(), before);
+  std::unique_ptr<Trainer> trainer(
+      new Trainer(ctx, folder, std::move(lock), std::move(training_stages), std::move(hooks)));
   trainer->state_.recipe = recipe_settings(lasting);
   group.all_or_none([&] {
     if (group.root() && checkpoint)
@@ -190,7 +193,7 @@ void Trainer::share_beginning() {
   if (!group().root()) {
     all = nlohmann::json::parse(text);
     state_ = train_state_from(all.at("state"), "the state that rank 0 sent");
-    take_course();
+    enter_stage();
     for (Layer& layer : model_->layers())
       layer.keys.steps = all.at("key_steps").at(static_cast<std::size_t>(layer.index)).get<std::int64_t>();
     if (all.at("saved").get<bool>()) saved_at_ = state_.step;
@@ -244,7 +247,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
     if (state_.stages != now.stages)
       bad_input("{} was written in a run of {} stages, {} has {}: bring the same [[stage]] back", checkpoint.folder,
                 state_.stages, paths_.config(), now.stages);
-    take_course();
+    enter_stage();
     load_checkpoint(checkpoint, *model_, true);
     kept = read_checkpoint_metrics(checkpoint);
     if (kept && !state_.metrics_checksum.empty() &&
@@ -266,7 +269,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   }
   compare_with_checkpoint(now, written);
   // A finished run that is given more steps or more patience is finished no longer.
-  if (state_.finished && state_.own_step() < course().steps && ends_differ(state_.recipe, now.recipe)) {
+  if (state_.finished && state_.own_step() < training_stage().steps && ends_differ(state_.recipe, now.recipe)) {
     state_.finished = false;
     if (state_.stages > 0) state_.ends.pop_back();
   }
@@ -335,4 +338,4 @@ TrainResult resume_run(const std::string& folder, const ResumeOptions& options, 
   return Trainer::resume(folder, options, hooks)->run();
 }
 
-}  // namespace some::train
+}  // namespace some

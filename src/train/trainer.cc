@@ -5,16 +5,16 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/device.h"
-#include "base/files.h"
-#include "base/heartbeat.h"
+#include "core/files.h"
+#include "core/heartbeat.h"
 #include "model/operations.h"
 #include "ops/optimizer.h"
-#include "train/checkpoint.h"
+#include "runs/checkpoint.h"
+#include "tensor/device.h"
 #include "train/matrix_rate.h"
 #include "train/schedule.h"
 
-namespace some::train {
+namespace some {
 namespace {
 
 bool all_finite(Model& model) {
@@ -49,15 +49,16 @@ class Saving {
 }  // namespace
 
 Trainer::Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::unique_ptr<RunLock> lock,
-                 std::vector<Course> courses, TrainHooks hooks)
+                 std::vector<TrainingStage> training_stages, TrainHooks hooks)
     : lock_(std::move(lock)),
       paths_{folder},
-      courses_(std::move(courses)),
+      courses_(std::move(training_stages)),
       hooks_(std::move(hooks)),
       ctx_(std::move(ctx)) {
-  if (courses_.size() > 1 || !course().title.empty()) state_.stages = static_cast<std::int64_t>(courses_.size());
+  if (courses_.size() > 1 || !training_stage().title.empty())
+    state_.stages = static_cast<std::int64_t>(courses_.size());
   model_ = std::make_unique<Model>(ctx_, recipe().model, true);
-  take_course();
+  enter_stage();
   remember_keys();
   losses_ = Tensor::zeros({flush_steps(), 2}, ctx_->master, ctx_->device);
   state_.computed_by = computed_by(*ctx_);
@@ -72,21 +73,21 @@ void Trainer::remember_keys() {
 }
 
 std::int64_t Trainer::total_steps() const {
-  std::int64_t steps = state_.stage_begin + course().steps;
+  std::int64_t steps = state_.stage_begin + training_stage().steps;
   for (std::size_t i = static_cast<std::size_t>(state_.stage) + 1; i < courses_.size(); ++i) steps += courses_[i].steps;
   return steps;
 }
 
 double Trainer::epochs_at(std::int64_t step) const {
-  return static_cast<double>(state_.epochs_before) + course().epochs_at(step - state_.stage_begin);
+  return static_cast<double>(state_.epochs_before) + training_stage().epochs_at(step - state_.stage_begin);
 }
 
 std::optional<StageTag> Trainer::stage_tag() const {
   if (state_.stages == 0) return std::nullopt;
-  return StageTag{state_.stage + 1, course().title};
+  return StageTag{state_.stage + 1, training_stage().title};
 }
 
-void Trainer::take_course() {
+void Trainer::enter_stage() {
   model_->change_settings(recipe().model);
   step_ = std::make_unique<TrainStep>(*model_, recipe().train, recipe().data.count_pads);
   loader_.reset();
@@ -95,7 +96,7 @@ void Trainer::take_course() {
 // Weights, keys and moments go on; the schedule begins anew, and so does the search for the best. The loss that the new
 // text has at its beginning is known from the end of the stage before.
 void Trainer::enter_next_stage() {
-  const std::int64_t per_epoch = course().steps_per_epoch;
+  const std::int64_t per_epoch = training_stage().steps_per_epoch;
   state_.epochs_before += (state_.own_step() + per_epoch - 1) / per_epoch;
   state_.stage += 1;
   state_.stage_begin = state_.step;
@@ -104,7 +105,7 @@ void Trainer::enter_next_stage() {
   state_.since_best = 0;
   state_.line_loss = 0;
   state_.line_steps = 0;
-  take_course();
+  enter_stage();
 }
 
 // The run is over with its last stage. After each one every stage's validation text is read.
@@ -114,12 +115,11 @@ void Trainer::end_stage() {
   StageReport report{state_.step, epochs_at(state_.step), *stage_tag(), {}};
   StageEnd end{state_.step, {}};
   for (std::size_t i = 0; i < courses_.size(); ++i) {
-    const Course& one = courses_[i];
+    const TrainingStage& one = courses_[i];
     StageReport::OnText text{{static_cast<std::int64_t>(i) + 1, one.title}, {}, 0};
     try {
-      text.evaluation = static_cast<std::int64_t>(i) == state_.stage
-                            ? evaluate().evaluation
-                            : train::evaluate(*model_, one.valid, one.evaluation);
+      text.evaluation = static_cast<std::int64_t>(i) == state_.stage ? evaluate().evaluation
+                                                                     : evaluate(*model_, one.valid, one.evaluation);
     } catch (const LossNotFinite& error) {
       stop_not_finite(
           fmt::format("the validation loss of {} became {} at step {}", one.title, error.loss(), state_.step));
@@ -150,17 +150,17 @@ void Trainer::step() {
   if (state_.stage_is_over()) enter_next_stage();
   const TrainConfig& train = recipe().train;
   const std::int64_t step = state_.step, own = state_.own_step();
-  const bool epoch_begins = own % course().steps_per_epoch == 0;
+  const bool epoch_begins = own % training_stage().steps_per_epoch == 0;
   if (epoch_begins && own > 0 && state_.epoch_closed_at != step) close_epoch();
   if (!loader_) {
     const Block mine = step_->own_batches(train.accumulate);
-    loader_.emplace(course().train, course().batches, train.batch, recipe().seed, course().first_batch(own),
-                    BatchShare{train.accumulate, mine.begin, mine.end});
+    loader_.emplace(training_stage().train, training_stage().batches, train.batch, recipe().seed,
+                    training_stage().first_batch(own), BatchShare{train.accumulate, mine.begin, mine.end});
     rate_.restart(step);
-    sitting_began_ = std::chrono::steady_clock::now();
+    session_start_ = std::chrono::steady_clock::now();
   } else if (epoch_begins) {
     // Every epoch begins with its own order.
-    for (std::int64_t i = 0; i < course().spare; ++i) loader_->next();
+    for (std::int64_t i = 0; i < training_stage().spare; ++i) loader_->next();
   }
   std::vector<Batch> batches;
   for (int i = 0; i < train.accumulate; ++i) {
@@ -168,7 +168,7 @@ void Trainer::step() {
     rate_.add(static_cast<double>(batch.real_tokens), static_cast<double>(batch.slots),
               count_operations(recipe().model, batch).total());
   }
-  StepPlan plan = plan_step(train, recipe().model, own, course().steps, course().steps_per_epoch);
+  StepPlan plan = plan_step(train, recipe().model, own, training_stage().steps, training_stage().steps_per_epoch);
   plan.step = step;
   plan.moments_before = state_.moments_before;
   losses_.view(2 * static_cast<std::int64_t>(pending_.size()), {2}).copy_from(step_->run(batches, plan));
@@ -180,7 +180,7 @@ void Trainer::step() {
   if (pending_.empty()) {
     rate_.mark(state_.step);
     show_progress();
-    if (state_.step % train.measure_every == 0 || state_.own_step() == course().steps) write_rates();
+    if (state_.step % train.measure_every == 0 || state_.own_step() == training_stage().steps) write_rates();
   }
 }
 
@@ -220,7 +220,7 @@ void Trainer::flush() {
     state_.epoch_steps += 1;
     state_.line_loss += last_loss_;
     state_.line_steps += 1;
-    if (step % recipe().train.measure_every == 0 || step - state_.stage_begin == course().steps) {
+    if (step % recipe().train.measure_every == 0 || step - state_.stage_begin == training_stage().steps) {
       if (metrics_) metrics_->write(train_line(step, pending_[i].lr));
       state_.line_loss = 0;
       state_.line_steps = 0;
@@ -236,9 +236,9 @@ const EvaluationReport& Trainer::evaluate() {
   report.step = state_.step;
   report.epoch = epochs_at(state_.step);
   report.stage = stage_tag();
-  report.options = course().evaluation;
+  report.options = training_stage().evaluation;
   try {
-    report.evaluation = train::evaluate(*model_, course().valid, report.options);
+    report.evaluation = evaluate(*model_, training_stage().valid, report.options);
   } catch (const LossNotFinite& error) {
     stop_not_finite(fmt::format("the validation loss became {} at step {}", error.loss(), state_.step));
   }
@@ -303,7 +303,7 @@ void remove_surplus_checkpoints(const std::string& folder, std::int64_t keep, co
 
 std::optional<CheckpointName> Trainer::last_good_checkpoint() {
   auto all = list_checkpoints(paths_.folder);
-  EvaluateOptions some_stories = course().evaluation;
+  EvaluateOptions some_stories = training_stage().evaluation;
   some_stories.stories = some_stories.rows;
   some_stories.alone = true;
   for (; !all.empty(); all.pop_back()) {
@@ -311,7 +311,7 @@ std::optional<CheckpointName> Trainer::last_good_checkpoint() {
       load_checkpoint(all.back(), *model_, false);
       // Where other ranks hold some of the experts, one rank alone can only look at the numbers.
       if (ctx_->expert_group.alone())
-        train::evaluate(*model_, course().valid, some_stories);
+        evaluate(*model_, training_stage().valid, some_stories);
       else if (!all_finite(*model_))
         continue;
       return all.back();
@@ -341,7 +341,7 @@ void Trainer::stop_not_finite(const std::string& what) {
 // The end of an epoch: its mean training loss, then the choices counted afresh.
 void Trainer::close_epoch() {
   flush();
-  EpochLine line{state_.step, state_.epochs_before + course().epoch_of(state_.own_step()), stage_tag(), 0};
+  EpochLine line{state_.step, state_.epochs_before + training_stage().epoch_of(state_.own_step()), stage_tag(), 0};
   if (state_.epoch_steps > 0) line.train_loss = state_.epoch_loss / static_cast<double>(state_.epoch_steps);
   if (metrics_) metrics_->write(line);
   state_.epoch_loss = 0;
@@ -358,9 +358,9 @@ void Trainer::show_progress() {
   progress.total_steps = total_steps();
   progress.stage = state_.stage + 1;
   progress.stages = state_.stages;
-  const std::int64_t per_epoch = course().steps_per_epoch;
-  progress.epoch = static_cast<int>(course().epoch_of(state_.own_step() - 1)) + 1;
-  progress.epochs = static_cast<int>((course().steps + per_epoch - 1) / per_epoch);
+  const std::int64_t per_epoch = training_stage().steps_per_epoch;
+  progress.epoch = static_cast<int>(training_stage().epoch_of(state_.own_step() - 1)) + 1;
+  progress.epochs = static_cast<int>((training_stage().steps + per_epoch - 1) / per_epoch);
   progress.loss = last_loss_;
   progress.grad_norm = last_norm_;
   progress.lr = last_lr_;
@@ -372,11 +372,11 @@ void Trainer::show_progress() {
   hooks_.step(progress);
 }
 
-void Trainer::do_what_is_due() {
+void Trainer::run_scheduled() {
   const TrainConfig& train = recipe().train;
   const auto every = [&](std::int64_t steps) { return steps > 0 && state_.step % steps == 0; };
-  const bool last = state_.own_step() == course().steps;
-  const bool epoch_ends = last || state_.own_step() % course().steps_per_epoch == 0;
+  const bool last = state_.own_step() == training_stage().steps;
+  const bool epoch_ends = last || state_.own_step() % training_stage().steps_per_epoch == 0;
   bool stop_early = false;
   if (every(train.save_keys_every) && group().root()) save_key_positions(paths_.folder, state_.step, *model_);
   if (epoch_ends || every(train.eval_every)) {
@@ -391,7 +391,8 @@ void Trainer::do_what_is_due() {
   }
   if (stop_early && !last) {
     ctx_->log.info("{}stopped early: {} evaluations without improvement (best {:.4f} at step {})",
-                   state_.stages > 0 ? course().title + ": " : "", state_.since_best, state_.best, *state_.best_step);
+                   state_.stages > 0 ? training_stage().title + ": " : "", state_.since_best, state_.best,
+                   *state_.best_step);
   }
 }
 
@@ -411,9 +412,9 @@ TrainResult Trainer::run() {
   evaluate_the_beginning();
   while (!state_.finished) {
     step();
-    do_what_is_due();
+    run_scheduled();
     // A signal to any rank stops all, after the same step.
-    const int signal = static_cast<int>(group().highest(hooks_.stop_signal ? hooks_.stop_signal() : 0));
+    const int signal = static_cast<int>(group().all_reduce_max(hooks_.stop_signal ? hooks_.stop_signal() : 0));
     if (signal != 0 && !state_.finished) {
       save();
       result.stopped_by = signal;
@@ -427,7 +428,7 @@ TrainResult Trainer::run() {
   result.stopped_early = !result.was_finished && state_.finished && state_.step < total_steps();
   result.stage_ends = state_.ends;
   if (state_.stages > 0) {
-    for (const Course& one : courses_) result.stage_titles.push_back(one.title);
+    for (const TrainingStage& one : courses_) result.stage_titles.push_back(one.title);
   }
   if (evaluation_) result.final_evaluation = evaluation_->evaluation;
   return result;
@@ -438,7 +439,7 @@ void Trainer::write_rates() {
   if (!group().root()) return;
   if (!rate_.known()) return;
   const RateMeter::Rates rates = rate_.rates();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sitting_began_).count();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - session_start_).count();
   nlohmann::json line{{"step", state_.step},
                       {"seconds", seconds},
                       {"tokens_per_second", rates.tokens},
@@ -464,4 +465,4 @@ void Trainer::write_timing(std::int64_t first_step, double seconds) {
   flush_file(paths_.timing());
 }
 
-}  // namespace some::train
+}  // namespace some

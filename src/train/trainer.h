@@ -9,20 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
-#include "train/checkpoint.h"
-#include "train/course.h"
-#include "train/from.h"
-#include "train/load_file.h"
-#include "train/metrics.h"
+#include "recipe/recipe.h"
+#include "runs/checkpoint.h"
+#include "runs/load_file.h"
+#include "runs/metrics.h"
+#include "runs/run.h"
+#include "runs/run_lock.h"
+#include "runs/train_state.h"
+#include "train/initialize_from.h"
 #include "train/rate.h"
-#include "train/recipe.h"
-#include "train/run.h"
-#include "train/run_lock.h"
+#include "train/stage.h"
 #include "train/step.h"
-#include "train/train_state.h"
 
-namespace some::train {
+namespace some {
 
 struct TrainProgress {
   std::int64_t step = 0, total_steps = 0;
@@ -71,10 +70,10 @@ struct ResumeOptions {
 // On several ranks each has a trainer, and all are called alike. They share the micro-batches of every step
 // (train/step_sums.h) and are otherwise the same to the bit; but only rank 0 reads and writes the run folder, and it
 // gives the others what it found there. A rank on which something else than CommonFailure is thrown must end them all
-// (Group::end_all): the others wait for it.
+// (Group::abort_all): the others wait for it.
 //
 // run() does everything that the recipe says. A caller with a mind of its own takes its parts: step() as often as
-// wanted, evaluate() and save() when wanted, or do_what_is_due() after a step for what the recipe wants then. However
+// wanted, evaluate() and save() when wanted, or run_scheduled() after a step for what the recipe wants then. However
 // they are called, a run that is stopped and resumed computes what one without a stop computes, to the bit.
 class Trainer {
  public:
@@ -92,8 +91,8 @@ class Trainer {
   bool finished() const { return state_.finished; }
   std::int64_t steps() const { return state_.step; }  // made so far
   std::int64_t total_steps() const;
-  const Recipe& recipe() const { return course().recipe; }  // of the stage, where there are some
-  const Tokenizer& tokenizer() const { return course().tokenizer; }
+  const Recipe& recipe() const { return training_stage().recipe; }  // of the stage, where there are some
+  const Tokenizer& tokenizer() const { return training_stage().tokenizer; }
   Model& model() { return *model_; }
   // Of the last step. On a GPU it is waited for.
   double loss();
@@ -105,17 +104,17 @@ class Trainer {
   // A checkpoint; surplus ones are removed.
   void save();
   // What the recipe wants after the step just made: key positions, an evaluation, the end of an epoch, a checkpoint.
-  void do_what_is_due();
+  void run_scheduled();
   // To the end, or until a signal comes.
   TrainResult run();
 
  private:
   Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::unique_ptr<RunLock> lock,
-          std::vector<Course> courses, TrainHooks hooks);
+          std::vector<TrainingStage> training_stages, TrainHooks hooks);
   // The run walks its courses, one a stage, one after the other.
-  const Course& course() const { return courses_.at(static_cast<std::size_t>(state_.stage)); }
+  const TrainingStage& training_stage() const { return courses_.at(static_cast<std::size_t>(state_.stage)); }
   std::optional<StageTag> stage_tag() const;
-  void take_course();  // model and step as the stage's settings have them
+  void enter_stage();  // model and step as the stage's settings have them
   void enter_next_stage();
   void end_stage();
   void begin();
@@ -144,7 +143,7 @@ class Trainer {
 
   std::unique_ptr<RunLock> lock_;
   RunPaths paths_;
-  std::vector<Course> courses_;
+  std::vector<TrainingStage> courses_;
   TrainHooks hooks_;
   std::shared_ptr<Context> ctx_;
   std::unique_ptr<Model> model_;
@@ -164,7 +163,7 @@ class Trainer {
   std::optional<EvaluationReport> evaluation_;  // the last one
   std::optional<std::int64_t> saved_at_;
   RateMeter rate_;
-  std::chrono::steady_clock::time_point sitting_began_;  // with its first step
+  std::chrono::steady_clock::time_point session_start_;  // with its first step
   double matrix_rate_ = 0;
 };
 
@@ -175,4 +174,4 @@ TrainResult start_run(const Recipe& recipe, const std::string& folder, const Tra
 void settle_finished_run(const std::string& folder);
 TrainResult resume_run(const std::string& folder, const ResumeOptions& options, const TrainHooks& hooks);
 
-}  // namespace some::train
+}  // namespace some

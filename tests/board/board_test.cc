@@ -9,16 +9,16 @@
 #include <sstream>
 #include <thread>
 
-#include "base/files.h"
+#include "analysis/read.h"
 #include "board/client.h"
+#include "core/files.h"
 #include "memory/memory_file.h"
-#include "study/read.h"
+#include "recipe/recipe.h"
+#include "runs/load_file.h"
 #include "temporary_folder.h"
-#include "train/load_file.h"
-#include "train/recipe.h"
 #include "train/trainer.h"
 
-namespace some::board {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -539,4 +539,4 @@ TEST(BoardFolders, OneThatIsNotThereIsAnError) {
 }
 
 }  // namespace
-}  // namespace some::board
+}  // namespace some

@@ -11,7 +11,7 @@
 #include <chrono>
 #include <string>
 
-namespace some::board {
+namespace some {
 
 class Client {
  public:
@@ -99,4 +99,4 @@ inline Client::Answer get_once(int port, const std::string& target, const std::s
   return Client(port).get(target, more);
 }
 
-}  // namespace some::board
+}  // namespace some

@@ -8,7 +8,7 @@
 
 #include "board/json_walk.h"
 
-namespace some::board {
+namespace some {
 namespace {
 
 std::vector<XY> wave(std::size_t count) {
@@ -74,7 +74,7 @@ TEST(Curves, ABandSpansWhereAllCurvesAre) {
 }
 
 TEST(Curves, ATableKnowsWhatItDoesNotKnow) {
-  Table table;
+  CurveTable table;
   table.begin_row(1, 10);
   table.set(table.column("a"), 1);
   table.begin_row(2, 20);
@@ -177,4 +177,4 @@ TEST(JsonWalk, AgreesWithTheLibraryOnDamagedLines) {
 }
 
 }  // namespace
-}  // namespace some::board
+}  // namespace some

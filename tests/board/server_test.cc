@@ -9,7 +9,7 @@
 #include "board/client.h"
 #include "board/http.h"
 
-namespace some::board {
+namespace some {
 namespace {
 
 using std::chrono::milliseconds;
@@ -205,7 +205,7 @@ TEST(Server, AReaderThatGoesIsNoticed) {
 
 TEST(Server, ConnectionsAndRequestsAreLimited) {
   ServerSettings settings;
-  settings.most_connections = 10;
+  settings.max_connections = 10;
   Served served(settings);
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 10; ++i) {
@@ -236,10 +236,10 @@ TEST(Server, APortThatIsTakenIsTold) {
   ServerSettings same;
   same.port = served.server.port();
   EXPECT_THROW(Served{same}, AddressTaken);
-  ServerSettings nowhere;
-  nowhere.host = "no address";
-  EXPECT_THROW(Served{nowhere}, Error);
+  ServerSettings no_place;
+  no_place.host = "no address";
+  EXPECT_THROW(Served{no_place}, Error);
 }
 
 }  // namespace
-}  // namespace some::board
+}  // namespace some

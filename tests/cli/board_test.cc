@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/files.h"
 #include "browser.h"
 #include "cli/run_command.h"
+#include "core/files.h"
 
-namespace some::cli {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -77,4 +77,4 @@ TEST(BoardCommand, TellsWhatIsWrongWithWhatItWasGiven) {
 }
 
 }  // namespace
-}  // namespace some::cli
+}  // namespace some

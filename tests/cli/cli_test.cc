@@ -12,11 +12,11 @@
 #include <set>
 #include <sstream>
 
-#include "base/files.h"
 #include "cli/run_command.h"
-#include "train/checkpoint.h"
+#include "core/files.h"
+#include "runs/checkpoint.h"
 
-namespace some::cli {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -490,4 +490,4 @@ TEST(Help, IsTheSameByEitherWay) {
 }
 
 }  // namespace
-}  // namespace some::cli
+}  // namespace some

@@ -16,10 +16,10 @@
 #include <set>
 #include <sstream>
 
-#include "base/files.h"
 #include "cli/run_command.h"
+#include "core/files.h"
 
-namespace some::cli {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -236,4 +236,4 @@ TEST(Documents, ExamplesOfTheHelpRun) {
 }
 
 }  // namespace
-}  // namespace some::cli
+}  // namespace some

@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/files.h"
 #include "cli/run_command.h"
+#include "core/files.h"
 
-namespace some::cli {
+namespace some {
 namespace {
 
 using Json = nlohmann::json;
@@ -117,4 +117,4 @@ TEST_F(GoOn, SeveralTextsInTurn) {
 }
 
 }  // namespace
-}  // namespace some::cli
+}  // namespace some

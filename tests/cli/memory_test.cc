@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/context.h"
-#include "base/files.h"
 #include "cli/run_command.h"
+#include "core/files.h"
 #include "memory/memory_file.h"
+#include "runtime/context.h"
 #include "without_rights.h"
 
-namespace some::cli {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -41,7 +41,7 @@ class MemoryCommands : public testing::Test {
 TemporaryFolder* MemoryCommands::folder_ = nullptr;
 
 TEST_F(MemoryCommands, TendingKeepsTheNumbersAsTheyAre) {
-  const auto precision = [](const std::string& file) { return memory::precision_of(*folder_ / file); };
+  const auto precision = [](const std::string& file) { return precision_of(*folder_ / file); };
   ASSERT_EQ(read("exact", {"a.txt", "b.txt", "--precision", "f64", "--original", "0"}).code, 0);
   ASSERT_EQ(read("only-a", {"a.txt", "--precision", "f64", "--original", "0"}).code, 0);
   ASSERT_EQ(read("plain", {"b.txt", "--original", "0"}).code, 0);
@@ -154,4 +154,4 @@ TEST_F(MemoryCommands, ARunThatMayOnlyBeReadIsRead) {
 }
 
 }  // namespace
-}  // namespace some::cli
+}  // namespace some

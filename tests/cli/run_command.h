@@ -13,7 +13,7 @@
 
 #include "temporary_folder.h"
 
-namespace some::cli {
+namespace some {
 
 struct CommandResult {
   int code = 0;  // exit code, or 128 + signal
@@ -82,4 +82,4 @@ inline CommandResult run_command(const std::string& folder, const std::vector<st
   return RunningCommand(folder, arguments, input).finish();
 }
 
-}  // namespace some::cli
+}  // namespace some

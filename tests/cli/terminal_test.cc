@@ -11,10 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "base/files.h"
 #include "cli/run_command.h"
+#include "core/files.h"
 
-namespace some::cli {
+namespace some {
 namespace {
 
 const std::string program = std::string(SOME_BINARY_DIR) + "/some";
@@ -182,4 +182,4 @@ TEST(Terminal, TrainingDoesNotDependOnWhoReadsAlong) {
 }
 
 }  // namespace
-}  // namespace some::cli
+}  // namespace some

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/error.h"
+#include "core/error.h"
 #include "data/token_data.h"
 
-namespace some::data {
+namespace some {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -320,4 +320,4 @@ TEST(BatchLoader, TooFewStoriesAreToldAtOnce) {
 }
 
 }  // namespace
-}  // namespace some::data
+}  // namespace some

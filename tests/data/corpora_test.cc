@@ -8,14 +8,14 @@
 #include <numeric>
 #include <set>
 
-#include "base/files.h"
-#include "base/random.h"
-#include "base/threads.h"
+#include "core/files.h"
+#include "core/random.h"
+#include "core/threads.h"
 #include "data/small_corpora.h"
 #include "temporary_folder.h"
 #include "text/stories.h"
 
-namespace some::data {
+namespace some {
 namespace {
 
 TEST(Corpora, TrainAndValidFiles) {
@@ -397,4 +397,4 @@ TEST(Corpora, ProgressReachesItsEnd) {
 }
 
 }  // namespace
-}  // namespace some::data
+}  // namespace some

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "base/log.h"
+#include "core/error.h"
+#include "core/log.h"
 #include "data/source.h"
 #include "data/token_data.h"
 
-namespace some::data {
+namespace some {
 
 // Collects what the library says while a test runs.
 class Listener {
@@ -46,7 +46,8 @@ inline DataConfig small_config(const std::string& train, const std::string& vali
   return config;
 }
 
-inline Corpora load(const DataConfig& config, const std::string& cache = "", std::uint64_t seed = 1, const Host& host = {}) {
+inline Corpora load(const DataConfig& config, const std::string& cache = "", std::uint64_t seed = 1,
+                    const Host& host = {}) {
   return load_corpora(host, config, seed, cache, {});
 }
 
@@ -79,4 +80,4 @@ inline std::string fault(Call&& call) {
   return "";
 }
 
-}  // namespace some::data
+}  // namespace some

@@ -5,15 +5,15 @@
 #include <filesystem>
 #include <map>
 
-#include "base/files.h"
-#include "base/folders.h"
-#include "base/random.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "core/random.h"
 #include "data/small_corpora.h"
 #include "data/token_file.h"
 #include "temporary_folder.h"
 #include "without_rights.h"
 
-namespace some::data {
+namespace some {
 namespace {
 
 class Cache : public testing::Test {
@@ -141,7 +141,7 @@ TEST_F(Cache, WhereNothingCanBeWrittenTokensStayInMemory) {
     Listener listener;
     EXPECT_TRUE(same_tokens(load_corpora(listener.host, config_, 1, {cache_, true}, {}).train, plain_));
     EXPECT_TRUE(listener.infos.empty() && listener.warnings.empty());
-    EXPECT_NE(why_not_writable(cache_).find(why), std::string::npos);
+    EXPECT_NE(unwritable_reason(cache_).find(why), std::string::npos);
   };
   folder_.write("cache", "no folder");
   loads_all_the_same("a file of this name is in the way");
@@ -195,4 +195,4 @@ TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
 }
 
 }  // namespace
-}  // namespace some::data
+}  // namespace some

@@ -9,21 +9,21 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/files.h"
-#include "base/safetensors.h"
+#include "analysis/tiny_run.h"
+#include "core/files.h"
+#include "evaluation/evaluate.h"
 #include "exchange/python_files.h"
 #include "exchange/recipe_json.h"
 #include "half_file.h"
-#include "study/generate.h"
-#include "study/tiny_run.h"
-#include "train/evaluate.h"
+#include "inference/generate.h"
+#include "tensor/safetensors.h"
 
-namespace some::exchange {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using study::input_error;
+using input_error;
 
 struct Case {
   std::string name;
@@ -128,14 +128,14 @@ void write_case(const TemporaryFolder& folder, const Case& one) {
   if (run.recipe.model.causal) {
     const std::string prompt = run.tokenizer.decode(rows[1]);
     expected["prompt"] = run.tokenizer.encode(prompt);
-    study::GenerateOptions how;
+    GenerateOptions how;
     how.temperature = 0;
-    expected["greedy"] = study::generate(*run.model, run.tokenizer, {prompt}, how)[0].tokens;
+    expected["greedy"] = generate(*run.model, run.tokenizer, {prompt}, how)[0].tokens;
     how.temperature = 0.9;
     how.top_p = 0.95;
     how.seed = 7;
     how.max_tokens = 40;
-    expected["sampled"] = study::generate(*run.model, run.tokenizer, {prompt}, how)[0].tokens;
+    expected["sampled"] = generate(*run.model, run.tokenizer, {prompt}, how)[0].tokens;
   }
   write_file_atomic(place + "/expected.json", expected.dump());
   write_safetensors(place + "/expected.safetensors", {{"logits", logits_of(run, rows)}}, {});
@@ -362,4 +362,4 @@ TEST(HuggingFace, WhatHasNoSeedIsRefused) {
 }
 
 }  // namespace
-}  // namespace some::exchange
+}  // namespace some

@@ -4,20 +4,20 @@
 #include <cmath>
 #include <filesystem>
 
-#include "base/files.h"
-#include "base/safetensors.h"
+#include "analysis/tiny_run.h"
+#include "core/files.h"
 #include "exchange/hf.h"
 #include "exchange/library_import.h"
 #include "half_file.h"
-#include "study/tiny_run.h"
+#include "tensor/safetensors.h"
 
-namespace some::exchange {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
-using experts::LibraryFile;
-using experts::read_library_file;
-using study::input_error;
+using input_error;
+using LibraryFile;
+using read_library_file;
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
 Tensor numbers(const Shape& shape, float first) {
@@ -242,4 +242,4 @@ TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
 }
 
 }  // namespace
-}  // namespace some::exchange
+}  // namespace some

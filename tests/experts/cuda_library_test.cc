@@ -5,11 +5,11 @@
 #include <string>
 #include <tuple>
 
-#include "base/device.h"
-#include "base/error.h"
+#include "core/error.h"
 #include "experts/library.h"
+#include "tensor/device.h"
 
-namespace some::experts {
+namespace some {
 namespace {
 
 struct Size {
@@ -19,7 +19,7 @@ struct Size {
 class CudaLibrary : public testing::TestWithParam<std::tuple<std::string, Size>> {
  protected:
   void SetUp() override {
-    if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+    if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
     spec_.seed = 7;
     spec_.method = std::get<0>(GetParam());
     spec_.experts = std::get<1>(GetParam()).experts;
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(All, CudaLibrary,
                          });
 
 TEST(CudaLibraryErrors, UnknownMethod) {
-  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   const auto ctx = make_context("cuda", "bf16");
   LibrarySpec spec;
   spec.method = "wild";
@@ -90,4 +90,4 @@ TEST(CudaLibraryErrors, UnknownMethod) {
 }
 
 }  // namespace
-}  // namespace some::experts
+}  // namespace some

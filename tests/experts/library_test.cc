@@ -9,12 +9,12 @@
 #include <set>
 #include <vector>
 
-#include "base/error.h"
-#include "base/threads.h"
+#include "core/error.h"
+#include "core/threads.h"
 #include "experts/elements.h"
 #include "experts/orthogonal.h"
 
-namespace some::experts {
+namespace some {
 namespace {
 
 LayerLibrary make(const LibrarySpec& spec, int layer = 0, const std::string& precision = "fp32", int threads = 0) {
@@ -503,4 +503,4 @@ TEST(Library, RefusesWhatItDoesNotKnow) {
 }
 
 }  // namespace
-}  // namespace some::experts
+}  // namespace some

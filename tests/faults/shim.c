@@ -170,7 +170,7 @@ int close(int descriptor) {
 void* mmap(void* address, size_t length, int protection, int flags, int descriptor, off_t offset) {
   PASS_OPEN("mmap", descriptor, none, (void*)-1);
   return ((void* (*)(void*, size_t, int, int, int, off_t))real("mmap"))(address, length, protection, flags, descriptor,
-                                                                       offset);
+                                                                        offset);
 }
 
 int rename(const char* from, const char* to) {

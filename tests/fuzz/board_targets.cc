@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/error.h"
 #include "board/json_walk.h"
 #include "board/run_log.h"
+#include "core/error.h"
 #include "fuzz/fuzz.h"
 
 namespace some::fuzz {
@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 // Below this the two round to zero in different ways.
 constexpr double smallest = 1e-300;
 
-struct Walked : board::JsonVisitor {
-  void number(const board::JsonPath&, double value) override {
+struct Walked : JsonVisitor {
+  void number(const JsonPath&, double value) override {
     if (std::abs(value) >= smallest) numbers.push_back(value);
   }
-  void text(const board::JsonPath&, std::string_view) override {}
+  void text(const JsonPath&, std::string_view) override {}
   std::vector<double> numbers;
 };
 
@@ -97,15 +97,15 @@ class BoardTarget : public Target {
     const bool all_walked = compare_lines(input);
     // One log looks while the files grow, another when they are whole: both must say the same.
     write(input.substr(0, input.size() / 2));
-    board::RunLog growing("1", folder_, "runs/watched");
+    RunLog growing("1", folder_, "runs/watched");
     look(growing);
     write(input);
     const nlohmann::json seen = look(growing);
-    board::RunLog whole("1", folder_, "runs/watched");
+    RunLog whole("1", folder_, "runs/watched");
     if (look(whole) != seen) throw std::logic_error("lines that come one by one make another run");
     // What was there is gone: a run that begins anew.
     write("{\"kind\":\"train\",\"step\":1,\"loss\":1}\n");
-    board::RunLog fresh("1", folder_, "runs/watched");
+    RunLog fresh("1", folder_, "runs/watched");
     if (look(growing) != look(fresh)) throw std::logic_error("something stays of a file that was replaced");
     if (!all_walked) bad_input("{}: a line was left out", folder_);
   }
@@ -118,9 +118,10 @@ class BoardTarget : public Target {
       const std::string_view line = std::string_view(input).substr(begin, end - begin);
       begin = end + 1;
       Walked walked;
-      const bool taken = board::walk_json(line, walked);
+      const bool taken = walk_json(line, walked);
       all = all && taken;
-      if (line.find('\0') != std::string_view::npos) continue;  // where the other reader stops, content with what it has
+      if (line.find('\0') != std::string_view::npos)
+        continue;  // where the other reader stops, content with what it has
       Parsed parsed;
       if (!nlohmann::json::sax_parse(line, &parsed) || !parsed.is_object || parsed.deepest > 60) continue;
       if (!taken) throw std::logic_error("a line that is JSON was left out");
@@ -140,7 +141,7 @@ class BoardTarget : public Target {
   }
 
   // Everything that a page asks of a run.
-  static nlohmann::json look(board::RunLog& log) {
+  static nlohmann::json look(RunLog& log) {
     log.poll();
     written(log.news());
     nlohmann::json summary = log.summary();
@@ -149,16 +150,16 @@ class BoardTarget : public Target {
     std::vector<std::string> metrics = summary["metrics"];
     metrics.insert(metrics.end(), {"train.layers.1.gini", "eval.layers.0.count.gini", "none", "none.", ".", ""});
     for (const std::string& metric : metrics) {
-      for (const auto axis : {board::XAxis::step, board::XAxis::tokens, board::XAxis::time}) {
+      for (const auto axis : {XAxis::step, XAxis::tokens, XAxis::time}) {
         nlohmann::json points = nlohmann::json::array();
-        for (const board::XY& point : log.curve(metric, axis, {})) points.push_back({point.x, point.y});
+        for (const XY& point : log.curve(metric, axis, {})) points.push_back({point.x, point.y});
         curves[metric].push_back(points);
       }
     }
     for (int layer = 0; layer < 3; ++layer) {
-      for (const board::RunLog::Load& one : log.load(layer)) loads.push_back({one.step, one.of_expert});
+      for (const RunLog::Load& one : log.load(layer)) loads.push_back({one.step, one.of_expert});
     }
-    for (const board::EvalPlace& place : log.evaluations()) log.evaluation(place);
+    for (const EvalPlace& place : log.evaluations()) log.evaluation(place);
     return nlohmann::json::parse(written({{"summary", summary}, {"curves", curves}, {"loads", loads}}));
   }
 

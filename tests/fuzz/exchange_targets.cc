@@ -3,14 +3,14 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/safetensors.h"
 #include "exchange/hf.h"
 #include "exchange/library_import.h"
 #include "experts/library_file.h"
 #include "fuzz/fuzz.h"
-#include "train/checkpoint.h"
-#include "train/recipe.h"
-#include "train/run.h"
+#include "recipe/recipe.h"
+#include "runs/checkpoint.h"
+#include "runs/run.h"
+#include "tensor/safetensors.h"
 
 namespace some::fuzz {
 namespace {
@@ -62,11 +62,11 @@ class ImportTarget : public Target {
       fs::remove_all(out);
     };
     try {
-      exchange::ImportOptions options;
+      ImportOptions options;
       options.folder = file.folder;
       options.out = out;
-      exchange::import_hf(options);
-      train::open_run(out, {"latest", on_cpu, {}, {}});  // whatever came back must open
+      import_hf(options);
+      open_run(out, {"latest", on_cpu, {}, {}});  // whatever came back must open
     } catch (...) {
       clean();
       throw;
@@ -83,27 +83,26 @@ class ImportTarget : public Target {
   // Only when it is asked for: a model is made, saved and exported twice.
   void prepare() {
     if (!files_.empty()) return;
-    const train::RunPaths run{folder_ + "/run"};
+    const RunPaths run{folder_ + "/run"};
     fs::create_directories(run.folder);
     std::ofstream(run.tokenizer()) << small_tokenizer().dump();
-    const text::Tokenizer tokenizer = text::Tokenizer::load(run.tokenizer());
-    train::Recipe recipe =
-        train::load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml",
-                           {"model.d_model=8", "model.heads=2", "model.layers=2", "some.experts=4", "some.d_ffn=6",
-                            "some.top_k=2", "some.query_dim=5", "some.readin=true", "train.device=cpu"});
+    const Tokenizer tokenizer = Tokenizer::load(run.tokenizer());
+    Recipe recipe = load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml",
+                                {"model.d_model=8", "model.heads=2", "model.layers=2", "some.experts=4", "some.d_ffn=6",
+                                 "some.top_k=2", "some.query_dim=5", "some.readin=true", "train.device=cpu"});
     recipe.model.vocab = static_cast<int>(tokenizer.vocab_size());
-    std::ofstream(run.config()) << train::write_recipe(recipe);
+    std::ofstream(run.config()) << write_recipe(recipe);
     const std::shared_ptr<Context> ctx = make_context("cpu", "fp32");
-    model::Model model(ctx, recipe.model, true);
-    train::save_checkpoint(run.folder, 7, model, {{"finished", true}, {"step", 7}});
-    exchange::ExportOptions options;
+    Model model(ctx, recipe.model, true);
+    save_checkpoint(run.folder, 7, model, {{"finished", true}, {"step", 7}});
+    ExportOptions options;
     options.run = run.folder;
     options.out = folder_ + "/one";
-    exchange::export_hf(options);
+    export_hf(options);
     options.out = folder_ + "/many";
     options.experts_from_seed = true;
     options.shard_bytes = 6000;
-    exchange::export_hf(options);
+    export_hf(options);
     take("one", "config.json");
     take("one", "model.safetensors");
     take("one", "tokenizer.json");
@@ -140,24 +139,24 @@ Tensor small_matrix(const Shape& shape) {
 class LibraryTarget : public Target {
  public:
   explicit LibraryTarget(const std::string& scratch) : ctx_(make_context("cpu", "fp32")) {
-    std::vector<experts::LayerMatrices> layers;
+    std::vector<LayerMatrices> layers;
     for (int i = 0; i < 2; ++i) layers.push_back({small_matrix({3, 4, 5}), small_matrix({3, 5, 4})});
-    seed_ = read_whole(experts::write_library_file(scratch + "/libraries", layers, "a model"));
+    seed_ = read_whole(write_library_file(scratch + "/libraries", layers, "a model"));
   }
   std::string name() const override { return "library"; }
   std::string origin() const override { return file_.path(); }
   std::string make(Dice& dice) override { return damage_safetensors(seed_, dice); }
   void read(const std::string& input) override {
     file_.set(input);
-    const experts::LibraryFile about = experts::read_library_file(file_.path());
+    const LibraryFile about = read_library_file(file_.path());
     if (about.layers < 1) throw std::logic_error("a library without a layer was taken");
-    experts::LibrarySpec spec;
+    LibrarySpec spec;
     spec.method = "file:" + file_.path();
     spec.experts = 3;
     spec.d_model = 5;
     spec.d_ffn = 4;
     for (int layer = 0; layer < 2; ++layer) {
-      const experts::LayerLibrary library = experts::load_layer_library(*ctx_, spec, layer);
+      const LayerLibrary library = load_layer_library(*ctx_, spec, layer);
       for (const Tensor& one : {library.weights.w1, library.weights.w2}) {
         for (std::int64_t i = 0; i < one.elements(); ++i) {
           if (!std::isfinite(one.data<float>()[i])) throw std::logic_error("an expert with a number that is none");
@@ -202,14 +201,14 @@ class BlocksTarget : public Target {
   void read(const std::string& input) override {
     const int way = input.empty() ? 0 : input[0] - '0';
     file_.set(std::string_view(input).substr(std::min<std::size_t>(1, input.size())));
-    exchange::LibraryImport options;
+    LibraryImport options;
     options.models = {file_.path()};
     options.folder = folder_ + "/out";
     if (way == 1) options.d_ffn = 3;
     if (way == 2) options.d_model = 5;
     if (way == 3) options.pattern = "layers.{}.ffn.0.weight,layers.{}.ffn.1.weight";
-    const exchange::ImportedLibrary made = exchange::import_library(options);
-    const experts::LibraryFile about = experts::read_library_file(made.path);
+    const ImportedLibrary made = import_library(options);
+    const LibraryFile about = read_library_file(made.path);
     fs::remove_all(options.folder);
     if (about.hash != made.about.hash || about.experts != made.about.experts)
       throw std::logic_error("the library that was written is another one");

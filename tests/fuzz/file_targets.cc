@@ -1,12 +1,12 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/safetensors.h"
+#include "core/error.h"
+#include "core/files.h"
 #include "data/token_file.h"
 #include "fuzz/fuzz.h"
-#include "train/event_file.h"
+#include "runs/event_file.h"
+#include "tensor/safetensors.h"
 
 namespace some::fuzz {
 namespace {
@@ -45,7 +45,7 @@ class SafetensorsTarget : public Target {
 class TokenCacheTarget : public Target {
  public:
   TokenCacheTarget() {
-    data::TokenWriter writer(
+    TokenWriter writer(
         [&](const void* bytes, std::size_t size) { seed_.append(static_cast<const char*>(bytes), size); }, key_);
     for (int story = 0; story < 5; ++story) {
       std::vector<std::int32_t> ids;
@@ -76,8 +76,8 @@ class TokenCacheTarget : public Target {
   void read(const std::string& input) override {
     file_.set(input);
     std::string problem;
-    data::TokenData tokens;
-    tokens.impl = data::open_token_image(map_file(file_.path()), key_, &problem);
+    TokenData tokens;
+    tokens.impl = open_token_image(map_file(file_.path()), key_, &problem);
     if (!tokens.impl) bad_input("{}: {}", file_.path(), problem);
     std::int64_t sum = 0;
     std::vector<std::int64_t> stories;
@@ -86,14 +86,14 @@ class TokenCacheTarget : public Target {
       for (const std::uint16_t length : tokens.bytes(story)) sum += length & 1;
       stories.push_back(story);
     }
-    data::BatchOptions options;
+    BatchOptions options;
     options.seq_len = 8;
-    data::make_batch(tokens, stories, options);
+    make_batch(tokens, stories, options);
     if (sum < 0) throw std::logic_error("a sum of bits is negative");
   }
 
  private:
-  const data::TokenKey key_{1, 2, 1};
+  const TokenKey key_{1, 2, 1};
   std::string seed_;
   MemoryFile file_;
 };
@@ -115,7 +115,7 @@ class EventFileTarget : public Target {
   }
   void read(const std::string& input) override {
     file_.set(input);
-    const train::EventFile events(path_, file_.path());
+    const EventFile events(path_, file_.path());
     const std::string bytes = read_whole(path_);
     std::size_t at = 0, records = 0;
     while (at < bytes.size()) {
@@ -125,7 +125,7 @@ class EventFileTarget : public Target {
       if (size > bytes.size() - at - 16) throw std::logic_error("a record is longer than the file");
       std::uint32_t sum = 0;
       std::memcpy(&sum, bytes.data() + at + 12 + size, 4);
-      const std::uint32_t plain = train::crc32c({bytes.data() + at + 12, size});
+      const std::uint32_t plain = crc32c({bytes.data() + at + 12, size});
       if (((plain >> 15) | (plain << 17)) + 0xa282ead8u != sum) throw std::logic_error("a check sum is wrong");
       at += 16 + size;
       ++records;

@@ -74,12 +74,12 @@ void damage_json(nlohmann::json& tree, Dice& dice);
 nlohmann::json odd_value(Dice& dice);
 
 // A safetensors file in its parts.
-struct Parts {
+struct FileParts {
   nlohmann::json header;
   std::string data;
 };
-Parts take_apart(const std::string& file);
-std::string put_together(const Parts& parts);
+FileParts take_apart(const std::string& file);
+std::string put_together(const FileParts& parts);
 // Header, shapes, offsets, values and checksums are changed; often the file stays sound, so that only what it says is
 // wrong.
 std::string damage_safetensors(const std::string& file, Dice& dice);

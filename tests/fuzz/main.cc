@@ -12,8 +12,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "base/error.h"
-#include "base/escape.h"
+#include "core/error.h"
+#include "core/escape.h"
 #include "fuzz/fuzz.h"
 #include "temporary_folder.h"
 

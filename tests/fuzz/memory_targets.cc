@@ -1,6 +1,6 @@
-#include "base/context.h"
 #include "fuzz/fuzz.h"
 #include "memory/memory_file.h"
+#include "runtime/context.h"
 
 namespace some::fuzz {
 namespace {
@@ -8,35 +8,35 @@ namespace {
 class MemoryTarget : public Target {
  public:
   explicit MemoryTarget(const std::string& scratch) : ctx_(make_context("cpu", "fp32")) {
-    memory::MemorySettings settings;
+    MemorySettings settings;
     settings.slots = 5;
     settings.window = 4;
     settings.sharpness = {20, 80};
     settings.values = 2;
-    memory::Memory memory;
+    Memory memory;
     memory.settings = settings;
-    memory.store = memory::make_store(*ctx_, settings, Tensor::zeros({3}, DType::f32));
+    memory.store = make_store(*ctx_, settings, Tensor::zeros({3}, DType::f32));
     memory.model = memory.tokenizer = "0123456789abcdef";
     memory.texts = {{"a", {3, 4, 5, 6, 7}}, {"b", {8, 9}}};
     for (std::int64_t slot = 0; slot < 3; ++slot) {
       memory.store.values.data<std::int32_t>()[slot] = 4;
       memory.store.counts.data<float>()[slot] = memory.store.usage.data<float>()[slot] = 1;
-      memory.store.tallies.data<float>()[slot] = 1;
+      memory.store.entry_counts.data<float>()[slot] = 1;
       memory.store.keys.data<float>()[3 * slot + slot] = 1;
       memory.store.born.data<std::int64_t>()[slot] = memory.store.hit.data<std::int64_t>()[slot] =
-          memory::packed({slot % 2, 1});
+          packed({slot % 2, 1});
     }
     memory.store.reach = 3;
-    memory::Deed read, merge, prune;
+    HistoryEntry read, merge, prune;
     read.reading = {0, 1, 5, 4, 2};
-    merge.kind = memory::Deed::Kind::merge;
+    merge.kind = HistoryEntry::Kind::merge;
     merge.settings = settings;
     merge.others = {read};
-    prune.kind = memory::Deed::Kind::prune;
-    prune.least_count = 1;
-    memory.deeds = {read, merge, prune};
+    prune.kind = HistoryEntry::Kind::prune;
+    prune.min_count = 1;
+    memory.history = {read, merge, prune};
     const std::string path = scratch + "/whole.memory";
-    memory::save_memory(memory, path);
+    save_memory(memory, path);
     seed_ = read_whole(path);
   }
   std::string name() const override { return "memory"; }
@@ -44,8 +44,8 @@ class MemoryTarget : public Target {
   std::string make(Dice& dice) override { return damage_safetensors(seed_, dice); }
   void read(const std::string& input) override {
     file_.set(input);
-    const memory::Memory memory = memory::load_memory(*ctx_, file_.path());
-    memory::slots_in_use(memory);
+    const Memory memory = load_memory(*ctx_, file_.path());
+    slots_in_use(memory);
   }
 
  private:

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <limits>
 
-#include "base/files.h"
+#include "core/files.h"
 #include "fuzz/fuzz.h"
 
 namespace some::fuzz {
@@ -190,13 +190,13 @@ void damage_json(Json& tree, Dice& dice) {
   }
 }
 
-Parts take_apart(const std::string& file) {
+FileParts take_apart(const std::string& file) {
   std::uint64_t size = 0;
   std::memcpy(&size, file.data(), 8);
   return {Json::parse(file.substr(8, size)), file.substr(8 + size)};
 }
 
-std::string put_together(const Parts& parts) {
+std::string put_together(const FileParts& parts) {
   const std::string text = written(parts.header);
   const std::uint64_t size = text.size();
   std::string out(8, '\0');
@@ -258,7 +258,7 @@ std::string damage_safetensors(const std::string& file, Dice& dice) {
     damage_bytes(bytes, dice);
     return bytes;
   }
-  Parts parts = take_apart(file);
+  FileParts parts = take_apart(file);
   // The file's own checksums would only tell that it was changed.
   if (parts.header.contains("__metadata__") && !dice.one_in(8)) {
     parts.header["__metadata__"].erase("checksum");

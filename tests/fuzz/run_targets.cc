@@ -2,17 +2,17 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/error.h"
-#include "base/log.h"
+#include "core/error.h"
+#include "core/log.h"
 #include "fuzz/fuzz.h"
-#include "lab/history.h"
 #include "lab/series.h"
-#include "study/verify.h"
-#include "train/checkpoint.h"
-#include "train/recipe.h"
-#include "train/recipe_schema.h"
-#include "train/run.h"
-#include "train/train_state.h"
+#include "recipe/recipe.h"
+#include "recipe/schema.h"
+#include "runs/checkpoint.h"
+#include "runs/history.h"
+#include "runs/run.h"
+#include "runs/train_state.h"
+#include "verify/verify.h"
 
 namespace some::fuzz {
 namespace {
@@ -53,7 +53,7 @@ std::vector<std::string> toml_words() {
                                     "[published]",
                                     "base = \"tiny.toml\"",
                                     "\"default.toml\""};
-  for (const train::RecipeKey& key : train::recipe_keys()) words.push_back(key.full_name());
+  for (const RecipeKey& key : recipe_keys()) words.push_back(key.full_name());
   return words;
 }
 
@@ -61,9 +61,9 @@ class RecipeTarget : public Target {
  public:
   explicit RecipeTarget(bool overrides) : overrides_(overrides) {
     for (const char* name : {"tiny.toml", "default.toml", "a4.toml"}) seeds_.push_back(read_whole(recipes + name));
-    train::Recipe staged = train::load_recipe(recipes + "continual.toml", {"stage.2.some.beta_layer_scale=0.5"});
-    staged.from = train::StartedFrom{"runs/a", 40, "0123456789abcdef", true};
-    seeds_.push_back(train::write_recipe(staged));
+    Recipe staged = load_recipe(recipes + "continual.toml", {"stage.2.some.beta_layer_scale=0.5"});
+    staged.from = InitializedFrom{"runs/a", 40, "0123456789abcdef", true};
+    seeds_.push_back(write_recipe(staged));
   }
   std::string name() const override { return overrides_ ? "override" : "recipe"; }
   std::string origin() const override { return overrides_ ? "override" : "some/recipe.toml"; }
@@ -74,7 +74,7 @@ class RecipeTarget : public Target {
       damage_text(text, dice, words_);
       return text;
     }
-    const train::RecipeKey& key = dice.of(train::recipe_keys());
+    const RecipeKey& key = dice.of(recipe_keys());
     std::string value = dice.one_in(2) ? key.write(key.get(recipe_)) : dice.of(words_);
     if (dice.one_in(2)) damage_text(value, dice, words_);
     return key.full_name() + (dice.one_in(20) ? "" : "=") + value;
@@ -82,12 +82,12 @@ class RecipeTarget : public Target {
 
   void read(const std::string& input) override {
     if (overrides_) {
-      train::parse_recipe(seeds_[0], "override-base.toml", {input});
+      parse_recipe(seeds_[0], "override-base.toml", {input});
       return;
     }
-    const train::Recipe recipe = train::parse_recipe(input, origin(), {});
-    const std::string written = train::write_recipe(recipe);
-    if (train::write_recipe(train::parse_recipe(written, origin(), {})) != written)
+    const Recipe recipe = parse_recipe(input, origin(), {});
+    const std::string written = write_recipe(recipe);
+    if (write_recipe(parse_recipe(written, origin(), {})) != written)
       throw std::logic_error("what is written reads back as something else");
   }
 
@@ -95,7 +95,7 @@ class RecipeTarget : public Target {
   const bool overrides_;
   const std::vector<std::string> words_ = toml_words();
   std::vector<std::string> seeds_;
-  train::Recipe recipe_;
+  Recipe recipe_;
 };
 
 class SeriesTarget : public Target {
@@ -117,7 +117,7 @@ class SeriesTarget : public Target {
   }
   void read(const std::string& input) override {
     file_.set(input);
-    const lab::SeriesIndex index = lab::load_series_index(origin());
+    const SeriesIndex index = load_series_index(origin());
     for (const std::string& recipe : index.all_recipes()) {
       if (recipe.find('/') != std::string::npos) throw std::logic_error("a name leads out of its folder");
     }
@@ -134,8 +134,8 @@ class MetricsTarget : public Target {
  public:
   explicit MetricsTarget(const std::string& scratch) : folder_(scratch + "/run") {
     fs::create_directories(folder_);
-    train::Recipe recipe = train::load_recipe(recipes + "tiny.toml", {"model.layers=2"});
-    std::ofstream(folder_ + "/config.toml") << train::write_recipe(recipe);
+    Recipe recipe = load_recipe(recipes + "tiny.toml", {"model.layers=2"});
+    std::ofstream(folder_ + "/config.toml") << write_recipe(recipe);
     fs::create_symlink(file_.path(), folder_ + "/metrics.jsonl");
     fs::create_symlink(file_.path(), folder_ + "/timing.jsonl");
   }
@@ -180,9 +180,9 @@ class MetricsTarget : public Target {
           message.find("seconds is missing") == std::string::npos)
         wrong = message;
     });
-    lab::FoundRun found;
+    FoundRun found;
     found.folder = folder_;
-    const lab::RunHistory history = lab::read_history(found, log);
+    const RunHistory history = read_history(found, log);
     for (const char* number : {"total_parameters_m", "step_seconds", "steps", "experts_used", "best_gini", "gini_peak"})
       history.measured_once(number);
     for (const char* measure : {"train", "val", "gini", "dead", "temperature"}) history.measured(measure, 1);
@@ -216,29 +216,29 @@ class RunDataTarget : public Target {
   }
   void read(const std::string& input) override {
     file_.set(input);
-    train::read_run_data(paths_);
+    read_run_data(paths_);
   }
 
  private:
-  train::RunPaths paths_;
+  RunPaths paths_;
   MemoryFile file_;
 };
 
 class CheckpointTarget : public Target {
  public:
   explicit CheckpointTarget(const std::string& scratch) : folder_(scratch + "/damaged") {
-    train::Recipe recipe = train::load_recipe(
-        recipes + "tiny.toml", {"model.d_model=8", "model.heads=2", "some.experts=4", "some.d_ffn=6", "some.top_k=2"});
+    Recipe recipe = load_recipe(recipes + "tiny.toml",
+                                {"model.d_model=8", "model.heads=2", "some.experts=4", "some.d_ffn=6", "some.top_k=2"});
     recipe.model.vocab = 12;
     ctx_ = make_context("cpu", "fp32");
-    model_ = std::make_unique<model::Model>(ctx_, recipe.model, true);
+    model_ = std::make_unique<Model>(ctx_, recipe.model, true);
     const std::string run = scratch + "/whole";
-    train::TrainState state;
+    TrainState state;
     state.step = 7;
     state.epoch_loss = 0.5;
     state.best_step = 5;
     state.recipe = {{"train.lr", "0.1"}, {"title", "\"a\""}};
-    train::save_checkpoint(run, 7, *model_, train::to_json(state));
+    save_checkpoint(run, 7, *model_, to_json(state));
     for (const char* name : {"model", "optimizer"})
       seeds_.push_back(read_whole(run + "/checkpoints/step-7/" + name + ".safetensors"));
     fs::create_directories(folder_);
@@ -255,13 +255,13 @@ class CheckpointTarget : public Target {
     const std::size_t which = !input.empty() && input[0] == '1' ? 1 : 0;
     files_[which].set(std::string_view(input).substr(std::min<std::size_t>(1, input.size())));
     files_[1 - which].set(seeds_[1 - which]);
-    train::train_state_from(train::load_checkpoint({7, folder_}, *model_, true), folder_);
+    train_state_from(load_checkpoint({7, folder_}, *model_, true), folder_);
   }
 
  private:
   const std::string folder_;
   std::shared_ptr<Context> ctx_;
-  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<Model> model_;
   std::vector<std::string> seeds_;
   MemoryFile files_[2];
 };
@@ -285,9 +285,9 @@ class FixtureTarget : public Target {
   std::string make(Dice& dice) override { return damage_safetensors(dice.of(seeds_), dice); }
   void read(const std::string& input) override {
     file_.set(input);
-    study::VerifyOptions options;
+    VerifyOptions options;
     options.precision = input.size() % 2 == 0 ? Precision::f64 : Precision::fp32;
-    study::verify_fixture(file_.path(), options);
+    verify_fixture(file_.path(), options);
   }
 
  private:

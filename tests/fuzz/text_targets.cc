@@ -1,4 +1,4 @@
-#include "base/error.h"
+#include "core/error.h"
 #include "fuzz/fuzz.h"
 #include "text/bpe_train.h"
 #include "text/corpus.h"
@@ -8,16 +8,16 @@ namespace some::fuzz {
 namespace {
 
 using Json = nlohmann::json;
-using text::Tokenizer;
+using Tokenizer;
 
-Json trained_tokenizer(text::TokenizerKind kind) {
-  text::BpeTrainOptions options;
+Json trained_tokenizer(TokenizerKind kind) {
+  BpeTrainOptions options;
   options.kind = kind;
   options.vocab_size = 300;
   std::size_t told = 0;
   const std::vector<std::string> stories = {"the cat went to the sea", "a cat and a dog, naïve and 日本",
                                             "the the the sea"};
-  const Tokenizer tokenizer = text::train_bpe(options, [&](std::string& story) {
+  const Tokenizer tokenizer = train_bpe(options, [&](std::string& story) {
     if (told == stories.size()) return false;
     story = stories[told++];
     return true;
@@ -61,7 +61,7 @@ class TokenizerTarget : public Target {
 
   void read(const std::string& input) override {
     const Tokenizer tokenizer = Tokenizer::from_json(input, origin());
-    std::vector<text::TokenId> ids;
+    std::vector<TokenId> ids;
     std::vector<std::uint32_t> lengths;
     for (const std::string_view sample : {"", "the cat went [EOS] a b", "\xFF\xC3\xA9 \xE6\x97\xA5", "thethethethe"}) {
       tokenizer.encode(sample, ids, lengths);
@@ -75,8 +75,8 @@ class TokenizerTarget : public Target {
   }
 
  private:
-  const std::vector<Json> seeds_ = {trained_tokenizer(text::TokenizerKind::whitespace),
-                                    trained_tokenizer(text::TokenizerKind::bytelevel)};
+  const std::vector<Json> seeds_ = {trained_tokenizer(TokenizerKind::whitespace),
+                                    trained_tokenizer(TokenizerKind::bytelevel)};
   const std::vector<std::string> words_ = {"null", "true", "-1", "{", "}", "[", "]", "\"", ",", "\"vocab\":", "1e9999"};
 };
 
@@ -97,10 +97,10 @@ class CorpusTarget : public Target {
 
   void read(const std::string& input) override {
     file_.set(input);
-    text::CorpusOptions options;
+    CorpusOptions options;
     options.paths = {file_.path()};
     options.json_lines = json_lines_;
-    text::CorpusReader reader(options);
+    CorpusReader reader(options);
     for (std::string story; reader.next(story);) {
     }
   }
@@ -114,7 +114,7 @@ class CorpusTarget : public Target {
 
 }  // namespace
 
-Json small_tokenizer() { return trained_tokenizer(text::TokenizerKind::whitespace); }
+Json small_tokenizer() { return trained_tokenizer(TokenizerKind::whitespace); }
 
 void add_text_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string&) {
   targets.push_back(std::make_unique<TokenizerTarget>());

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "base/device.h"
 #include "support.h"
+#include "tensor/device.h"
 
-namespace some::keys::test {
+namespace some::test {
 namespace {
 
 struct Case {
@@ -230,7 +230,7 @@ std::vector<Result> run_layers(const Case& test, int layers, bool together) {
 class CudaKeys : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+    if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   }
 };
 
@@ -278,4 +278,4 @@ TEST_P(CudaKeys, LayersTogetherMoveAsOneByOne) {
 INSTANTIATE_TEST_SUITE_P(Cases, CudaKeys, testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace some::keys::test
+}  // namespace some::test

@@ -2,11 +2,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/safetensors.h"
 #include "keys/measures.h"
 #include "support.h"
+#include "tensor/safetensors.h"
 
-namespace some::keys::test {
+namespace some::test {
 namespace {
 
 Constraint constraint_of(const std::string& name) {
@@ -84,4 +84,4 @@ TEST(KeyFixtures, DoublePrecision) { replay_all<double>(1e-12); }
 TEST(KeyFixtures, SinglePrecision) { replay_all<float>(2e-6); }
 
 }  // namespace
-}  // namespace some::keys::test
+}  // namespace some::test

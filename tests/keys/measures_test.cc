@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "core/error.h"
 
-namespace some::keys {
+namespace some {
 namespace {
 
 TEST(Measures, GiniOfKnownVectors) {
@@ -55,4 +55,4 @@ TEST(Measures, EqualSharesAreOrderedByExpert) {
 }
 
 }  // namespace
-}  // namespace some::keys
+}  // namespace some

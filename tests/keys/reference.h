@@ -8,11 +8,11 @@
 #include <numeric>
 #include <vector>
 
-#include "base/context.h"
-#include "base/random.h"
+#include "core/random.h"
 #include "keys/key_store.h"
+#include "runtime/context.h"
 
-namespace some::keys::test {
+namespace some::test {
 
 using Row = std::vector<double>;
 
@@ -187,4 +187,4 @@ class Reference {
   }
 };
 
-}  // namespace some::keys::test
+}  // namespace some::test

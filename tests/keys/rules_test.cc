@@ -4,11 +4,11 @@
 
 #include <set>
 
-#include "base/error.h"
+#include "core/error.h"
 #include "keys/key_store.h"
 #include "other_values.h"
 
-namespace some::keys {
+namespace some {
 namespace {
 
 constexpr int layers = 3;
@@ -146,4 +146,4 @@ TEST(Rules, RefuseWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace some::keys
+}  // namespace some

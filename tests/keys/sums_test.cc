@@ -1,9 +1,9 @@
 // The additive sums of a step: right, the same however the step is cut, and the sample for rebirth.
-#include "base/error.h"
-#include "base/threads.h"
+#include "core/error.h"
+#include "core/threads.h"
 #include "support.h"
 
-namespace some::keys::test {
+namespace some::test {
 namespace {
 
 struct PlainSums {
@@ -173,4 +173,4 @@ TEST(TakesPart, IsAFractionAndEverybodyAtOne) {
 }
 
 }  // namespace
-}  // namespace some::keys::test
+}  // namespace some::test

@@ -11,7 +11,7 @@
 #include "keys/key_store.h"
 #include "reference.h"
 
-namespace some::keys::test {
+namespace some::test {
 
 template <typename T>
 Tensor matrix(const std::vector<Row>& rows, Shape shape) {
@@ -201,4 +201,4 @@ void expect_equal(const Store<T>& store, const Reference& reference, const std::
   EXPECT_EQ(numbers(store.state.counts)[1], reference.deaths) << what << ": deaths";
 }
 
-}  // namespace some::keys::test
+}  // namespace some::test

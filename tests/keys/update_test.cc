@@ -2,11 +2,11 @@
 #include <functional>
 #include <set>
 
-#include "base/error.h"
-#include "base/threads.h"
+#include "core/error.h"
+#include "core/threads.h"
 #include "support.h"
 
-namespace some::keys::test {
+namespace some::test {
 namespace {
 
 // Strong rules and an early decay, so that every rule visibly moves keys within a few steps.
@@ -397,4 +397,4 @@ TEST(AnnealTest, Shapes) {
 }
 
 }  // namespace
-}  // namespace some::keys::test
+}  // namespace some::test

@@ -8,14 +8,14 @@
 #include <regex>
 #include <sstream>
 
-#include "base/error.h"
-#include "base/files.h"
+#include "core/error.h"
+#include "core/files.h"
 #include "lab/report.h"
 #include "lab/texts.h"
+#include "recipe/recipe.h"
 #include "temporary_folder.h"
-#include "train/recipe.h"
 
-namespace some::lab {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -411,4 +411,4 @@ TEST_F(LabClaims, TheDocumentsSayWhatTheReportSays) {
 }
 
 }  // namespace
-}  // namespace some::lab
+}  // namespace some

@@ -7,12 +7,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/error.h"
-#include "base/files.h"
+#include "core/error.h"
+#include "core/files.h"
 #include "temporary_folder.h"
 #include "thread_ranks.h"
 
-namespace some::lab {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -317,4 +317,4 @@ TEST(LabNames, TellRecipeScaleAndSeed) {
 }
 
 }  // namespace
-}  // namespace some::lab
+}  // namespace some

@@ -9,15 +9,15 @@
 #include <set>
 #include <sstream>
 
-#include "base/error.h"
-#include "base/files.h"
 #include "browser.h"
-#include "lab/history.h"
+#include "core/error.h"
+#include "core/files.h"
 #include "lab/queue.h"
-#include "lab/runs.h"
+#include "runs/history.h"
+#include "runs/run_list.h"
 #include "temporary_folder.h"
 
-namespace some::lab {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -437,4 +437,4 @@ TEST_F(LabReport, InABrowser) {
 }
 
 }  // namespace
-}  // namespace some::lab
+}  // namespace some

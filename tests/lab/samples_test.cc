@@ -5,12 +5,12 @@
 
 #include <filesystem>
 
-#include "base/files.h"
+#include "analysis/tiny_run.h"
+#include "core/files.h"
 #include "flip_bits.h"
-#include "lab/runs.h"
-#include "study/tiny_run.h"
+#include "runs/run_list.h"
 
-namespace some::lab {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -28,7 +28,7 @@ bool same(const RunSamples& a, const RunSamples& b) {
 
 TEST(Samples, EveryFlippedBitIsNamedOrHarmless) {
   const TemporaryFolder folder;
-  const std::string run = study::train_tiny(folder, {"model.seq_len=16", "model.layers=1"});
+  const std::string run = train_tiny(folder, {"model.seq_len=16", "model.layers=1"});
   const RunHistory history = read_history(*find_run(run));
   std::vector<std::string> warnings;
   Host host = make_host(1);
@@ -69,4 +69,4 @@ TEST(Samples, EveryFlippedBitIsNamedOrHarmless) {
 }
 
 }  // namespace
-}  // namespace some::lab
+}  // namespace some

@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
-#include "base/error.h"
+#include "core/error.h"
 
-namespace some::lab {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -106,4 +106,4 @@ TEST(Scale, NamesAndFactors) {
 }
 
 }  // namespace
-}  // namespace some::lab
+}  // namespace some

@@ -10,13 +10,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/error.h"
-#include "base/files.h"
+#include "core/error.h"
+#include "core/files.h"
 #include "model/operations.h"
-#include "train/recipe.h"
-#include "train/recipe_schema.h"
+#include "recipe/recipe.h"
+#include "recipe/schema.h"
 
-namespace some::lab {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -218,4 +218,4 @@ TEST(SeriesIndexFile, FaultsAreNamedWithTheirPlace) {
 }
 
 }  // namespace
-}  // namespace some::lab
+}  // namespace some

@@ -1,17 +1,17 @@
 // The store on the GPU against the CPU: the same choices and numbers, and the same bits when repeated.
 #include <numeric>
 
-#include "base/device.h"
-#include "memory/mix_beside.h"
+#include "memory/mixture.h"
 #include "support.h"
+#include "tensor/device.h"
 
-namespace some::memory::test {
+namespace some::test {
 namespace {
 
 class CudaStore : public testing::TestWithParam<StoreCase> {};
 
 TEST_P(CudaStore, AgreesWithTheCpu) {
-  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::unavailable_reason_text();
   const StoreCase& one = GetParam();
   auto gpu = make_context("cuda", "fp32");
   auto exact = make_context("cpu", "f64");
@@ -25,10 +25,10 @@ TEST_P(CudaStore, AgreesWithTheCpu) {
       const Outcome got = read_window(*gpu, one.settings, store, window, place),
                     right = read_window(*exact, one.settings, wanted, window, place);
       EXPECT_LT(largest_error(got.nll, right.nll), 1e-4);
-      ASSERT_EQ(got.fates, right.fates);
+      ASSERT_EQ(got.assignments, right.assignments);
       ASSERT_EQ(read_vector(store.values), read_vector(wanted.values));
       EXPECT_LT(largest_error(read_vector(store.keys), read_vector(wanted.keys)), 1e-5);
-      EXPECT_EQ(read_vector(store.tallied()), read_vector(wanted.tallied()));
+      EXPECT_EQ(read_vector(store.entry_counts_or_totals()), read_vector(wanted.entry_counts_or_totals()));
       EXPECT_EQ(read_vector(store.counts), read_vector(wanted.counts));
       EXPECT_LT(largest_error(read_vector(store.usage), read_vector(wanted.usage)), 1e-5);
       EXPECT_LT(largest_error(read_vector(store.shares), read_vector(wanted.shares)), 1e-3);
@@ -46,7 +46,7 @@ TEST_P(CudaStore, AgreesWithTheCpu) {
       settle_store(*gpu, one.settings, make_stream(one.shape, 7), store);
       settle_store(*exact, one.settings, make_stream(one.shape, 7), wanted);
       ASSERT_EQ(read_vector(store.values), read_vector(wanted.values));
-      EXPECT_EQ(read_vector(store.tallied()), read_vector(wanted.tallied()));
+      EXPECT_EQ(read_vector(store.entry_counts_or_totals()), read_vector(wanted.entry_counts_or_totals()));
       EXPECT_EQ(read_vector(store.counts), read_vector(wanted.counts));
       EXPECT_EQ(read_vector(store.usage), read_vector(wanted.usage));
       EXPECT_LT(largest_error(read_vector(store.keys), read_vector(wanted.keys)), 1e-5);
@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Gpu, CudaStore, testing::ValuesIn(store_cases()),
 
 // A width for which the product is made of three products of rounded numbers; one alone would be off by 1e-4.
 TEST(GpuSearch, ProductsHaveThePrecisionOfFp32) {
-  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::unavailable_reason_text();
   auto ctx = make_context("cuda", "fp32");
   const StreamShape shape{2, 150, 512, 40, 1.0, 0.0};
   MemorySettings settings;
@@ -80,7 +80,7 @@ TEST(GpuSearch, ProductsHaveThePrecisionOfFp32) {
   std::copy(stream[1].targets.begin(), stream[1].targets.end(), targets.data<std::int32_t>());
   Tensor queries = ctx->scratch(states.shape(), DType::f32);
   make_queries(*ctx, states, store.mean, queries);
-  Found found = make_found(*ctx, settings, shape.positions);
+  Matches found = make_matches(*ctx, settings, shape.positions);
   search(*ctx, store, settings, queries, targets.to(ctx->device), found);
   const Row query = read_vector(queries), key = read_vector(store.keys), product = read_vector(found.product),
             nearest = read_vector(found.nearest);
@@ -98,7 +98,7 @@ TEST(GpuSearch, ProductsHaveThePrecisionOfFp32) {
 
 // So many slots that a block of the search takes several tiles of them.
 TEST(GpuSearch, GoesThroughMoreTilesThanThereAreBlocks) {
-  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::unavailable_reason_text();
   auto gpu = make_context("cuda", "fp32");
   auto exact = make_context("cpu", "f64");
   const StreamShape shape{5, 5000, 32, 300, 0.3, 0.02};
@@ -118,7 +118,7 @@ TEST(GpuSearch, GoesThroughMoreTilesThanThereAreBlocks) {
     const Outcome got = read_window(*gpu, settings, store, window, place),
                   right = read_window(*exact, settings, wanted, window, place);
     EXPECT_LT(largest_error(got.nll, right.nll), 1e-4);
-    EXPECT_EQ(got.fates, right.fates);
+    EXPECT_EQ(got.assignments, right.assignments);
     place += shape.positions;
   }
 }
@@ -128,7 +128,7 @@ class GpuReading : public testing::TestWithParam<const char*> {};
 // As a text is read: what windows have in common is made once, and the lessons do not wait for what is mixed beside
 // them. The numbers are those of one window after the other.
 TEST_P(GpuReading, WindowsTogetherGiveTheSameBits) {
-  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::unavailable_reason_text();
   const StoreCase one = case_named(GetParam());
   auto ctx = make_context("cuda", "fp32");
   const std::vector<Window> stream = make_stream(one.shape, 11);
@@ -157,17 +157,18 @@ TEST_P(GpuReading, WindowsTogetherGiveTheSameBits) {
     const Tensor own = queries.rows(begin, windows[last - 1].end);
     std::vector<Rows> together;
     for (std::size_t i = first; i < last; ++i) together.push_back({windows[i].begin - begin, windows[i].end - begin});
-    std::vector<Found> found = make_found(*ctx, store, one.settings, own, together);
+    std::vector<Matches> found = make_matches(*ctx, store, one.settings, own, together);
     for (std::size_t i = first; i < last; ++i) {
       Tensor targets = Tensor::empty({count}, DType::i32), places = Tensor::empty({count}, DType::i64);
       std::copy(stream[i].targets.begin(), stream[i].targets.end(), targets.data<std::int32_t>());
       for (std::int64_t t = 0; t < count; ++t) places.data<std::int64_t>()[t] = packed({0, t});
       targets = targets.to(ctx->device);
       Tensor nll = numbers({stream[i].nll}, DType::f32).reshape({count}).to(ctx->device);
-      Tensor fates = ctx->scratch({count}, DType::i32);
+      Tensor assignments = ctx->scratch({count}, DType::i32);
       const Tensor asked = own.rows(together[i - first].begin, together[i - first].end);
-      search_and_mix_beside(*ctx, mixing, store, one.settings, asked, targets, found[i - first], store.shares, nll);
-      learn(*ctx, one.settings, asked, targets, places.to(ctx->device), found[i - first], store, fates);
+      search_and_mix_concurrently(*ctx, mixing, store, one.settings, asked, targets, found[i - first], store.shares,
+                                  nll);
+      learn(*ctx, one.settings, asked, targets, places.to(ctx->device), found[i - first], store, assignments);
       mixed.push_back(nll);
     }
   }
@@ -185,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuReading,
 class CudaSlotWeights : public testing::TestWithParam<const char*> {};
 
 TEST_P(CudaSlotWeights, AgreeWithTheCpu) {
-  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::unavailable_reason_text();
   const StoreCase one = case_named(GetParam());
   const auto kinds = static_cast<std::int64_t>(one.settings.sharpness.size());
   const std::vector<Window> stream = make_stream(one.shape, 5);
@@ -217,4 +218,4 @@ INSTANTIATE_TEST_SUITE_P(Gpu, CudaSlotWeights,
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace some::memory::test
+}  // namespace some::test

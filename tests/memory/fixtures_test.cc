@@ -2,10 +2,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/safetensors.h"
 #include "support.h"
+#include "tensor/safetensors.h"
 
-namespace some::memory::test {
+namespace some::test {
 namespace {
 
 void replay(const std::string& path, const char* precision, double tolerance) {
@@ -30,7 +30,7 @@ void replay(const std::string& path, const char* precision, double tolerance) {
     EXPECT_LT(largest_error(read_vector(store.keys), wanted("keys")), tolerance);
     EXPECT_EQ(read_vector(store.values), wanted("values"));
     if (settings.values > 1) {
-      EXPECT_LT(largest_error(read_vector(store.tallies), wanted("tallies")), tolerance);
+      EXPECT_LT(largest_error(read_vector(store.entry_counts), wanted("tallies")), tolerance);
     }
     EXPECT_LT(largest_error(read_vector(store.counts), wanted("counts")), tolerance);
     EXPECT_LT(largest_error(read_vector(store.usage), wanted("usage")), tolerance);
@@ -84,4 +84,4 @@ TEST(MemoryFixtures, DoublePrecision) { replay_all("f64", 1e-9); }
 TEST(MemoryFixtures, SinglePrecision) { replay_all("fp32", 2e-5); }
 
 }  // namespace
-}  // namespace some::memory::test
+}  // namespace some::test

@@ -2,7 +2,7 @@
 #include "memory/holders_cpu.h"
 #include "support.h"
 
-namespace some::memory::test {
+namespace some::test {
 namespace {
 
 constexpr std::int64_t slots = 2500, entries = 5, reach = 2309;  // three pieces of the list, the last not whole
@@ -19,7 +19,7 @@ Store filled_store(Context& ctx, const MemorySettings& settings) {
     for (std::int64_t j = 0; j < held; ++j) {
       const double tally = 1 + stream.below(next++, 9);
       store.values.data<std::int32_t>()[j * slots + m] = token;
-      if (settings.values > 1) store.tallies.data<float>()[j * slots + m] = static_cast<float>(tally);
+      if (settings.values > 1) store.entry_counts.data<float>()[j * slots + m] = static_cast<float>(tally);
       store.counts.data<float>()[m] += static_cast<float>(tally);
       token = (token + 1 + static_cast<std::int32_t>(stream.below(next++, 7))) % tokens;
     }
@@ -35,7 +35,7 @@ std::vector<std::pair<std::int32_t, float>> plain(const Store& store, std::int32
     for (std::int64_t j = 0; j < store.entries(); ++j) {
       if (store.values.data<std::int32_t>()[j * slots + m] == token)
         out.emplace_back(static_cast<std::int32_t>(m),
-                         store.tallied().data<float>()[j * slots + m] / store.counts.data<float>()[m]);
+                         store.entry_counts_or_totals().data<float>()[j * slots + m] / store.counts.data<float>()[m]);
     }
   }
   return out;
@@ -55,7 +55,7 @@ void finds_all(std::int64_t values, std::int64_t positions, int threads) {
   for (std::int64_t t = 0; t < positions; ++t)
     targets.data<std::int32_t>()[t] = t % 7 == 1 ? -1 : static_cast<std::int32_t>(t * 3 % tokens);
   targets.data<std::int32_t>()[positions - 1] = tokens + 3;
-  const cpu::Holders<float> holders(*ctx, store, settings, targets);
+  const cpu::OwnerRanks<float> holders(*ctx, store, settings, targets);
   std::size_t all = 0;
   for (std::int64_t t = 0; t < positions; ++t) {
     const std::int32_t token = targets.data<std::int32_t>()[t];
@@ -72,21 +72,21 @@ void finds_all(std::int64_t values, std::int64_t positions, int threads) {
   EXPECT_GT(all + (positions == 1), 0);
 }
 
-TEST(Holders, AreFoundAllAndNoOther) {
+TEST(OwnerRanks, AreFoundAllAndNoOther) {
   for (const std::int64_t values : {std::int64_t{1}, entries}) {
     for (const std::int64_t positions : {1, 5, 24, 100}) finds_all(values, positions, 1);
     finds_all(values, 100, 3);
   }
 }
 
-TEST(Holders, OfAnEmptyStoreThereAreNone) {
+TEST(OwnerRanks, OfAnEmptyStoreThereAreNone) {
   auto ctx = make_context("cpu", "fp32");
   const Store store = make_store(*ctx, {}, Tensor::zeros({3}, DType::f64));
   for (const std::int64_t positions : {2, 50}) {
     const Tensor targets = Tensor::zeros({positions}, DType::i32);
-    EXPECT_TRUE(cpu::Holders<float>(*ctx, store, {}, targets).of(1, 0, 0).empty());
+    EXPECT_TRUE(cpu::OwnerRanks<float>(*ctx, store, {}, targets).of(1, 0, 0).empty());
   }
 }
 
 }  // namespace
-}  // namespace some::memory::test
+}  // namespace some::test

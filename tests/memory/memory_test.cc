@@ -8,15 +8,15 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "base/files.h"
-#include "memory/answers.h"
+#include "core/files.h"
 #include "memory/memory_file.h"
+#include "memory/predictions.h"
 #include "memory/reader.h"
 #include "model/sample.h"
 #include "support.h"
 #include "text/bpe_train.h"
 
-namespace some::memory::test {
+namespace some::test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -84,7 +84,7 @@ MemorySettings small_settings() {
 }
 
 bool same(const Memory& a, const Memory& b) {
-  if (a.texts.size() != b.texts.size() || !(a.deeds == b.deeds)) return false;
+  if (a.texts.size() != b.texts.size() || !(a.history == b.history)) return false;
   for (std::size_t i = 0; i < a.texts.size(); ++i) {
     if (a.texts[i].name != b.texts[i].name || a.texts[i].tokens != b.texts[i].tokens) return false;
   }
@@ -121,14 +121,14 @@ TEST(Reading, PredictsEveryTokenOnceBeforeItIsLearnt) {
   const std::vector<std::int32_t> text = Fixture::words(333, 5);
   std::int64_t tokens = 0, fated = 0;
   double frozen = 0, mixed = 0;
-  learn_text(*fixture.model, memory, "a", text, 333, [&](auto windows, auto fates) {
+  learn_text(*fixture.model, memory, "a", text, 333, [&](auto windows, auto assignments) {
     for (const WindowResult& window : windows) {
       tokens += window.tokens;
       frozen += window.frozen;
       mixed += window.mixed;
       EXPECT_EQ(window.births + window.hits, window.tokens);
     }
-    fated += std::ssize(fates);
+    fated += std::ssize(assignments);
     return true;
   });
   EXPECT_EQ(tokens, 332);
@@ -231,39 +231,39 @@ TEST_P(Divided, StoppedAndReadOnGivesTheSameBits) {
 
 // On a GPU the model is a pass ahead of the lessons, but for a reading that has only one pass.
 TEST(GpuReading, APassAheadGivesTheSameBits) {
-  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::why_unavailable();
+  if (!some::cuda::available()) GTEST_SKIP() << some::cuda::unavailable_reason_text();
   Fixture fixture(3, 2, "cuda");
   const std::vector<std::int32_t> text = Fixture::words(1500, 5);
-  constexpr std::int64_t window = 20, at_once = 3, end = 1500;
+  constexpr std::int64_t window = 20, together = 3, end = 1500;
   std::vector<Memory> memories;
-  std::vector<Store> homes;
+  std::vector<Store> assigned_slots;
   std::vector<std::vector<double>> losses;
-  for (const std::int64_t step : {end, window * at_once}) {
+  for (const std::int64_t step : {end, window * together}) {
     Memory& memory = memories.emplace_back(fixture.memory(small_settings()));
     std::vector<double>& own = losses.emplace_back();
     for (std::int64_t begin = 1; begin < end; begin += step)
       MemoryReader(*fixture.model, &memory, true)
-          .read(text, {0, begin, std::min(end, begin + step), window, at_once}, [&](auto windows, auto) {
+          .read(text, {0, begin, std::min(end, begin + step), window, together}, [&](auto windows, auto) {
             for (const WindowResult& one : windows) own.insert(own.end(), {one.frozen, one.mixed});
             return true;
           });
-    Store& home = homes.emplace_back(make_store(*fixture.ctx, memory.settings, memory.store.mean));
+    Store& home = assigned_slots.emplace_back(make_store(*fixture.ctx, memory.settings, memory.store.mean));
     for (std::int64_t begin = 1; begin < end; begin += step)
       EXPECT_TRUE(MemoryReader(*fixture.model, &memory, false)
-                      .bring_home(text, {0, begin, std::min(end, begin + step), window, at_once}, home, {}));
+                      .reassign(text, {0, begin, std::min(end, begin + step), window, together}, home, {}));
   }
   EXPECT_EQ(losses[0].size(), 2 * 75u);
   EXPECT_EQ(losses[0], losses[1]);
   EXPECT_TRUE(same_bits(memories[0].store, memories[1].store));
-  EXPECT_TRUE(same_bits(homes[0], homes[1]));
+  EXPECT_TRUE(same_bits(assigned_slots[0], assigned_slots[1]));
   // One that is told to stop leaves nothing behind that the next would run into.
   Memory stopped = fixture.memory(small_settings());
   const std::int64_t first =
-      MemoryReader(*fixture.model, &stopped, true).read(text, {0, 1, end, window, at_once}, [](auto, auto) {
+      MemoryReader(*fixture.model, &stopped, true).read(text, {0, 1, end, window, together}, [](auto, auto) {
         return false;
       });
-  EXPECT_EQ(first, 1 + window * at_once);
-  MemoryReader(*fixture.model, &stopped, true).read(text, {0, first, end, window, at_once}, {});
+  EXPECT_EQ(first, 1 + window * together);
+  MemoryReader(*fixture.model, &stopped, true).read(text, {0, first, end, window, together}, {});
   EXPECT_TRUE(same_bits(memories[0].store, stopped.store));
 }
 
@@ -318,12 +318,12 @@ TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
   Memory all = fixture.memory(small_settings()), without = fixture.memory(small_settings());
   learn_text(*fixture.model, all, "a", a, 500, {});
   learn_text(*fixture.model, all, "b", b, 3000, {});
-  EXPECT_EQ(rounds_settled(all), 0);
+  EXPECT_EQ(refinement_passes(all), 0);
   save_memory(all, folder.file("unsettled"));
   const Memory unsettled = load_memory(*fixture.ctx, folder.file("unsettled"));
   // What is stopped on the way changes nothing.
   std::int64_t most = 0;
-  EXPECT_FALSE(settle(*fixture.model, all, [&](std::int64_t done, std::int64_t of) {
+  EXPECT_FALSE(refine(*fixture.model, all, [&](std::int64_t done, std::int64_t of) {
     EXPECT_EQ(of, 499 + 2999);
     most = done;
     return done < 1000;
@@ -331,16 +331,16 @@ TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
   EXPECT_GE(most, 1000);
   EXPECT_TRUE(same(all, unsettled));
   // Round after round is the same whether or not it was kept in a file between, and for any number of threads.
-  EXPECT_TRUE(settle(*fixture.model, all, {}));
+  EXPECT_TRUE(refine(*fixture.model, all, {}));
   EXPECT_FALSE(same_bits(all.store, unsettled.store));
   save_memory(all, folder.file("m"));
-  EXPECT_TRUE(settle(*fixture.model, all, {}));
+  EXPECT_TRUE(refine(*fixture.model, all, {}));
   Fixture other(3, 1);
   Memory resumed = load_memory(*other.ctx, folder.file("m"));
-  EXPECT_EQ(rounds_settled(resumed), 1);
-  EXPECT_TRUE(settle(*other.model, resumed, {}));
+  EXPECT_EQ(refinement_passes(resumed), 1);
+  EXPECT_TRUE(refine(*other.model, resumed, {}));
   EXPECT_TRUE(same(all, resumed));
-  EXPECT_EQ(rounds_settled(all), 2);
+  EXPECT_EQ(refinement_passes(all), 2);
   // Everything that was read has a home, but for tokens that a full slot could not take.
   const std::vector<double> counts = read_vector(all.store.counts);
   const double held = std::accumulate(counts.begin(), counts.end(), 0.0);
@@ -348,10 +348,10 @@ TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
   EXPECT_GT(held, 0.5 * (499 + 2999));
   // It can read on, and forget: what is left is settled as it would have been.
   learn_text(*fixture.model, all, "c", c, 300, {});
-  EXPECT_EQ(rounds_settled(all), 0);
+  EXPECT_EQ(refinement_passes(all), 0);
   learn_text(*fixture.model, without, "a", a, 500, {});
-  settle(*fixture.model, without, {});
-  settle(*fixture.model, without, {});
+  refine(*fixture.model, without, {});
+  refine(*fixture.model, without, {});
   learn_text(*fixture.model, without, "c", c, 300, {});
   std::int64_t last = 0, total = 0;
   EXPECT_TRUE(same(without_text(*fixture.model, all, 1,
@@ -363,11 +363,11 @@ TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
                    without));
   EXPECT_EQ(last, total);
   // Nor would it have settled because of a text that it never read.
-  settle(*fixture.model, all, {});
+  refine(*fixture.model, all, {});
   EXPECT_TRUE(same(without_text(*fixture.model, all, 2, {}), resumed));
   Memory only = fixture.memory(small_settings());
   learn_text(*fixture.model, only, "c", c, 300, {});
-  settle(*fixture.model, only, {});
+  refine(*fixture.model, only, {});
   total = last = 0;
   const Memory without_both = without_text(*fixture.model, without_text(*fixture.model, all, 0, {}), 0,
                                            [&](std::int64_t done, std::int64_t of) { last = done, total = of; });
@@ -435,10 +435,10 @@ TEST(Merging, FillsPartsThatHaveNotBegun) {
     return sum;
   };
   const double both = held(first) + held(second);
-  EXPECT_EQ(first.store.parts_begun(), 1);
+  EXPECT_EQ(first.store.partitions_active(), 1);
   merge(*fixture.ctx, first, second);
   EXPECT_EQ(held(first), both);
-  EXPECT_GE(first.store.parts_begun(), 3);
+  EXPECT_GE(first.store.partitions_active(), 3);
   save_memory(first, folder.file("m"));
   Memory loaded = load_memory(*fixture.ctx, folder.file("m"));
   EXPECT_TRUE(same(loaded, first));
@@ -573,7 +573,7 @@ TEST_P(Divided, AnswersOfBothAreTheMixture) {
   Tensor shares = memory.store.shares.clone();
   for (std::size_t t = 0; t + 1 < row.size(); ++t) {
     const auto at = static_cast<std::int64_t>(t);
-    Answers answers(ctx, memory, {say_of(memory.settings, read_vector(shares))});
+    MemoryPredictions answers(ctx, memory, {mixture_weights(memory.settings, read_vector(shares))});
     std::vector<double> one(logits.begin() + static_cast<std::ptrdiff_t>(t * vocabulary),
                             logits.begin() + static_cast<std::ptrdiff_t>((t + 1) * vocabulary));
     const std::int32_t only[1] = {0};
@@ -588,4 +588,4 @@ TEST_P(Divided, AnswersOfBothAreTheMixture) {
 }
 
 }  // namespace
-}  // namespace some::memory::test
+}  // namespace some::test

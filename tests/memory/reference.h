@@ -9,7 +9,7 @@
 
 #include "memory/settings.h"
 
-namespace some::memory::test {
+namespace some::test {
 
 using Row = std::vector<double>;
 
@@ -30,7 +30,7 @@ struct PlainMemory {
     centres.assign(1, Row(mean.size(), 0.0));
   }
 
-  std::size_t part_size() const { return keys.size() / static_cast<std::size_t>(settings.parts); }
+  std::size_t partition_size() const { return keys.size() / static_cast<std::size_t>(settings.parts); }
   // The parts that a query looks into, nearest first.
   std::vector<std::size_t> looked(const Row& q) const {
     std::vector<std::pair<double, std::size_t>> near;
@@ -49,7 +49,7 @@ struct PlainMemory {
   std::vector<std::size_t> seen_from(const Row& q) const {
     std::vector<std::size_t> out;
     for (std::size_t part : looked(q)) {
-      for (std::size_t m = part * part_size(); m < (part + 1) * part_size(); ++m) out.push_back(m);
+      for (std::size_t m = part * partition_size(); m < (part + 1) * partition_size(); ++m) out.push_back(m);
     }
     std::sort(out.begin(), out.end());
     return out;
@@ -81,7 +81,7 @@ struct PlainMemory {
   Row values() const {
     return laid_out(-1, [](const auto& one) { return static_cast<double>(one.first); });
   }
-  Row tallies() const {
+  Row entry_counts() const {
     return laid_out(0, [](const auto& one) { return one.second; });
   }
   template <typename Of>
@@ -103,14 +103,14 @@ struct PlainMemory {
   }
 
   double said(const Row& q, std::int64_t target, double sharpness) const {
-    double all = 0, right = 0, highest = -1e300;
+    double all = 0, right = 0, all_reduce_max = -1e300;
     const std::vector<std::size_t> seen = seen_from(q);
     for (const std::size_t m : seen) {
-      if (count(m) > 0) highest = std::max(highest, sharpness * product(m, q) + log_count(m));
+      if (count(m) > 0) all_reduce_max = std::max(all_reduce_max, sharpness * product(m, q) + log_count(m));
     }
     for (const std::size_t m : seen) {
       if (!(count(m) > 0)) continue;
-      const double weight = std::exp(sharpness * product(m, q) + log_count(m) - highest);
+      const double weight = std::exp(sharpness * product(m, q) + log_count(m) - all_reduce_max);
       all += weight;
       right += weight * tally_of(m, target) / count(m);
     }
@@ -157,7 +157,7 @@ struct PlainMemory {
       }
       if (found < keys.size()) {
         hits[found].emplace_back(q, targets[t]);
-        taken.emplace_back(found / part_size(), q);
+        taken.emplace_back(found / partition_size(), q);
       } else {
         misses.emplace_back(q, targets[t]);
       }
@@ -180,7 +180,7 @@ struct PlainMemory {
     for (std::size_t j = 0; j < misses.size(); ++j) {
       std::size_t best = keys.size();
       for (const std::size_t part : looked(misses[j].first)) {
-        for (std::size_t m = part * part_size(); m < (part + 1) * part_size(); ++m) {
+        for (std::size_t m = part * partition_size(); m < (part + 1) * partition_size(); ++m) {
           if (gone[m]) continue;
           const bool equal = best < keys.size() && usage[m] == usage[best];  // of empty ones the nearer part's
           if (best == keys.size() || usage[m] < usage[best] || (equal && usage[m] > 0 && m < best)) best = m;
@@ -190,7 +190,7 @@ struct PlainMemory {
       gone[best] = true;
       order.push_back(best);
       births.push_back(j);
-      taken.emplace_back(best / part_size(), misses[j].first);
+      taken.emplace_back(best / partition_size(), misses[j].first);
     }
     if (settings.inherit) pass_on(order);
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -205,7 +205,7 @@ struct PlainMemory {
   }
 
   // One round of settling: every position goes to the slot that suits it best, and slots become what came to them.
-  void settle(const std::vector<std::vector<Row>>& states, const std::vector<std::vector<std::int32_t>>& targets) {
+  void refine(const std::vector<std::vector<Row>>& states, const std::vector<std::vector<std::int32_t>>& targets) {
     const Row n = counts();
     PlainMemory fresh(settings, mean);
     fresh.centres.assign(centres.size(), Row(mean.size(), 0.0));
@@ -219,7 +219,7 @@ struct PlainMemory {
         for (const std::size_t m : seen_from(q)) {
           const double tally = n[m] > 0 ? tally_of(m, token) : 0;
           if (!(n[m] > 0) || (settings.values == 1 && !(tally > 0))) continue;
-          const double suits = product(m, q) + home_of_token * tally / n[m];
+          const double suits = product(m, q) + token_affinity * tally / n[m];
           if (suits > best) {
             best = suits;
             home = m;
@@ -228,7 +228,7 @@ struct PlainMemory {
         if (home == keys.size()) continue;
         for (std::size_t c = 0; c < q.size(); ++c) {
           fresh.keys[home][c] += q[c];
-          fresh.centres[home / part_size()][c] += q[c];
+          fresh.centres[home / partition_size()][c] += q[c];
         }
         take(fresh.held[home], token, 1);
       }
@@ -243,7 +243,7 @@ struct PlainMemory {
 
   // A part that is more than three quarters full gives about half of its slots to the next one that has not begun.
   void divide_if_full(std::size_t part) {
-    const std::size_t size = part_size(), first = part * size, fresh = centres.size() * size;
+    const std::size_t size = partition_size(), first = part * size, fresh = centres.size() * size;
     std::vector<std::size_t> slots;
     for (std::size_t m = first; m < first + size; ++m) {
       if (count(m) > 0) slots.push_back(m);
@@ -351,4 +351,4 @@ struct PlainMemory {
   }
 };
 
-}  // namespace some::memory::test
+}  // namespace some::test

@@ -1,7 +1,7 @@
 // The store on the CPU: against the plain reference in both precisions, and the same bits for any number of threads.
 #include "support.h"
 
-namespace some::memory::test {
+namespace some::test {
 namespace {
 
 template <typename Check>
@@ -23,7 +23,7 @@ void expect_tokens_at_their_places(const Store& store, const std::vector<std::in
     for (const Tensor* places : {&store.born, &store.hit}) {
       const std::int64_t where = places->data<std::int64_t>()[at];
       if (token < 0) {
-        EXPECT_EQ(where, nowhere);
+        EXPECT_EQ(where, no_place);
       } else {
         EXPECT_EQ(text.at(static_cast<std::size_t>(unpacked(where).offset)), token);
       }
@@ -44,13 +44,13 @@ TEST_P(StoreCases, AgreesWithThePlainReference) {
       EXPECT_LT(largest_error(outcome.nll, plain.read(window.states, window.targets, window.nll)), tolerance);
       plain.learn(window.states, window.targets);
       ASSERT_EQ(read_vector(store.values), plain.values());
-      EXPECT_LT(largest_error(read_vector(store.tallied()), plain.tallies()), tolerance);
+      EXPECT_LT(largest_error(read_vector(store.entry_counts_or_totals()), plain.entry_counts()), tolerance);
       EXPECT_LT(largest_error(read_vector(store.keys), flat(plain.keys)), tolerance);
       EXPECT_LT(largest_error(read_vector(store.counts), plain.counts()), tolerance);
       EXPECT_LT(largest_error(read_vector(store.usage), plain.usage), tolerance);
       if (one.settings.parts > 1) {
-        ASSERT_EQ(store.parts_begun(), std::ssize(plain.centres));
-        EXPECT_LT(largest_error(read_vector(store.centres.rows(0, store.parts_begun())), flat(plain.centres)),
+        ASSERT_EQ(store.partitions_active(), std::ssize(plain.centres));
+        EXPECT_LT(largest_error(read_vector(store.centres.rows(0, store.partitions_active())), flat(plain.centres)),
                   tolerance);
       }
       EXPECT_LT(largest_error(read_vector(store.shares), plain.weights), 10 * tolerance);
@@ -71,7 +71,7 @@ TEST_P(StoreCases, SettlesLikeThePlainReference) {
   PlainMemory plain(one.settings, mean_of(one.shape));
   for (const Window& window : stream) plain.learn(window.states, window.targets);
   for (int round = 0; round < 2; ++round) {
-    plain.settle(states, targets);
+    plain.refine(states, targets);
     rounds.push_back(plain);
   }
   for (const char* precision : {"f64", "fp32"}) {
@@ -83,12 +83,12 @@ TEST_P(StoreCases, SettlesLikeThePlainReference) {
       SCOPED_TRACE(testing::Message() << precision << " round " << &wanted - rounds.data());
       settle_store(*ctx, one.settings, stream, store);
       ASSERT_EQ(read_vector(store.values), wanted.values());
-      EXPECT_EQ(read_vector(store.tallied()), wanted.tallies());
+      EXPECT_EQ(read_vector(store.entry_counts_or_totals()), wanted.entry_counts());
       EXPECT_EQ(read_vector(store.counts), wanted.counts());
       EXPECT_EQ(read_vector(store.usage), wanted.usage);
       EXPECT_LT(largest_error(read_vector(store.keys), flat(wanted.keys)), tolerance);
       if (one.settings.parts > 1) {
-        EXPECT_LT(largest_error(read_vector(store.centres.rows(0, store.parts_begun())), flat(wanted.centres)),
+        EXPECT_LT(largest_error(read_vector(store.centres.rows(0, store.partitions_active())), flat(wanted.centres)),
                   tolerance);
       }
     }
@@ -130,24 +130,24 @@ TEST_P(StoreCases, HasTheSameBitsForAnyNumberOfThreads) {
 TEST_P(StoreCases, SlotsKnowTheirPlaces) {
   const StoreCase& one = GetParam();
   const bool slots_stay = one.settings.values == 1 && one.settings.parts == 1;
-  std::vector<std::int64_t> born(static_cast<std::size_t>(one.settings.slots), nowhere), hit = born;
+  std::vector<std::int64_t> born(static_cast<std::size_t>(one.settings.slots), no_place), hit = born;
   std::vector<std::int32_t> read;
   std::int64_t place = 0;
   run_case(one, "fp32", [&](const Window& window, const Outcome& outcome, const Store& store) {
-    for (std::size_t t = 0; t < outcome.fates.size(); ++t) {
-      const auto fate = static_cast<std::int32_t>(outcome.fates[t]);
-      if (fate == no_fate) continue;
-      const auto slot = static_cast<std::size_t>(slot_of_fate(fate));
+    for (std::size_t t = 0; t < outcome.assignments.size(); ++t) {
+      const auto assignment = static_cast<std::int32_t>(outcome.assignments[t]);
+      if (assignment == no_slot) continue;
+      const auto slot = static_cast<std::size_t>(slot_of_assignment(assignment));
       EXPECT_GE(window.targets[t], 0);
-      if ((fate & born_flag) == 0) hit[slot] = place + static_cast<std::int64_t>(t);
+      if ((assignment & inserted_flag) == 0) hit[slot] = place + static_cast<std::int64_t>(t);
     }
-    for (std::size_t t = 0; t < outcome.fates.size(); ++t) {  // births come after all hits of a window
-      const auto fate = static_cast<std::int32_t>(outcome.fates[t]);
-      if (fate == no_fate || (fate & born_flag) == 0) continue;
-      const auto slot = static_cast<std::size_t>(slot_of_fate(fate));
+    for (std::size_t t = 0; t < outcome.assignments.size(); ++t) {  // births come after all hits of a window
+      const auto assignment = static_cast<std::int32_t>(outcome.assignments[t]);
+      if (assignment == no_slot || (assignment & inserted_flag) == 0) continue;
+      const auto slot = static_cast<std::size_t>(slot_of_assignment(assignment));
       born[slot] = hit[slot] = place + static_cast<std::int64_t>(t);
     }
-    place += static_cast<std::int64_t>(outcome.fates.size());
+    place += static_cast<std::int64_t>(outcome.assignments.size());
     for (std::size_t m = 0; m < born.size() && slots_stay; ++m) {
       EXPECT_EQ(store.born.data<std::int64_t>()[m], born[m]);
       EXPECT_EQ(store.hit.data<std::int64_t>()[m], hit[m]);
@@ -186,7 +186,7 @@ void weights_add_up(const StoreCase& one) {
         all += weight;
         for (std::int64_t at = m; at < store.values.elements(); at += store.slots()) {
           if (store.values.data<std::int32_t>()[at] != window.targets[t]) continue;
-          right += weight * read_vector(store.tallied())[static_cast<std::size_t>(at)] /
+          right += weight * read_vector(store.entry_counts_or_totals())[static_cast<std::size_t>(at)] /
                    read_vector(store.counts)[static_cast<std::size_t>(m)];
         }
       }
@@ -206,7 +206,7 @@ TEST(Parts, WhoLooksEverywhereFindsWhatThereIs) {
   Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
   const std::vector<Window> stream = make_stream(one.shape, 5);
   for (std::size_t w = 0; w + 1 < stream.size(); ++w) read_window(*ctx, one.settings, store, stream[w], 0);
-  ASSERT_EQ(store.parts_begun(), 7);
+  ASSERT_EQ(store.partitions_active(), 7);
   Store whole = store;  // the same slots in one piece
   whole.centres = {};
   MemorySettings in_one = one.settings;
@@ -230,7 +230,7 @@ TEST(Parts, FillEvenlyAndAreAllUsed) {
   auto ctx = make_context("cpu", "fp32");
   Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
   for (const Window& window : make_stream(one.shape, 5)) read_window(*ctx, one.settings, store, window, 0);
-  ASSERT_EQ(store.parts_begun(), 7);
+  ASSERT_EQ(store.partitions_active(), 7);
   const std::vector<double> counts = read_vector(store.counts);
   for (std::size_t p = 0; p < 7; ++p) {
     const auto first = counts.begin() + static_cast<std::ptrdiff_t>(p * 300);
@@ -265,7 +265,7 @@ TEST(Settings, WhatMakesNoSenseIsRefused) {
   };
   EXPECT_FALSE(refused([](MemorySettings&) {}));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = 0; }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = most_slots + 1; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = max_slots + 1; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.match = 3; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.match = NAN; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.sharpness.clear(); }));
@@ -275,14 +275,14 @@ TEST(Settings, WhatMakesNoSenseIsRefused) {
   EXPECT_TRUE(refused([](MemorySettings& s) { s.share = -0.1; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.window = -1; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.values = 0; }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.values = most_values + 1; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.values = max_values + 1; }));
   EXPECT_FALSE(refused([](MemorySettings& s) { s.parts = 64; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.parts = 0; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.parts = 60; }));  // does not divide 4,096
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = s.parts = most_parts + 1; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = s.parts = max_parts + 1; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.look = 0; }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.look = most_parts + 1; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.look = max_parts + 1; }));
 }
 
 }  // namespace
-}  // namespace some::memory::test
+}  // namespace some::test

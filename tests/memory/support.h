@@ -6,12 +6,12 @@
 #include <cstring>
 #include <memory>
 
-#include "base/context.h"
-#include "base/random.h"
+#include "core/random.h"
 #include "memory/store.h"
 #include "reference.h"
+#include "runtime/context.h"
 
-namespace some::memory::test {
+namespace some::test {
 
 struct Window {
   std::vector<Row> states;
@@ -66,7 +66,7 @@ inline Tensor numbers(const std::vector<Row>& rows, DType type) {
 
 struct Outcome {
   Row said, nll;
-  std::vector<double> fates;
+  std::vector<double> assignments;
 };
 
 // One window through the operations, as a reader does it.
@@ -81,7 +81,7 @@ inline Outcome read_window(Context& ctx, const MemorySettings& settings, Store& 
   const Tensor wanted = targets.to(ctx.device);
   Tensor queries = ctx.scratch(states.shape(), ctx.master);
   make_queries(ctx, states, store.mean, queries);
-  Found found = make_found(ctx, settings, count);
+  Matches found = make_matches(ctx, settings, count);
   search(ctx, store, settings, queries, wanted, found);
   Outcome out;
   out.said = read_vector(found.said);
@@ -89,9 +89,9 @@ inline Outcome read_window(Context& ctx, const MemorySettings& settings, Store& 
   mix(ctx, settings, found, wanted, store.shares, nll);
   out.nll = read_vector(nll);
   if (!learns) return out;
-  Tensor fates = ctx.scratch({count}, DType::i32);
-  learn(ctx, settings, queries, wanted, places.to(ctx.device), found, store, fates);
-  out.fates = read_vector(fates);
+  Tensor assignments = ctx.scratch({count}, DType::i32);
+  learn(ctx, settings, queries, wanted, places.to(ctx.device), found, store, assignments);
+  out.assignments = read_vector(assignments);
   return out;
 }
 
@@ -108,13 +108,13 @@ inline void settle_store(Context& ctx, const MemorySettings& settings, const std
     std::copy(window.targets.begin(), window.targets.end(), targets.data<std::int32_t>());
     for (std::int64_t t = 0; t < count; ++t) places.data<std::int64_t>()[t] = packed({0, first_place + t});
     const Tensor wanted = targets.to(ctx.device);
-    Tensor queries = ctx.scratch(states.shape(), ctx.master), homes = ctx.scratch({count}, DType::i32);
+    Tensor queries = ctx.scratch(states.shape(), ctx.master), assigned_slots = ctx.scratch({count}, DType::i32);
     make_queries(ctx, states, store.mean, queries);
-    find_homes(ctx, store, settings, queries, wanted, homes);
-    move_in(ctx, queries, wanted, places.to(ctx.device), homes, draft);
+    assign_slots(ctx, store, settings, queries, wanted, assigned_slots);
+    insert_assigned(ctx, queries, wanted, places.to(ctx.device), assigned_slots, draft);
     first_place += count;
   }
-  take_place(ctx, draft, store);
+  replace_store(ctx, draft, store);
 }
 
 inline double largest_error(const Row& got, const Row& wanted) {
@@ -140,9 +140,10 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
   return x.bytes() == y.bytes() && std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
 }
 inline bool same_bits(const Store& a, const Store& b) {
-  return same_bits(a.keys, b.keys) && same_bits(a.values, b.values) && same_bits(a.tallied(), b.tallied()) &&
-         same_bits(a.counts, b.counts) && same_bits(a.usage, b.usage) && same_bits(a.shares, b.shares) &&
-         same_bits(a.born, b.born) && same_bits(a.hit, b.hit) && a.reach == b.reach && a.parts() == b.parts() &&
+  return same_bits(a.keys, b.keys) && same_bits(a.values, b.values) &&
+         same_bits(a.entry_counts_or_totals(), b.entry_counts_or_totals()) && same_bits(a.counts, b.counts) &&
+         same_bits(a.usage, b.usage) && same_bits(a.shares, b.shares) && same_bits(a.born, b.born) &&
+         same_bits(a.hit, b.hit) && a.reach == b.reach && a.parts() == b.parts() &&
          (a.parts() == 1 || same_bits(a.centres, b.centres));
 }
 
@@ -247,4 +248,4 @@ inline StoreCase case_named(const std::string& name) {
   throw std::logic_error("there is no case " + name);
 }
 
-}  // namespace some::memory::test
+}  // namespace some::test

@@ -4,12 +4,12 @@
 
 #include <cmath>
 
-#include "base/device.h"
 #include "model/model.h"
 #include "model/sample.h"
 #include "ops/optimizer.h"
+#include "tensor/device.h"
 
-namespace some::model {
+namespace some {
 namespace {
 
 std::vector<std::vector<std::int32_t>> medium_rows() {
@@ -88,7 +88,7 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
  protected:
   void compare(const std::string& precision, double loss_tolerance, double gradient_tolerance, double key_tolerance,
                double later_tolerance) {
-    if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::why_unavailable();
+    if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::unavailable_reason_text();
     ModelConfig config = medium_config();
     GetParam().change(config);
     for (const bool padded : {false, true}) {
@@ -138,7 +138,7 @@ TEST_P(ModelOnGpu, Float) { compare("fp32", 1e-5, 1e-3, 2e-3, 1e-3); }
 TEST_P(ModelOnGpu, Bfloat16) { compare("bf16", 2e-2, 1e-1, 3e-2, 2e-2); }
 
 TEST_P(ModelOnGpu, RepeatsToTheBit) {
-  if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::why_unavailable();
+  if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::unavailable_reason_text();
   ModelConfig config = medium_config();
   GetParam().change(config);
   const Outcome first = train("cuda", "bf16", config, false), second = train("cuda", "bf16", config, false);
@@ -155,10 +155,11 @@ INSTANTIATE_TEST_SUITE_P(
     MoreSettings, ModelOnGpu,
     testing::Values(Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 8; }},
                     Variant{"modulated_gains",
-                            [](ModelConfig& c) { c.readout = Readout::modulated, c.use_library = false; }},
+                            [](ModelConfig& c) { c.output_proj = OutputProj::modulated, c.use_library = false; }},
                     Variant{"readin_narrow",
                             [](ModelConfig& c) {
-                              c.readin = true, c.readout = Readout::features, c.query_dim = 32, c.router_mult = 0.5;
+                              c.input_proj = true, c.output_proj = OutputProj::features, c.query_dim = 32,
+                              c.router_mult = 0.5;
                               c.temperature = Temperature::learned;
                               c.seq_len = 60;  // enough rows for the tensor cores' way of choosing
                             }},
@@ -191,4 +192,4 @@ TEST(ModelIds, OutsideOfTheVocabularyAreRefused) {
 }
 
 }  // namespace
-}  // namespace some::model
+}  // namespace some

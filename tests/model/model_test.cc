@@ -7,13 +7,13 @@
 #include <cmath>
 #include <set>
 
-#include "base/random.h"
-#include "base/threads.h"
+#include "core/random.h"
+#include "core/threads.h"
 #include "model/operations.h"
 #include "model/sample.h"
 #include "ops/elementwise.h"
 
-namespace some::model {
+namespace some {
 namespace {
 
 double loss_of(Model& model, const Batch& batch) {
@@ -67,27 +67,27 @@ const auto variant_name = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(Settings, ModelGradient, testing::ValuesIn(model_variants), variant_name);
 INSTANTIATE_TEST_SUITE_P(
     MoreSettings, ModelGradient,
-    testing::Values(Variant{"dense_pre", [](ModelConfig& c) { c.ffn = Ffn::dense, c.norm = Norm::pre; }},
-                    Variant{"one_expert", [](ModelConfig& c) { c.experts = c.top_k = 1; }},
-                    Variant{"modulated_gains",
-                            [](ModelConfig& c) { c.readout = Readout::modulated, c.use_library = false; }},
-                    Variant{"all_experts", [](ModelConfig& c) { c.top_k = c.experts; }},
-                    Variant{
-                        "entropy_band",
-                        [](ModelConfig& c) { c.entropy_low = 0.1, c.entropy_high = 0.2, c.entropy_coefficient = 3; }},
-                    Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 2; }},
-                    Variant{"lora_features",
-                            [](ModelConfig& c) {
-                              c.training = ExpertTraining::lora, c.lora_rank = 2, c.readout = Readout::features;
-                            }},
-                    Variant{"wide_queries", [](ModelConfig& c) { c.query_dim = 13; }},
-                    Variant{"readin_full", [](ModelConfig& c) { c.readin = true, c.training = ExpertTraining::full; }},
-                    Variant{"everything",
-                            [](ModelConfig& c) {
-                              c.norm = Norm::pre, c.position = Position::rope, c.ground = 0.2, c.query_dim = 5,
-                              c.readin = true, c.readout = Readout::linear, c.temperature = Temperature::learned;
-                              c.training = ExpertTraining::lora, c.lora_rank = 3, c.top_k = 3;
-                            }}),
+    testing::Values(
+        Variant{"dense_pre", [](ModelConfig& c) { c.ffn = Ffn::dense, c.norm = Norm::pre; }},
+        Variant{"one_expert", [](ModelConfig& c) { c.experts = c.top_k = 1; }},
+        Variant{"modulated_gains",
+                [](ModelConfig& c) { c.output_proj = OutputProj::modulated, c.use_library = false; }},
+        Variant{"all_experts", [](ModelConfig& c) { c.top_k = c.experts; }},
+        Variant{"entropy_band",
+                [](ModelConfig& c) { c.entropy_low = 0.1, c.entropy_high = 0.2, c.entropy_coefficient = 3; }},
+        Variant{"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 2; }},
+        Variant{"lora_features",
+                [](ModelConfig& c) {
+                  c.training = ExpertTraining::lora, c.lora_rank = 2, c.output_proj = OutputProj::features;
+                }},
+        Variant{"wide_queries", [](ModelConfig& c) { c.query_dim = 13; }},
+        Variant{"readin_full", [](ModelConfig& c) { c.input_proj = true, c.training = ExpertTraining::full; }},
+        Variant{"everything",
+                [](ModelConfig& c) {
+                  c.norm = Norm::pre, c.position = Position::rope, c.ground = 0.2, c.query_dim = 5, c.input_proj = true,
+                  c.output_proj = OutputProj::linear, c.temperature = Temperature::learned;
+                  c.training = ExpertTraining::lora, c.lora_rank = 3, c.top_k = 3;
+                }}),
     variant_name);
 
 // The load-balancing loss is differentiated through the mean probabilities but not through the counts, which are steps:
@@ -284,7 +284,7 @@ TEST(ModelDecode, AgreesWithTheWholePass) {
       config.position = rotary ? Position::rope : Position::sinusoidal;
       config.ground = 0.2;
       config.query_dim = pre ? 3 : 0;
-      config.readin = rotary;
+      config.input_proj = rotary;
       std::shared_ptr<Context> ctx = make_context("cpu", "f64");
       Model model(ctx, config, false);
       const std::vector<std::int32_t> row = {3, 9, 4, 11, 5, 17};
@@ -362,7 +362,7 @@ TEST(ModelDecode, AgreesOverLongTextsInFloat) {
   ModelConfig config = small_config();
   config.norm = Norm::pre;
   config.position = Position::rope;
-  config.readout = Readout::features;
+  config.output_proj = OutputProj::features;
   config.d_model = 64;
   config.heads = 4;
   config.d_ffn = 96;
@@ -397,7 +397,7 @@ TEST(ModelParameters, AreDeclaredOnce) {
   std::vector<Variant> variants = model_variants;
   variants.push_back({"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 3; }});
   variants.push_back({"lora_features", [](ModelConfig& c) {
-                        c.training = ExpertTraining::lora, c.lora_rank = 3, c.readout = Readout::features;
+                        c.training = ExpertTraining::lora, c.lora_rank = 3, c.output_proj = OutputProj::features;
                       }});
   for (const Variant& variant : variants) {
     SCOPED_TRACE(variant.name);
@@ -405,7 +405,7 @@ TEST(ModelParameters, AreDeclaredOnce) {
     variant.change(config);
     Model model(make_context("cpu", "fp32"), config, true);
     ParameterStore& store = model.parameters();
-    Parts parts;
+    ModelParameters parts;
     std::set<std::string> names;
     std::set<const Param*> places;
     std::size_t trained = 0;
@@ -431,9 +431,10 @@ TEST(ModelParameters, ReadoutsThatBeginSilent) {
   const std::vector<std::pair<const char*, Variant>> silent = {
       {"ffn.1.weight", {"dense", [](ModelConfig& c) { c.ffn = Ffn::dense, c.dense_init = OutputInit::zero; }}},
       {"readout.weight",
-       {"linear", [](ModelConfig& c) { c.readout = Readout::linear, c.readout_init = OutputInit::zero; }}},
-      {"readout.weight",
-       {"features", [](ModelConfig& c) { c.readout = Readout::features, c.readout_init = OutputInit::zero; }}}};
+       {"linear", [](ModelConfig& c) { c.output_proj = OutputProj::linear, c.output_proj_init = OutputInit::zero; }}},
+      {"readout.weight", {"features", [](ModelConfig& c) {
+                            c.output_proj = OutputProj::features, c.output_proj_init = OutputInit::zero;
+                          }}}};
   for (const auto& [name, variant] : silent) {
     SCOPED_TRACE(variant.name);
     ModelConfig config = small_config();
@@ -501,10 +502,10 @@ TEST(ModelOperations, CountIsThatOfTheFormula) {
   EXPECT_NEAR(count.experts, 2 * layers * tokens * 4 * k * d * f, 1);
   // Queries of 64 numbers take less of the router's second layer and of the scores; a read-in is a product of d by d.
   c.query_dim = 64;
-  c.readin = true;
+  c.input_proj = true;
   const double narrow = forward + layers * tokens * (2 * d * d - 2 * 2 * d * (d - 64) - 2 * e * (d - 64));
   EXPECT_NEAR(count_operations(c, tokens, pairs).forward, narrow, 1e-6 * narrow);
 }
 
 }  // namespace
-}  // namespace some::model
+}  // namespace some

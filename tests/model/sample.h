@@ -8,7 +8,7 @@
 #include "data/batch.h"
 #include "model/config.h"
 
-namespace some::model {
+namespace some {
 
 inline ModelConfig small_config() {
   ModelConfig c;
@@ -57,26 +57,29 @@ inline const std::vector<Variant> model_variants = {
     {"grounded", [](ModelConfig& c) { c.ground = 0.3, c.layers = 3; }},
     {"narrow_queries", [](ModelConfig& c) { c.query_dim = 5; }},
     {"narrow_grounded", [](ModelConfig& c) { c.query_dim = 4, c.ground = 0.3, c.router = Router::linear; }},
-    {"readin", [](ModelConfig& c) { c.readin = true; }},
-    {"readin_features", [](ModelConfig& c) { c.readin = true, c.readout = Readout::features, c.query_dim = 6; }},
-    {"readout", [](ModelConfig& c) { c.readout = Readout::linear; }},
-    {"features", [](ModelConfig& c) { c.readout = Readout::features; }},
+    {"readin", [](ModelConfig& c) { c.input_proj = true; }},
+    {"readin_features",
+     [](ModelConfig& c) { c.input_proj = true, c.output_proj = OutputProj::features, c.query_dim = 6; }},
+    {"readout", [](ModelConfig& c) { c.output_proj = OutputProj::linear; }},
+    {"features", [](ModelConfig& c) { c.output_proj = OutputProj::features; }},
     {"balanced", [](ModelConfig& c) { c.keys.balance_rate = 0.05, c.experts = 7; }},
-    {"dense_look_back", [](ModelConfig& c) { c.ffn = Ffn::dense, c.look_back = 3; }},
+    {"dense_look_back", [](ModelConfig& c) { c.ffn = Ffn::dense, c.conv = 3; }},
     {"readin_look_back",
-     [](ModelConfig& c) { c.readin = true, c.readout = Readout::features, c.look_back = 2, c.norm = Norm::pre; }},
-    {"modulated", [](ModelConfig& c) { c.readout = Readout::modulated, c.router = Router::linear, c.query_dim = 4; }},
+     [](ModelConfig& c) { c.input_proj = true, c.output_proj = OutputProj::features, c.conv = 2, c.norm = Norm::pre; }},
+    {"modulated",
+     [](ModelConfig& c) { c.output_proj = OutputProj::modulated, c.router = Router::linear, c.query_dim = 4; }},
     {"modulated_look_back",
      [](ModelConfig& c) {
-       c.readout = Readout::modulated, c.look_back = 3, c.readin = true, c.temperature = Temperature::learned;
+       c.output_proj = OutputProj::modulated, c.conv = 3, c.input_proj = true, c.temperature = Temperature::learned;
      }},
     {"modulated_listen",
      [](ModelConfig& c) {
-       c.readout = Readout::modulated, c.modulation = ModulationPlace::inside, c.listen = 3, c.norm = Norm::pre;
+       c.output_proj = OutputProj::modulated, c.modulation = ModulationPlace::inside, c.token_shift = 3,
+       c.norm = Norm::pre;
      }},
     {"modulated_full",
      [](ModelConfig& c) {
-       c.readout = Readout::modulated, c.training = ExpertTraining::full, c.listen = 2, c.look_back = 1;
+       c.output_proj = OutputProj::modulated, c.training = ExpertTraining::full, c.token_shift = 2, c.conv = 1;
      }},
     {"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
     {"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
@@ -104,4 +107,4 @@ inline Batch rows_batch(const std::vector<std::vector<std::int32_t>>& rows, int 
 inline const std::vector<std::vector<std::int32_t>> sample_rows = {
     {3, 4, 5, 6, 7, 8, 2}, {9, 10, 2}, {11, 12, 13, 14, 2}};
 
-}  // namespace some::model
+}  // namespace some

@@ -1,5 +1,5 @@
 // For the test of scripts/one-definition: the same name as in second.cc. Never compiled.
-namespace some::study {
+namespace some {
 struct Twice {
   int a;
 };
@@ -7,4 +7,4 @@ struct Once {};
 namespace {
 struct Local {};
 }  // namespace
-}  // namespace some::study
+}  // namespace some

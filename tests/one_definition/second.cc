@@ -1,5 +1,5 @@
 // For the test of scripts/one-definition: the same name as in first.h. Never compiled.
-namespace some::study {
+namespace some {
 struct Once;  // a declaration is no definition
 class Twice {
   double b = 0;
@@ -9,4 +9,4 @@ struct Local {};  // of this file, and of first.cc, which would be compiled toge
 using Numbers = std::vector<int>;
 double half(double of) { return of / 2; }
 }  // namespace
-}  // namespace some::study
+}  // namespace some

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "base/device.h"
 #include "ops/harness.h"
+#include "tensor/device.h"
 
-namespace some::ops::test {
+namespace some::test {
 namespace {
 
 Sequences pack(Lab& lab, const std::vector<int>& lengths) {
@@ -116,23 +116,23 @@ OpCase rope_case(std::int64_t tokens, std::int64_t d, int heads) {
 }
 
 // Sequences fed through the cache in steps of the given sizes must give what whole attention gives.
-OpCase cached_case(const std::string& label, std::vector<int> lengths, std::int64_t d, int heads, int at_once) {
+OpCase cached_case(const std::string& label, std::vector<int> lengths, std::int64_t d, int heads, int together) {
   const std::int64_t tokens = total(lengths);
   OpCase one = attention_case(label, lengths, d, heads, true);
-  one.name = fmt::format("attention_cached_{}_d{}_h{}_step{}", label, d, heads, at_once);
+  one.name = fmt::format("attention_cached_{}_d{}_h{}_step{}", label, d, heads, together);
   one.run = [=](Lab& lab, const Arrays& in) {
     const auto slots = static_cast<std::int64_t>(lengths.size());
     const std::int64_t capacity = *std::max_element(lengths.begin(), lengths.end()) + 3;
     Tensor cache = lab.new_compute({slots + 1, capacity, 2 * d});
     Array out = zeros({tokens, d});
-    for (int step = 0; step < capacity; step += at_once) {
-      // Every sequence that is long enough gives up to `at_once` tokens; slots are used in reverse.
+    for (int step = 0; step < capacity; step += together) {
+      // Every sequence that is long enough gives up to `together` tokens; slots are used in reverse.
       std::vector<std::int64_t> rows;
       Array slot = zeros({0}), position = zeros({0});
       std::int64_t begin = 0;
       for (std::int64_t s = 0; s < slots; ++s) {
         const int length = lengths[static_cast<std::size_t>(s)];
-        for (int p = step; p < std::min(step + at_once, length); ++p) {
+        for (int p = step; p < std::min(step + together, length); ++p) {
           rows.push_back(begin + p);
           slot.values.push_back(static_cast<double>(slots - s));
           position.values.push_back(p);
@@ -192,7 +192,7 @@ const bool added = add_cases({
 // What a sequence gets does not depend on what else is in the batch, to the bit. There is more work than a GPU can do
 // at a time.
 void expect_same_in_any_company(const std::string& device, const std::string& precision) {
-  if (device == "cuda" && !cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  if (device == "cuda" && !cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   constexpr std::int64_t d = 512;
   constexpr int heads = 8;
   Lab lab(device, precision);
@@ -235,4 +235,4 @@ TEST(Attention, SameBitsInAnyCompanyCudaFloat) { expect_same_in_any_company("cud
 TEST(Attention, SameBitsInAnyCompanyCudaBfloat16) { expect_same_in_any_company("cuda", "bf16"); }
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

@@ -5,10 +5,10 @@
 #include <array>
 #include <numeric>
 
-#include "base/device.h"
 #include "ops/harness.h"
+#include "tensor/device.h"
 
-namespace some::ops::test {
+namespace some::test {
 namespace {
 
 OpCase elementwise_case(std::int64_t rows, std::int64_t columns) {
@@ -98,9 +98,9 @@ void check_counts(const std::string& device) {
 
 TEST(AddCounts, Cpu) { check_counts("cpu"); }
 TEST(AddCounts, Cuda) {
-  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   check_counts("cuda");
 }
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

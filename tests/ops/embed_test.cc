@@ -2,7 +2,7 @@
 
 #include "ops/harness.h"
 
-namespace some::ops::test {
+namespace some::test {
 namespace {
 
 OpCase embed_case(std::int64_t tokens, std::int64_t d, int vocabulary, bool sinusoidal) {
@@ -45,4 +45,4 @@ const bool added = add_cases({embed_case(1, 12, 5, true), embed_case(40, 11, 7, 
                               embed_case(70, 64, 100, false), embed_case(9, 8, 1, true)});
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

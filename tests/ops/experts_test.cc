@@ -7,7 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/harness.h"
 
-namespace some::ops::test {
+namespace some::test {
 namespace {
 
 enum class Choice { spread, all_one, skip_first };  // skip_first: nobody chooses expert 0
@@ -318,4 +318,4 @@ TEST(Dispatch, RefusesAnExpertThatDoesNotExist) {
 }
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

@@ -1,13 +1,14 @@
+#include "kernels/cpu/gemm.h"
+
 #include <gtest/gtest.h>
 
-#include "base/device.h"
-#include "base/error.h"
+#include "core/error.h"
+#include "kernels/cpu/math.h"
 #include "ops/attention.h"
-#include "ops/gemm_cpu.h"
 #include "ops/harness.h"
-#include "ops/math_cpu.h"
+#include "tensor/device.h"
 
-namespace some::ops::test {
+namespace some::test {
 namespace {
 
 struct GemmShape {
@@ -116,4 +117,4 @@ TEST(Devices, TheCpuRefusesBfloat16Arithmetic) {
 }
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <limits>
 
-#include "base/device.h"
-#include "base/threads.h"
+#include "core/threads.h"
+#include "tensor/device.h"
 
-namespace some::ops::test {
+namespace some::test {
 
 Array zeros(Shape shape) {
   const auto count = static_cast<std::size_t>(shape.elements());
@@ -174,7 +174,7 @@ class Operation : public testing::TestWithParam<OpCase> {
  protected:
   // Compares a device and precision with the CPU in double precision.
   void compare(const std::string& device, const std::string& precision, double tolerance) {
-    if (device == "cuda" && !cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+    if (device == "cuda" && !cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
     const Arrays inputs = GetParam().inputs();
     expect_near(GetParam(), run_on(GetParam(), inputs, "cpu", "f64"), run_on(GetParam(), inputs, device, precision),
                 tolerance);
@@ -212,7 +212,7 @@ TEST_P(Operation, CudaBfloat16) { compare("cuda", "bf16", GetParam().bf16_tolera
 
 // The same run twice: a GPU has no excuse for different bits either.
 TEST_P(Operation, CudaRepeats) {
-  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   const Arrays inputs = GetParam().inputs();
   const Arrays first = run_on(GetParam(), inputs, "cuda", "bf16");
   const Arrays second = run_on(GetParam(), inputs, "cuda", "bf16");
@@ -227,4 +227,4 @@ INSTANTIATE_TEST_SUITE_P(Ops, Operation, testing::ValuesIn(all_cases()),
                          [](const testing::TestParamInfo<OpCase>& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

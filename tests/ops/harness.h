@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "base/context.h"
-#include "base/random.h"
-#include "base/tensor.h"
-#include "ops/param.h"
+#include "core/random.h"
+#include "runtime/context.h"
+#include "tensor/param.h"
+#include "tensor/tensor.h"
 
-namespace some::ops::test {
+namespace some::test {
 
 struct Array {
   Shape shape;
@@ -93,4 +93,4 @@ bool add_cases(std::vector<OpCase> cases);
 // number or shapes differ.
 double difference(const Array& expected, const Array& actual);
 
-}  // namespace some::ops::test
+}  // namespace some::test

@@ -2,7 +2,7 @@
 
 #include "ops/harness.h"
 
-namespace some::ops::test {
+namespace some::test {
 namespace {
 
 OpCase head_case(std::int64_t tokens, std::int64_t d, int vocabulary, bool all_missing, double spread) {
@@ -60,4 +60,4 @@ const bool added =
                head_case(9, 16, 300, false, 20), head_case(2100, 8, 40, false, 1)});
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

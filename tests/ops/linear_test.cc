@@ -1,9 +1,9 @@
 #include "ops/linear.h"
 
 #include "ops/harness.h"
-#include "ops/linear_two.h"
+#include "ops/linear_pair.h"
 
-namespace some::ops::test {
+namespace some::test {
 namespace {
 
 double plain_gelu(double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }
@@ -226,4 +226,4 @@ const bool added = add_cases({
 });
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

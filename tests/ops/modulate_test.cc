@@ -2,16 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/conv.h"
 #include "ops/harness.h"
-#include "ops/look_back.h"
 
-namespace some::ops::test {
+namespace some::test {
 namespace {
 
 struct ModulateShape {
   std::int64_t tokens, d, f;
   int experts, k;
-  int listen = 0;
+  int token_shift = 0;
   bool inside = false, library = true, learning = false;
   int used = 0;  // how many experts are chosen at all; 0: all
 };
@@ -46,7 +46,7 @@ Arrays modulate_inputs(const ModulateShape& s) {
 OpCase modulate_case(ModulateShape s) {
   OpCase one;
   one.name = fmt::format("modulate_t{}_d{}_f{}_e{}_k{}{}{}{}{}{}", s.tokens, s.d, s.f, s.experts, s.k,
-                         s.inside ? "_inside" : "", s.listen > 0 ? fmt::format("_listen{}", s.listen) : "",
+                         s.inside ? "_inside" : "", s.token_shift > 0 ? fmt::format("_listen{}", s.token_shift) : "",
                          s.library ? "" : "_gains", s.learning ? "_learning" : "", s.used > 0 ? "_unused" : "");
   one.inputs = [=] { return modulate_inputs(s); };
   one.run = [=](Lab& lab, const Arrays& in) {
@@ -54,10 +54,10 @@ OpCase modulate_case(ModulateShape s) {
     Modulation m;
     m.hidden = lab.compute(in.at("hidden"));
     m.states = lab.compute(in.at("x"));
-    m.listen = s.listen;
-    if (s.listen > 0) {
-      m.rows = lab.new_whole({s.tokens, s.listen + 2});  // a wider table than is needed
-      past_rows(ctx, lab.whole(in.at("positions")), m.rows);
+    m.token_shift = s.token_shift;
+    if (s.token_shift > 0) {
+      m.rows = lab.new_whole({s.tokens, s.token_shift + 2});  // a wider table than is needed
+      conv_rows(ctx, lab.whole(in.at("positions")), m.rows);
     }
     if (s.library) m.w1 = lab.compute(in.at("w1"));
     m.routing.indices = lab.whole(in.at("indices"));
@@ -88,7 +88,7 @@ OpCase modulate_case(ModulateShape s) {
         double v = 0;
         for (std::int64_t i = t * s.k; i < (t + 1) * s.k; ++i) {
           const auto e = static_cast<std::int64_t>(in.at("indices")[i]);
-          const std::int64_t back = s.listen > 0 ? 1 + e % s.listen : 0;
+          const std::int64_t back = s.token_shift > 0 ? 1 + e % s.token_shift : 0;
           double said = s.library ? 0 : 1;
           for (std::int64_t c = 0; c < s.d && s.library && t % length >= back; ++c)
             said += in.at("w1")[(e * s.f + j) * s.d + c] * in.at("x")[(t - back) * s.d + c];
@@ -123,4 +123,4 @@ const bool added = add_cases({
 });
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

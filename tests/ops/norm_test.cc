@@ -2,7 +2,7 @@
 
 #include "ops/harness.h"
 
-namespace some::ops::test {
+namespace some::test {
 namespace {
 
 OpCase norm_case(std::int64_t rows, std::int64_t d, bool with_addend, bool with_extra) {
@@ -79,4 +79,4 @@ const bool added =
                norm_case(129, 64, false, true)});
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

@@ -2,7 +2,7 @@
 
 #include "ops/harness.h"
 
-namespace some::ops::test {
+namespace some::test {
 namespace {
 
 OpCase adam_case(std::int64_t count, double clip, double weight_decay, double gradient_scale) {
@@ -78,4 +78,4 @@ const bool added = add_cases({adam_case(1, 1, 0.1, 1), adam_case(1000, 1, 0.1, 1
                               adam_case(40000, 1, 0.1, 0.01), adam_case(17, 100, 0.5, 1)});
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

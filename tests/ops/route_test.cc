@@ -7,13 +7,13 @@
 #include <numeric>
 #include <set>
 
-#include "base/device.h"
 #include "ops/elementwise.h"
 #include "ops/experts.h"
 #include "ops/harness.h"
-#include "ops/random_choice.h"
+#include "ops/hash_choice.h"
+#include "tensor/device.h"
 
-namespace some::ops::test {
+namespace some::test {
 namespace {
 
 void plain_normalize(double* row, std::int64_t d, double* length) {
@@ -431,7 +431,7 @@ const bool added = add_cases({
     route_case({9, 16, 40, 40, false, true}),
     route_case({600, 64, 16, 4, false, true}, false),
     route_case({530, 256, 130, 4, false, true}, false),
-    // Enough tokens for the product on the tensor cores (ops/route_product.h); experts that fill no tile, too.
+    // Enough tokens for the product on the tensor cores (ops/cuda/route_scores.h); experts that fill no tile, too.
     route_case({512, 64, 64, 4}, false),
     route_case({600, 128, 100, 7}, false),
     route_case({577, 384, 33, 32}, false),
@@ -514,7 +514,7 @@ TEST(Route, ZeroRouterOutputGivesAFiniteQuery) {
 
 // Queries and keys of very different sizes: what is lost must be small beside the lengths of the two, as it is in fp32.
 TEST(Route, ScoresOfAModelInBfloat16HaveTheAccuracyOfFp32) {
-  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::why_unavailable();
+  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   constexpr std::int64_t tokens = 900, d = 448, experts = 200;
   constexpr int k = 32;
   Array query = normals({tokens, d}, "query"), keys = normals({experts, d}, "keys"), temperature = zeros({1});
@@ -587,4 +587,4 @@ TEST(RandomChoice, DistinctAndSpreadEvenly) {
 }
 
 }  // namespace
-}  // namespace some::ops::test
+}  // namespace some::test

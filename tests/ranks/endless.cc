@@ -1,6 +1,6 @@
 // Loaded before a program (LD_PRELOAD): a SIGUSR1 makes its main thread go round in circles, while the process lives. A
-// SIGUSR2 holds up its pulse with it (src/mpi/link_mpi.cc, the one who calls MPI_Test), as MPI's locks do where the
-// thread that goes round in circles has one.
+// SIGUSR2 holds up its pulse with it (src/comm/backends/mpi.cc, the one who calls MPI_Test), as MPI's locks do where
+// the thread that goes round in circles has one.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ void go_round(int number) {
   for (;;) turns = turns + 1;
 }
 
-__attribute__((constructor)) void listen() {
+__attribute__((constructor)) void token_shift() {
   std::signal(SIGUSR1, go_round);
   std::signal(SIGUSR2, go_round);
 }

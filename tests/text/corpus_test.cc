@@ -4,7 +4,7 @@
 
 #include "text_helpers.h"
 
-namespace some::text {
+namespace some {
 namespace {
 
 using testing::error_of;
@@ -215,4 +215,4 @@ TEST_F(Corpus, TinyStories) {
 }
 
 }  // namespace
-}  // namespace some::text
+}  // namespace some

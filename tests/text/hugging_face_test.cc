@@ -10,7 +10,7 @@
 #include "text/bpe_train.h"
 #include "text/stories.h"
 
-namespace some::text {
+namespace some {
 namespace {
 
 class HuggingFace : public testing::TestWithParam<TokenizerKind> {};
@@ -48,4 +48,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, HuggingFace, testing::Values(TokenizerKind::whit
                          [](const auto& info) { return std::string(tokenizer_kind_name(info.param)); });
 
 }  // namespace
-}  // namespace some::text
+}  // namespace some

@@ -13,11 +13,11 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/error.h"
-#include "base/random.h"
+#include "core/error.h"
+#include "core/random.h"
 #include "text/stories_telling.h"
 
-namespace some::text {
+namespace some {
 namespace {
 
 constexpr std::uint64_t kCount = 20000;
@@ -287,4 +287,4 @@ TEST(Stories, LettersGreetAndSign) {
 }
 
 }  // namespace
-}  // namespace some::text
+}  // namespace some

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/error.h"
-#include "base/random.h"
+#include "core/error.h"
+#include "core/random.h"
 #include "text/utf8.h"
 
 namespace some::testing {
@@ -90,7 +90,7 @@ inline std::string random_unicode(Dice& dice, std::size_t characters) {
       default: c = 0x20 + dice.below(0x5F); break;
     }
     if (c >= 0xD800 && c <= 0xDFFF) c = 0xFFFD;
-    text::append_utf8(text, c);
+    append_utf8(text, c);
   }
   return text;
 }

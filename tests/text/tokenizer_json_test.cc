@@ -6,7 +6,7 @@
 #include "text/tokenizer.h"
 #include "text_helpers.h"
 
-namespace some::text {
+namespace some {
 namespace {
 
 using nlohmann::json;
@@ -322,4 +322,4 @@ TEST(TokenizerJsonFuzz, DamagedBytes) {
 }
 
 }  // namespace
-}  // namespace some::text
+}  // namespace some

@@ -12,7 +12,7 @@
 #include "text/pretokenize.h"
 #include "text_helpers.h"
 
-namespace some::text {
+namespace some {
 namespace {
 
 using testing::Dice;
@@ -410,4 +410,4 @@ TEST(Tokenizer, Kinds) {
 }
 
 }  // namespace
-}  // namespace some::text
+}  // namespace some

@@ -5,7 +5,7 @@
 #include "text/pretokenize.h"
 #include "text_helpers.h"
 
-namespace some::text {
+namespace some {
 namespace {
 
 using testing::Dice;
@@ -133,4 +133,4 @@ TEST(Pretokenize, BytelevelWordsCoverAnyBytes) {
 }
 
 }  // namespace
-}  // namespace some::text
+}  // namespace some

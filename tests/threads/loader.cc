@@ -5,13 +5,13 @@
 #include <thread>
 #include <vector>
 
-#include "base/error.h"
+#include "core/error.h"
 #include "data/token_data.h"
 
 namespace {
 
 using namespace some;
-using namespace some::data;
+using namespace some;
 
 TokenData stories(int count) {
   std::vector<std::vector<std::int32_t>> ids;

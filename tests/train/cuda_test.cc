@@ -5,20 +5,20 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "base/device.h"
-#include "base/files.h"
+#include "core/files.h"
 #include "model/sample.h"
 #include "other_values.h"
+#include "runs/checkpoint.h"
 #include "temporary_folder.h"
-#include "train/checkpoint.h"
+#include "tensor/device.h"
 #include "train/step.h"
 #include "train/trainer.h"
 
-namespace some::train {
+namespace some {
 namespace {
 
 #define NEEDS_GPU() \
-  if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::why_unavailable()
+  if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::unavailable_reason_text()
 
 ModelConfig step_config() {
   ModelConfig c = medium_config();
@@ -135,19 +135,20 @@ INSTANTIATE_TEST_SUITE_P(
                     [](ModelConfig& c) {
                       c.balance_loss = 0.1, c.entropy_low = 0.1, c.entropy_high = 0.2,
                       c.temperature = Temperature::learned, c.ground = 0.2;
-                      c.readout = Readout::linear;
+                      c.output_proj = OutputProj::linear;
                     },
                     true},
         StepVariant{"readin_narrow",
-                    [](ModelConfig& c) { c.readin = true, c.readout = Readout::features, c.query_dim = 20; }, true},
+                    [](ModelConfig& c) { c.input_proj = true, c.output_proj = OutputProj::features, c.query_dim = 20; },
+                    true},
         StepVariant{"modulated_look_back",
-                    [](ModelConfig& c) { c.readout = Readout::modulated, c.look_back = 3, c.query_dim = 16; }, true},
+                    [](ModelConfig& c) { c.output_proj = OutputProj::modulated, c.conv = 3, c.query_dim = 16; }, true},
         StepVariant{"modulated_listen",
                     [](ModelConfig& c) {
-                      c.readout = Readout::modulated, c.modulation = ModulationPlace::inside, c.listen = 3;
+                      c.output_proj = OutputProj::modulated, c.modulation = ModulationPlace::inside, c.token_shift = 3;
                     },
                     true},
-        StepVariant{"dense_look_back", [](ModelConfig& c) { c.ffn = Ffn::dense, c.look_back = 3; }, true},
+        StepVariant{"dense_look_back", [](ModelConfig& c) { c.ffn = Ffn::dense, c.conv = 3; }, true},
         StepVariant{"balanced",
                     [](ModelConfig& c) {
                       c.keys.balance_rate = 0.01;
@@ -313,4 +314,4 @@ TEST(TrainerOnGpu, AStoppedAndResumedRunEndsBitIdentical) {
 }
 
 }  // namespace
-}  // namespace some::train
+}  // namespace some

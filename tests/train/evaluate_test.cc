@@ -1,12 +1,12 @@
 // Evaluation of documents longer than a sequence.
-#include "train/evaluate.h"
+#include "evaluation/evaluate.h"
 
 #include <gtest/gtest.h>
 
 #include "model/sample.h"
-#include "train/run.h"
+#include "runs/run.h"
 
-namespace some::train {
+namespace some {
 namespace {
 
 std::vector<std::int32_t> long_text(int tokens) {
@@ -71,4 +71,4 @@ TEST(Evaluate, SplitTextIsReadWithASlidingContext) {
 }
 
 }  // namespace
-}  // namespace some::train
+}  // namespace some

@@ -1,13 +1,13 @@
 // Ranks, as threads of one process, compute what one rank computes, to the bit.
 #include <gtest/gtest.h>
 
+#include "evaluation/evaluate.h"
 #include "memory/reader.h"
 #include "model/sample.h"
 #include "thread_ranks.h"
-#include "train/evaluate.h"
 #include "train/step.h"
 
-namespace some::train {
+namespace some {
 namespace {
 
 std::string bytes_of(const Tensor& tensor) {
@@ -147,4 +147,4 @@ TEST(Ranks, ReadIntoAMemoryTogether) {
 }
 
 }  // namespace
-}  // namespace some::train
+}  // namespace some

@@ -5,12 +5,12 @@
 
 #include <set>
 
-#include "base/safetensors.h"
+#include "runs/checkpoint.h"
 #include "temporary_folder.h"
-#include "train/checkpoint.h"
+#include "tensor/safetensors.h"
 #include "train/trainer.h"
 
-namespace some::train {
+namespace some {
 namespace {
 
 TEST(Schedule, OneExpertForTheFirstShareOfTheSteps) {
@@ -55,4 +55,4 @@ TEST(Schedule, KeysAreUpdatedEverySoManySteps) {
 }
 
 }  // namespace
-}  // namespace some::train
+}  // namespace some

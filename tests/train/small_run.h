@@ -10,13 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "base/rooms.h"
-#include "base/safetensors.h"
-#include "train/checkpoint.h"
-#include "train/recipe.h"
+#include "recipe/recipe.h"
+#include "runs/checkpoint.h"
+#include "tensor/safetensors.h"
 #include "train/trainer.h"
 
-namespace some::train {
+namespace some {
 
 inline std::string file_bytes(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -66,4 +65,4 @@ inline std::string message_of(const std::function<void()>& work) {
   return "";
 }
 
-}  // namespace some::train
+}  // namespace some

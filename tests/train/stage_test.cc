@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
-#include "base/files.h"
+#include "core/files.h"
 #include "temporary_folder.h"
-#include "train/from.h"
+#include "train/initialize_from.h"
 #include "train/small_run.h"
 
-namespace some::train {
+namespace some {
 namespace {
 
 namespace fs = std::filesystem;
@@ -230,4 +230,4 @@ TEST(Stages, GoTogetherWithFrom) {
 }
 
 }  // namespace
-}  // namespace some::train
+}  // namespace some

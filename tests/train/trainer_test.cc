@@ -10,14 +10,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/files.h"
-#include "base/safetensors.h"
+#include "core/files.h"
+#include "runs/checkpoint.h"
+#include "runs/run_lock.h"
 #include "temporary_folder.h"
-#include "train/checkpoint.h"
-#include "train/run_lock.h"
+#include "tensor/safetensors.h"
 #include "train/small_run.h"
 
-namespace some::train {
+namespace some {
 namespace {
 
 TEST(Trainer, AStoppedAndResumedRunEndsBitIdentical) {
@@ -378,4 +378,4 @@ TEST(Checkpoint, DamageIsNamed) {
 }
 
 }  // namespace
-}  // namespace some::train
+}  // namespace some

@@ -8,14 +8,14 @@
 #include <iterator>
 #include <thread>
 
-#include "base/device.h"
 #include "model/sample.h"
+#include "runs/checkpoint.h"
 #include "temporary_folder.h"
-#include "train/checkpoint.h"
+#include "tensor/device.h"
 #include "train/step.h"
 #include "train/trainer.h"
 
-namespace some::train {
+namespace some {
 namespace {
 
 std::string bytes_of(const Tensor& tensor) {
@@ -24,7 +24,7 @@ std::string bytes_of(const Tensor& tensor) {
 }
 
 // What one of two does in a test: run with both at the same time, and begin at the same moment.
-void at_once(const std::function<void()>& one, const std::function<void()>& other) {
+void together(const std::function<void()>& one, const std::function<void()>& other) {
   std::barrier start(2);
   std::thread second([&] {
     start.arrive_and_wait();
@@ -77,7 +77,7 @@ void expect_the_bits_of_each_alone(const TrainedModel& one, const TrainedModel& 
   EXPECT_NE(one_alone, other_alone);
   for (int round = 0; round < 3; ++round) {
     std::string first, second;
-    at_once([&] { first = trained(one, steps); }, [&] { second = trained(other, steps); });
+    together([&] { first = trained(one, steps); }, [&] { second = trained(other, steps); });
     EXPECT_TRUE(first == one_alone) << "round " << round;
     EXPECT_TRUE(second == other_alone) << "round " << round;
   }
@@ -98,13 +98,13 @@ TEST(TwoModels, GiveTheBitsOfEachAlone) {
 }
 
 TEST(TwoModels, OnOneGpu) {
-  if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::why_unavailable();
+  if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::unavailable_reason_text();
   expect_the_bits_of_each_alone({"cuda", "bf16", 1, medium_config()}, {"cuda", "fp32", 2, other_config()});
   expect_the_bits_of_each_alone({"cuda", "bf16", 1, medium_config()}, {"cpu", "fp32", 2, other_config()});
 }
 
 TEST(TwoModels, OnTwoGpus) {
-  if (const std::string why = some::cuda::why_unusable(1); !why.empty()) GTEST_SKIP() << "needs two GPUs: " << why;
+  if (const std::string why = some::cuda::unusable_reason(1); !why.empty()) GTEST_SKIP() << "needs two GPUs: " << why;
   const TrainedModel first{"cuda:0", "bf16", 1, medium_config()};
   TrainedModel second = first;
   second.device = "cuda:1";
@@ -160,7 +160,7 @@ TEST(TwoRuns, WriteWhatEachWritesAloneAndSpeakToTheirOwnLogs) {
   EXPECT_NE(other.said.find(other.warning), std::string::npos) << other.said;
   const TemporaryFolder second_folder;
   WholeRun one_again = make_run(second_folder, "red", 3, 1, 1), other_again = make_run(second_folder, "blue", 5, 3, 2);
-  at_once([&] { one_again.train(); }, [&] { other_again.train(); });
+  together([&] { one_again.train(); }, [&] { other_again.train(); });
   EXPECT_EQ(one_again.said, one.said);
   EXPECT_EQ(other_again.said, other.said);
   EXPECT_TRUE(one_again.metrics == one.metrics && one_again.checkpoint == one.checkpoint);
@@ -168,4 +168,4 @@ TEST(TwoRuns, WriteWhatEachWritesAloneAndSpeakToTheirOwnLogs) {
 }
 
 }  // namespace
-}  // namespace some::train
+}  // namespace some

@@ -1,0 +1,132 @@
+// The page of an adaptation: loss over the stream of the learning keys beside their frozen twin, what was gained on the
+// new text and what was lost on the original one.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "analysis/adapt.h"
+#include "analysis/key_charts.h"
+#include "analysis/run_header.h"
+
+namespace some {
+namespace {
+
+using Chart;
+using Document;
+using Table;
+using Text;
+using nlohmann::json;
+
+constexpr std::size_t max_points = 160;  // more could not be told apart
+
+std::string loss_text(double loss, double bits_per_byte) {
+  return fmt::format("{:.4f} nats ({:.4f} bits a byte)", loss, bits_per_byte);
+}
+std::string loss_text(const Evaluation& measured) { return loss_text(measured.loss, measured.bits_per_byte); }
+std::string loss_text(const StreamReading& reading) {
+  return loss_text(reading.all().loss(), reading.all().bits_per_byte());
+}
+
+void add_curves(Document& document, const std::vector<StreamSpan>& spans, bool learnt) {
+  json frozen = json::array(), active = json::array(), gain = json::array(), nothing = json::array();
+  for (const StreamSpan& span : spans) {
+    frozen.push_back(chart_point(span.read, span.frozen));
+    active.push_back(chart_point(span.read, span.active));
+    gain.push_back(chart_point(span.read, span.frozen - span.active));
+  }
+  nothing.push_back(chart_point(0, 0));
+  nothing.push_back(chart_point(spans.empty() ? 1 : spans.back().read, 0));
+  json series = json::array({{{"name", "frozen keys"}, {"role", "frozen"}, {"points", frozen}}});
+  if (learnt) series.push_back({{"name", "learning keys"}, {"role", "active"}, {"points", active}});
+  const std::string x = "tokens read";
+  document.begin_side_by_side();
+  document.chart({"loss",
+                  "Loss over the stream",
+                  "Every token is predicted before the keys learn from it.",
+                  {{"kind", "lines"}, {"x", {{"name", x}}}, {"y", {{"name", "nats a token"}}}, {"series", series}}});
+  if (learnt) {
+    document.chart({"gain",
+                    "Gain of learning",
+                    "Loss of the frozen keys less loss of the learning ones: above zero learning helps.",
+                    {{"kind", "lines"},
+                     {"x", {{"name", x}}},
+                     {"y", {{"name", "nats a token"}}},
+                     {"series",
+                      {{{"name", "gain"}, {"role", "active"}, {"points", gain}},
+                       {{"name", "no gain"}, {"role", "nothing"}, {"points", nothing}}}}}});
+  }
+  document.end_side_by_side();
+}
+
+Table losses_table(const AdaptReport& report) {
+  Table table{"losses",
+              "Loss before and after the stream",
+              {{"text", "", false}, {"before", "", true}, {"after", "", true}, {"change", "", true}},
+              {}};
+  const auto row = [&](const char* name, const BeforeAfter& text) {
+    table.rows.push_back({name, loss_text(text.before), text.after ? loss_text(*text.after) : "–",
+                          text.after ? fmt::format("{:+.4f}", text.after->loss - text.before.loss) : "–"});
+  };
+  row("original text (the run's validation)", report.original);
+  row("new text (its held-out part)", report.held_out);
+  return table;
+}
+
+Table layers_table(const AdaptReport& report) {
+  Table table{"layers",
+              "The layers",
+              {{"layer", "", true},
+               {"mean", "keys moved", true},
+               {"most", "keys moved", true},
+               {"before", "Gini", true},
+               {"after", "Gini", true},
+               {"before", "experts in effect", true},
+               {"after", "experts in effect", true},
+               {"births", "", true},
+               {"deaths", "", true}},
+              {}};
+  const auto fixed = [](double value, int digits) { return fmt::format("{:.{}f}", value, digits); };
+  for (const AdaptedLayer& layer : report.layers) {
+    const UsageMeasures &before = layer.usage_before, &after = layer.usage_after;
+    table.rows.push_back({fmt::to_string(layer.layer), fixed(layer.moved_mean, 4), fixed(layer.moved_most, 4),
+                          fixed(before.gini, 3), fixed(after.gini, 3), fixed(before.effective_experts, 1),
+                          fixed(after.effective_experts, 1), fixed(layer.births, 0), fixed(layer.deaths, 0)});
+  }
+  return table;
+}
+
+// "gained 0.0123", "lost 0.0004".
+std::string gain_text(double gain) { return fmt::format("{} {:.4f}", gain >= 0 ? "gained" : "lost", std::abs(gain)); }
+
+}  // namespace
+
+std::string adapt_page(const AdaptReport& report, const OpenedRun& run) {
+  const bool learnt = report.active.has_value();
+  Header header = run_header("Adaptation", run);
+  header.title = fmt::format("{} at step {} reads {}", run_name(run), report.from_step, report.data);
+  header.facts.emplace_back("stream", fmt::format("{} tokens of {} stories", report.tokens, report.stories));
+  header.facts.emplace_back("keys",
+                            learnt ? fmt::format("move by {}, {} updates", report.rules, report.updates) : "frozen");
+  Document document(std::move(header));
+  if (learnt) {
+    document.paragraph(
+        Text("Against the frozen twin the learning keys ")
+            .strong(gain_text(report.gain_on_stream()))
+            .add(" nats a token over the stream; on the held-out part of the new text they ")
+            .strong(gain_text(report.gain_on_new()))
+            .add(fmt::format(", and on the original text they {} {:.4f}.", report.forgotten() > 0 ? "forgot" : "gained",
+                             std::abs(report.forgotten()))));
+  } else {
+    document.paragraph("The keys stayed as they were: this is the frozen twin alone.");
+  }
+  document.paragraph(fmt::format(
+      "For comparison: guessing all {} tokens alike would cost {:.4f} nats. The frozen twin reads the stream at {}{}.",
+      run.tokenizer.vocab_size(), std::log(static_cast<double>(run.tokenizer.vocab_size())), loss_text(report.frozen),
+      learnt ? ", the learning keys at " + loss_text(*report.active) : std::string()));
+  add_curves(document, spans_of(report, max_points), learnt);
+  document.table(losses_table(report));
+  if (learnt) document.table(layers_table(report));
+  return write_html(document);
+}
+
+}  // namespace some

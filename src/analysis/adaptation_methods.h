@@ -1,0 +1,56 @@
+// Every way in which a model can learn while it is used, side by side on one stream (spec 7, 8): not at all, its keys
+// by the published rules, a memory, one bias on its output, gradient steps on everything (dynamic evaluation). What
+// each gains on the stream, what it loses on the original text, and how long it takes.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analysis/read.h"
+
+namespace some {
+
+struct WaysOptions {
+  std::string data;         // file, folder or builtin:DOMAIN
+  std::string memory;       // a memory to begin from; it is not changed. Empty: an empty one
+  MemoryChoices choices;    // of an empty one
+  std::int64_t tokens = 0;  // of the stream; 0: all
+  std::int64_t original_tokens = 20000;
+  std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> progress;
+};
+
+enum class WayKind { frozen, keys, memory, output_bias, gradients };
+const char* name_of(WayKind kind);  // "output bias"
+const char* what_learns(WayKind kind);
+
+struct Way {
+  WayKind kind = WayKind::frozen;
+  struct Window {
+    std::int64_t tokens = 0;
+    double loss = 0;  // nats a token, as all losses here
+  };
+  std::vector<Window> windows;
+  double loss = 0, original = 0;   // on the stream; on the original text afterwards
+  double gain = 0, forgotten = 0;  // against the frozen model
+  double seconds = 0, times_frozen = 0;
+  struct Tried {
+    double rate = 0, loss = 0, original = 0;
+  };
+  std::optional<double> rate;  // the step size that was best on the stream, where there is one
+  std::vector<Tried> tried;
+};
+
+struct WaysReport {
+  std::string run, data;
+  std::int64_t step = 0, tokens = 0, window = 0, original_tokens = 0, slots = 0;
+  std::vector<Way> ways;
+};
+
+WaysReport compare_ways(OpenedRun& run, const WaysOptions& options);
+nlohmann::json to_json(const WaysReport& report);
+std::string ways_page(const WaysReport& report, const OpenedRun& run);
+
+}  // namespace some

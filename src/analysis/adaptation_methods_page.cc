@@ -1,0 +1,98 @@
+// The comparison of all ways of learning: as JSON, and as a page.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "analysis/adaptation_methods.h"
+#include "analysis/key_charts.h"
+#include "analysis/run_header.h"
+
+namespace some {
+namespace {
+
+using nlohmann::json;
+
+json way_json(const Way& way) {
+  json windows = json::array();
+  for (const Way::Window& window : way.windows) windows.push_back({window.tokens, window.loss});
+  json out{{"name", name_of(way.kind)}, {"learns", what_learns(way.kind)}, {"loss", way.loss},
+           {"original", way.original},  {"seconds", way.seconds},          {"windows", windows},
+           {"gain", way.gain},          {"forgotten", way.forgotten},      {"times_frozen", way.times_frozen}};
+  if (!way.rate) return out;
+  out["rate"] = *way.rate;
+  for (const Way::Tried& one : way.tried)
+    out["tried"].push_back({{"rate", one.rate}, {"loss", one.loss}, {"original", one.original}});
+  return out;
+}
+
+// The loss over the stream, windows merged into at most so many points.
+json curve_of(const Way& way, std::size_t most) {
+  json points = json::array();
+  const std::size_t merged = std::max<std::size_t>(1, (way.windows.size() + most - 1) / most);
+  double read = 0;
+  for (std::size_t first = 0; first < way.windows.size(); first += merged) {
+    double sum = 0, tokens = 0;
+    for (std::size_t i = first; i < std::min(way.windows.size(), first + merged); ++i) {
+      const auto count = static_cast<double>(way.windows[i].tokens);
+      tokens += count;
+      sum += count * way.windows[i].loss;
+    }
+    read += tokens;
+    points.push_back(chart_point(read, sum / std::max(1.0, tokens)));
+  }
+  return points;
+}
+
+}  // namespace
+
+json to_json(const WaysReport& report) {
+  json ways = json::array();
+  for (const Way& way : report.ways) ways.push_back(way_json(way));
+  return {{"run", report.run},       {"step", report.step},     {"data", report.data},
+          {"tokens", report.tokens}, {"window", report.window}, {"original_tokens", report.original_tokens},
+          {"slots", report.slots},   {"ways", std::move(ways)}};
+}
+
+std::string ways_page(const WaysReport& report, const OpenedRun& run) {
+  Header header = run_header("Learning in use", run);
+  header.title =
+      fmt::format("{} at step {} reads {}, in every way it can learn", run_name(run), report.step, report.data);
+  header.facts.emplace_back("stream", fmt::format("{} tokens in windows of {}", report.tokens, report.window));
+  Document document(std::move(header));
+  document.paragraph(
+      "Every token is predicted before anything is learnt from it. Gain is against the frozen model on the same "
+      "stream; forgotten is what the run's own validation text costs more afterwards. In nats a token.");
+  Table table{"ways",
+              "Ways of learning in use",
+              {{"way", "", false},
+               {"what learns", "", false},
+               {"loss", "", true},
+               {"gain", "", true},
+               {"original after", "", true},
+               {"forgotten", "", true},
+               {"seconds", "", true},
+               {"times frozen", "", true}},
+              {}};
+  json series = json::array();
+  const auto fixed = [](double value, int digits) { return fmt::format("{:.{}f}", value, digits); };
+  for (const Way& way : report.ways) {
+    std::string name = name_of(way.kind);
+    if (way.rate) name += fmt::format(" (rate {})", *way.rate);
+    table.rows.push_back({name, what_learns(way.kind), fixed(way.loss, 4), fixed(way.gain, 4), fixed(way.original, 4),
+                          fixed(way.forgotten, 4), fixed(way.seconds, way.seconds < 10 ? 3 : 1),
+                          fixed(way.times_frozen, 2)});
+    json one{{"name", name_of(way.kind)}, {"points", curve_of(way, 120)}};
+    if (way.kind == WayKind::frozen) one["role"] = "frozen";
+    series.push_back(one);
+  }
+  document.table(std::move(table));
+  document.chart(
+      {"loss",
+       "Loss over the stream",
+       "",
+       {{"kind", "lines"}, {"x", {{"name", "tokens read"}}}, {"y", {{"name", "nats a token"}}}, {"series", series}}});
+  return write_html(document);
+}
+
+}  // namespace some

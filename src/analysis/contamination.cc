@@ -1,0 +1,182 @@
+#include "analysis/contamination.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+
+#include "analysis/read.h"
+#include "core/error.h"
+#include "core/escape.h"
+#include "core/files.h"
+#include "data/source.h"
+
+namespace some {
+namespace {
+
+using Tokens = std::span<const std::int32_t>;
+
+// Walks through what was read and the text side by side, past the ends of documents that have grown since. `differs`:
+// the first token that is another; none where one of them is the beginning of the other. `next`: of the text, the first
+// that was not read.
+struct Comparison {
+  std::size_t next = 0;
+  std::optional<std::size_t> differs;
+};
+Comparison compare(Tokens known, Tokens tokens, std::optional<TokenId> end) {
+  std::size_t next = 0;
+  for (std::size_t at = 0; at < known.size() && next < tokens.size(); ++at) {
+    if (known[at] == tokens[next])
+      ++next;
+    else if (known[at] != end)
+      return {next, next};
+  }
+  return {next, std::nullopt};
+}
+
+// Documents are compared word for word in pieces of at most this many tokens: texts that are made of the same sentences
+// share shorter ones. Pieces are found by their first tokens.
+constexpr std::size_t piece_tokens = 256, begin_tokens = 32;
+
+// Of a stretch of begin_tokens, for every place of a text in turn.
+class RollingHash {
+ public:
+  RollingHash() {
+    for (std::size_t i = 0; i < begin_tokens; ++i) power_ *= factor;
+  }
+  std::uint64_t next(std::int32_t in, std::int32_t out) {
+    return hash_ = hash_ * factor + value(in) - power_ * value(out);
+  }
+  std::uint64_t next(std::int32_t in) { return hash_ = hash_ * factor + value(in); }
+
+ private:
+  static constexpr std::uint64_t factor = 0x9E3779B97F4A7C15;
+  static std::uint64_t value(std::int32_t token) { return static_cast<std::uint64_t>(token) + 1; }
+  std::uint64_t hash_ = 0, power_ = 1;
+};
+
+// The documents of a text, to be found among others.
+class Documents {
+ public:
+  Documents(const TokenData& data, std::int64_t stories, std::optional<TokenId> end) : end_(end) {
+    const std::int64_t count = stories > 0 ? std::min(stories, data.stories()) : data.stories();
+    found_.assign(static_cast<std::size_t>(count), false);
+    for (std::int64_t i = 0; i < count; ++i) add(static_cast<std::size_t>(i), data.ids(i));
+  }
+
+  void look_in(Tokens text) {
+    RollingHash hash;
+    std::size_t begin = 0;  // of the document
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const std::uint64_t now = i < begin_tokens ? hash.next(text[i]) : hash.next(text[i], text[i - begin_tokens]);
+      if (i + 1 >= begin_tokens) look_for(pieces_, now, text.subspan(i + 1 - begin_tokens), false);
+      if (text[i] != end_) continue;
+      const Tokens document = text.subspan(begin, i - begin);
+      begin = i + 1;
+      if (document.size() < begin_tokens) look_for(short_ones_, hash_of(document), document, true);
+    }
+  }
+
+  DocumentsKnown result() const {
+    return {std::count(found_.begin(), found_.end(), true), static_cast<std::int64_t>(found_.size())};
+  }
+
+ private:
+  struct Piece {
+    std::size_t document;
+    Tokens tokens;
+  };
+  using Pieces = std::unordered_multimap<std::uint64_t, Piece>;
+
+  static std::uint64_t hash_of(Tokens tokens) {
+    RollingHash hash;
+    std::uint64_t now = 0;
+    for (const std::int32_t token : tokens) now = hash.next(token);
+    return now;
+  }
+  void add(std::size_t document, Tokens tokens) {
+    if (!tokens.empty() && tokens.back() == end_) tokens = tokens.first(tokens.size() - 1);
+    if (tokens.empty()) return;
+    // A few words stand in any text: short documents are compared as a whole, with their ends.
+    if (tokens.size() < begin_tokens) {
+      if (end_) short_ones_.emplace(hash_of(tokens), Piece{document, tokens});
+      return;
+    }
+    for (std::size_t at = 0; at < tokens.size(); at += piece_tokens) {
+      const std::size_t last = tokens.size() - std::min(tokens.size(), piece_tokens);
+      const Tokens piece = tokens.subspan(std::min(at, last)).first(std::min(tokens.size(), piece_tokens));
+      pieces_.emplace(hash_of(piece.first(begin_tokens)), Piece{document, piece});
+    }
+  }
+  // Those of this hash that the text begins with, or is.
+  void look_for(Pieces& pieces, std::uint64_t hash, Tokens text, bool is) {
+    auto [one, last] = pieces.equal_range(hash);
+    while (one != last) {
+      const Tokens tokens = one->second.tokens;
+      const bool same = tokens.size() <= text.size() && (!is || tokens.size() == text.size()) &&
+                        std::equal(tokens.begin(), tokens.end(), text.begin());
+      if (same) found_[one->second.document] = true;
+      one = found_[one->second.document] ? pieces.erase(one) : std::next(one);
+    }
+  }
+
+  std::optional<TokenId> end_;
+  Pieces pieces_, short_ones_;
+  std::vector<bool> found_;
+};
+
+}  // namespace
+
+std::string file_of(const std::string& source) {
+  if (is_builtin(source)) return "";
+  std::error_code none;
+  // A file that is gone has a place too: what was read from it can still be named by it.
+  const std::string place = std::filesystem::weakly_canonical(source, none).string();
+  return none || place.empty() ? "" : hex(hash_bytes(place.data(), place.size()));
+}
+
+std::optional<std::size_t> known_text(const Memory& memory, const std::string& path, const std::string& source,
+                                      Tokens tokens, std::optional<TokenId> end) {
+  const std::string name = escaped(source), file = file_of(source);
+  std::optional<std::string> refusal;
+  for (std::size_t i = 0; i < memory.texts.size(); ++i) {
+    const MemoryText& known = memory.texts[i];
+    // Older memories do not say which file a text was; a name may lead there from here.
+    const bool told = known.name == name || (!file.empty() && known.file == file);
+    if (!told && (file.empty() || !known.file.empty() || file_of(known.name) != file)) continue;
+    const Comparison both = compare(known.tokens, tokens, end);
+    if (!both.differs) return i;
+    if (told)
+      refusal = fmt::format(
+          "{} is another text than the one that the memory has read{}: token {} is not the same; to read it as it is "
+          "now, forget the old one first: some memory forget {} {}",
+          source, known.name == name ? "" : " as " + known.name, *both.differs + 1, path, i + 1);
+  }
+  if (refusal) bad_input("{}", *refusal);
+  return std::nullopt;
+}
+
+std::vector<std::int32_t> read_on(const MemoryText& known, Tokens tokens, std::optional<TokenId> end) {
+  std::vector<std::int32_t> out = known.tokens;
+  const auto next = static_cast<std::ptrdiff_t>(compare(known.tokens, tokens, end).next);
+  out.insert(out.end(), tokens.begin() + next, tokens.end());
+  return out;
+}
+
+DocumentsKnown documents_known(const Memory& memory, const TokenData& data, std::int64_t stories,
+                               std::optional<TokenId> end) {
+  Documents documents(data, stories, end);
+  for (const MemoryText& text : memory.texts) documents.look_in(text.tokens);
+  return documents.result();
+}
+
+DocumentsKnown warn_of_known(const OpenedRun& run, const Memory& memory, const TokenData& data, std::int64_t stories,
+                             const std::string& text) {
+  const DocumentsKnown out = documents_known(memory, data, stories, document_end(run));
+  if (out.known > 0)
+    run.ctx->log.warning(
+        "{} of {} documents of {} stand in what the memory has read: its loss there is that of a text it knows",
+        out.known, out.of, text);
+  return out;
+}
+
+}  // namespace some

@@ -1,0 +1,90 @@
+// Guilds: which experts, and which sets of experts chosen together, fire for which tokens, and whether that is more
+// than chance.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analysis/label_test.h"
+#include "analysis/word_classes.h"
+#include "runs/run.h"
+
+namespace some {
+
+struct GuildOptions {
+  std::optional<int> layer;  // this layer alone; otherwise all
+  std::string data;          // empty: the run's validation stories
+  std::int64_t stories = 200;
+  int shuffles = 100;
+  std::uint64_t seed = 0;
+  std::int64_t min_count = 50;
+  int shown = 8;  // experts and sets in the report
+};
+
+struct TokenShare {
+  std::int32_t id = 0;
+  std::string text;
+  std::int64_t count = 0;
+  double share = 0, base = 0;  // of a unit's firings, of all positions
+  double lift() const { return base > 0 ? share / base : 0; }
+};
+
+// An expert, or a set of experts chosen together, and what it fires for.
+struct GuildUnit {
+  std::vector<int> experts;
+  std::int64_t count = 0;
+  double share_of_positions = 0;
+  std::int64_t distinct_tokens = 0;
+  std::vector<double> class_shares;  // by WordClass
+  WordClass top_class = WordClass::other;
+  double top_class_share = 0, top_class_base = 0;
+  std::vector<TokenShare> tokens;  // the commonest, which is never missing
+};
+
+// A unit most given to a word class. In a type test every token counts as the class it has most often, and chance deals
+// the classes out among tokens.
+struct GivenUnit {
+  std::vector<int> experts;
+  Affinity affinity;
+};
+struct ClassGuilds {
+  WordClass word_class = WordClass::other;
+  double base = 0;  // share of all positions
+  std::optional<GivenUnit> expert, expert_by_type, set, set_by_type;
+};
+
+struct GuildLayer {
+  int layer = 0;
+  bool middle = false;
+  LabelTest token, next_token, word_class, word_class_by_type;
+  std::vector<ClassGuilds> classes;
+  std::vector<GuildUnit> experts, sets;  // the busiest, the most frequent
+  std::int64_t distinct_sets = 0;
+  bool noun_expert = false, noun_set = false;  // there is one that brings nouns together
+  std::string summary;
+};
+
+struct GuildReport {
+  std::string run;
+  std::int64_t step = 0;
+  std::string data;
+  std::int64_t stories = 0, positions = 0;
+  int experts = 0, top_k = 0, shuffles = 0;
+  std::uint64_t seed = 0;
+  std::int64_t min_count = 0;
+  std::vector<double> class_shares;  // of all positions, by WordClass
+  std::vector<GuildLayer> layers;
+};
+
+GuildReport study_guilds(OpenedRun& run, const GuildOptions& options);
+nlohmann::json to_json(const GuildReport& report);
+// The report as a page of its own.
+std::string guilds_page(const GuildReport& report, const OpenedRun& run);
+
+// "{3 17}"
+std::string set_text(const std::vector<int>& experts);
+
+}  // namespace some

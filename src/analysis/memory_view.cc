@@ -1,0 +1,145 @@
+#include "analysis/memory_view.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "analysis/contamination.h"
+#include "core/error.h"
+#include "core/escape.h"
+
+namespace some {
+namespace {
+
+std::string words(const Tokenizer& tokenizer, const std::vector<std::int32_t>& tokens, std::int64_t begin,
+                  std::int64_t end) {
+  begin = std::max<std::int64_t>(0, begin);
+  end = std::min(end, std::ssize(tokens));
+  if (begin >= end) return "";
+  return tokenizer.decode(
+      std::span(tokens).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+}
+
+// The entries of a slot that hold a token, the most found first.
+std::vector<std::int64_t> entries_of(const Memory& memory, std::int64_t slot, const Tensor& values,
+                                     const std::vector<double>& entry_counts) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t at = slot; at < values.elements(); at += memory.store.slots()) {
+    if (values.data<std::int32_t>()[at] >= 0) out.push_back(at);
+  }
+  std::stable_sort(out.begin(), out.end(), [&](std::int64_t a, std::int64_t b) {
+    return entry_counts[static_cast<std::size_t>(a)] > entry_counts[static_cast<std::size_t>(b)];
+  });
+  return out;
+}
+
+}  // namespace
+
+Passage passage_at(const Memory& memory, const Tokenizer& tokenizer, std::int64_t packed_place, std::int64_t around) {
+  const Place place = unpacked(packed_place);
+  const MemoryText& text = memory.texts.at(static_cast<std::size_t>(place.text));
+  return {text.name, place.offset, words(tokenizer, text.tokens, place.offset - around, place.offset),
+          words(tokenizer, text.tokens, place.offset, place.offset + 1),
+          words(tokenizer, text.tokens, place.offset + 1, place.offset + 1 + around)};
+}
+
+nlohmann::json to_json(const Passage& passage) {
+  return {{"text", passage.text},
+          {"offset", passage.offset},
+          {"before", passage.before},
+          {"token", passage.token},
+          {"after", passage.after}};
+}
+
+MemoryDescription describe_memory(const Memory& memory, const Tokenizer& tokenizer, std::size_t strongest) {
+  const std::vector<double> counts = read_vector(memory.store.counts), usage = read_vector(memory.store.usage),
+                            entry_counts = read_vector(memory.store.entry_counts_or_totals());
+  const auto host = [](const Tensor& tensor) { return tensor.device().is_cpu() ? tensor : tensor.to(Device::cpu); };
+  const Tensor born = host(memory.store.born), hit = host(memory.store.hit), values = host(memory.store.values);
+  std::vector<std::int64_t> births(memory.texts.size(), 0);
+  std::vector<std::size_t> order;
+  double all = 0;
+  for (std::size_t m = 0; m < counts.size(); ++m) {
+    if (!(counts[m] > 0)) continue;
+    order.push_back(m);
+    all += counts[m];
+    ++births[static_cast<std::size_t>(unpacked(born.data<std::int64_t>()[m]).text)];
+  }
+  MemoryDescription out;
+  out.model = memory.model;
+  out.run = memory.run;
+  out.settings = memory.settings;
+  out.slots_in_use = std::ssize(order);
+  out.tokens_held = all;
+  out.say = mixture_weights(memory.settings, read_vector(memory.store.shares));
+  for (std::size_t i = 0; i < memory.texts.size(); ++i)
+    out.texts.push_back({memory.texts[i].name, std::ssize(memory.texts[i].tokens), births[i]});
+  const std::size_t shown = std::min(strongest, order.size());
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(),
+      [&](std::size_t a, std::size_t b) { return counts[a] != counts[b] ? counts[a] > counts[b] : a < b; });
+  for (std::size_t i = 0; i < shown; ++i) {
+    const std::size_t m = order[i];
+    std::vector<std::pair<std::string, double>> holding;
+    const auto entries = entries_of(memory, static_cast<std::int64_t>(m), values, entry_counts);
+    for (const std::int64_t at : entries)
+      holding.emplace_back(tokenizer.decode(std::span(values.data<std::int32_t>() + at, 1)),
+                           entry_counts[static_cast<std::size_t>(at)]);
+    out.strongest.push_back({static_cast<std::int64_t>(m), holding.front().first, counts[m], usage[m],
+                             passage_at(memory, tokenizer, born.data<std::int64_t>()[entries.front()], 12),
+                             passage_at(memory, tokenizer, hit.data<std::int64_t>()[entries.front()], 12), holding});
+  }
+  return out;
+}
+
+nlohmann::json to_json(const MemoryDescription& description) {
+  nlohmann::json texts = nlohmann::json::array(), slots = nlohmann::json::array();
+  for (const MemoryDescription::Text& text : description.texts)
+    texts.push_back({{"text", text.name}, {"tokens", text.tokens}, {"slots", text.slots}});
+  for (const MemoryDescription::Slot& slot : description.strongest) {
+    nlohmann::json holding = nlohmann::json::array();
+    for (const auto& [token, tally] : slot.holding) holding.push_back({{"token", token}, {"count", tally}});
+    slots.push_back({{"slot", slot.slot},
+                     {"token", slot.token},
+                     {"count", slot.count},
+                     {"holding", holding},
+                     {"usage", slot.usage},
+                     {"born", to_json(slot.born)},
+                     {"hit", to_json(slot.hit)}});
+  }
+  return {{"model", description.model},
+          {"run", description.run},
+          {"settings", to_json(description.settings)},
+          {"slots_in_use", description.slots_in_use},
+          {"tokens_held", description.tokens_held},
+          {"say", description.say},
+          {"texts", texts},
+          {"strongest", slots}};
+}
+
+std::int64_t text_named(const Memory& memory, const std::string& name) {
+  std::vector<std::int64_t> named;
+  const auto collect = [&](auto&& is_meant) {
+    for (std::size_t i = 0; i < memory.texts.size(); ++i) {
+      if (is_meant(memory.texts[i])) named.push_back(static_cast<std::int64_t>(i));
+    }
+  };
+  collect([&](const MemoryText& text) { return text.name == name || text.name == escaped(name); });
+  if (const std::string file = file_of(name); named.empty() && !file.empty())
+    collect([&](const MemoryText& text) { return text.file == file; });
+  // As merging can leave them. Who means all of them must not be told that one was all.
+  if (named.size() > 1)
+    bad_input("{} texts of the memory have the name {}: say which by its number, as 'some memory show' lists them",
+              named.size(), name);
+  if (named.size() == 1) return named[0];
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error == std::errc() && end == name.data() + name.size() && number >= 1 && number <= std::ssize(memory.texts))
+    return number - 1;
+  std::string known;
+  for (const MemoryText& text : memory.texts) known += fmt::format("{}{}", known.empty() ? "" : ", ", text.name);
+  bad_input("the memory has read no text {}; {}", name,
+            known.empty() ? "it has read nothing yet" : "there are: " + known);
+}
+
+}  // namespace some

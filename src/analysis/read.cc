@@ -1,0 +1,421 @@
+#include "analysis/read.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "analysis/assignments.h"
+#include "analysis/contamination.h"
+#include "core/error.h"
+#include "core/escape.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "core/system_memory.h"
+#include "memory/memory_file.h"
+
+namespace some {
+namespace {
+
+constexpr std::int64_t mean_tokens = 16384;
+constexpr double seconds_between_saves = 60;
+
+void add(WindowResult& sum, const WindowResult& one) {
+  sum.tokens += one.tokens;
+  sum.frozen += one.frozen;
+  sum.mixed += one.mixed;
+  sum.births += one.births;
+  sum.hits += one.hits;
+  sum.lost += one.lost;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// What the user asks for must be what the memory is.
+void refuse_changes(const Memory& memory, const std::string& path, const MemoryChoices& choices,
+                    std::optional<TokenId> end) {
+  MemorySettings wanted = chosen_settings(memory.settings, choices, end);
+  wanted.rounds = memory.settings.rounds;  // a memory can settle at any time
+  if (wanted.slots != memory.settings.slots)
+    bad_input("--slots {}: the memory {} has {}; leave --slots out, or name another file", wanted.slots, path,
+              memory.settings.slots);
+  if (!(wanted == memory.settings))
+    bad_input(
+        "the memory {} was made with other settings (sharpness {}, match {}, decay {}, share {}, counts {}, values {}, "
+        "inherit {}, parts {}, look {}, window {}, {}); leave them out, or name another file",
+        path, fmt::join(memory.settings.sharpness, ","), memory.settings.match, memory.settings.decay,
+        memory.settings.share, memory.settings.counts, memory.settings.values, memory.settings.inherit,
+        memory.settings.parts, memory.settings.look, memory.settings.window,
+        memory.settings.border ? "each document by itself" : "all as one stream");
+}
+
+// The rounds of settling that are still to come; each is kept when it is done. False where it was told to stop.
+bool refine_all(Model& model, Memory& memory, const ReadOptions& options, const std::function<void()>& save) {
+  while (refinement_passes(memory) < memory.settings.rounds) {
+    const std::string what = fmt::format("all of it again, round {} of {} of settling", refinement_passes(memory) + 1,
+                                         memory.settings.rounds);
+    const bool whole = refine(model, memory, [&](std::int64_t done, std::int64_t total) {
+      if (options.progress) options.progress(what, done, total);
+      return !(options.stop && options.stop());
+    });
+    if (!whole) return false;
+    save();
+  }
+  return true;
+}
+
+void require_writable(const std::string& memory) {
+  const std::string folder = std::filesystem::canonical(memory).parent_path().string();
+  if (const std::string why_not = unwritable_reason(folder); !why_not.empty())
+    failed("what is read into {} could not be kept: {}", memory, why_not);
+}
+
+// The text that is to be read, among those that the memory knows; a new one is added. Ranks may see its file at
+// different places: the first one says which it is.
+std::int64_t number_of_text(const Group& group, Memory& memory, const std::string& path, const std::string& source,
+                            std::span<const std::int32_t> tokens, std::optional<TokenId> end) {
+  const std::optional<std::size_t> found = known_text(memory, path, source, tokens, end);
+  std::int64_t text = group.all_reduce_max(group.root() && found ? static_cast<std::int64_t>(*found) + 1 : 0) - 1;
+  if (text < 0) {
+    text = std::ssize(memory.texts);
+    memory.texts.push_back({escaped(source), {}});
+  }
+  memory.texts[static_cast<std::size_t>(text)].file = file_of(source);
+  return text;
+}
+
+// Keeps the store at moments on the way, of a part of the slots: enough to be seen, few enough for a page.
+class FrameKeeper {
+ public:
+  FrameKeeper(ReadMemory& kept, const Memory& memory, std::int64_t total) : kept_(kept), total_(total) {
+    constexpr std::int64_t max_shown = 700;
+    const std::int64_t slots = memory.settings.slots, step = (slots + max_shown - 1) / max_shown;
+    for (std::int64_t m = 0; m < slots; m += step) kept_.shown.push_back(m);
+  }
+  void after(const Memory& memory, std::span<const WindowResult> windows) {
+    for (const WindowResult& window : windows) {
+      tokens_ += window.tokens;
+      next_.births += window.births;
+      next_.hits += window.hits;
+      next_.lost += window.lost;
+    }
+    constexpr std::int64_t max_frames = 16;
+    if (tokens_ < total_ * (std::ssize(kept_.frames) + 1) / max_frames) return;
+    const std::vector<double> counts = read_vector(memory.store.counts);
+    const Tensor born = memory.store.born.to(Device::cpu), hit = memory.store.hit.to(Device::cpu);
+    next_.tokens = tokens_;
+    for (const std::int64_t slot : kept_.shown) {
+      const auto m = static_cast<std::size_t>(slot);
+      const std::vector<double> key = read_vector(memory.store.keys.rows(slot, slot + 1));
+      next_.keys.insert(next_.keys.end(), key.begin(), key.end());
+      next_.counts.push_back(counts[m]);
+      next_.born.push_back(born.data<std::int64_t>()[slot]);
+      next_.hit.push_back(hit.data<std::int64_t>()[slot]);
+    }
+    kept_.frames.push_back(std::move(next_));
+    next_ = {};
+  }
+
+ private:
+  ReadMemory& kept_;
+  StoreFrame next_;
+  std::int64_t total_, tokens_ = 0;
+};
+
+}  // namespace
+
+double per_token(double sum, std::int64_t tokens) { return tokens > 0 ? sum / static_cast<double>(tokens) : 0.0; }
+
+WindowResult TextReading::all() const {
+  WindowResult sum;
+  for (const WindowResult& window : windows) add(sum, window);
+  return sum;
+}
+
+WindowResult ReadReport::all() const {
+  WindowResult sum;
+  for (const TextReading& text : texts) add(sum, text.all());
+  return sum;
+}
+
+std::optional<TokenId> document_end(const OpenedRun& run) {
+  return run.recipe.data.eos ? std::optional<TokenId>(run.tokenizer.eos_id()) : std::nullopt;
+}
+
+MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices, std::optional<TokenId> end) {
+  settings.slots = choices.slots.value_or(settings.slots);
+  settings.window = choices.window.value_or(settings.window);
+  settings.match = choices.match.value_or(settings.match);
+  settings.decay = choices.decay.value_or(settings.decay);
+  settings.share = choices.share.value_or(settings.share);
+  settings.counts = choices.counts.value_or(settings.counts);
+  settings.values = choices.values.value_or(settings.values);
+  settings.inherit = choices.inherit.value_or(settings.inherit);
+  settings.parts = choices.parts.value_or(settings.parts);
+  settings.look = choices.look.value_or(settings.look);
+  settings.rounds = choices.rounds.value_or(settings.rounds);
+  if (!choices.sharpness.empty()) settings.sharpness = choices.sharpness;
+  if (choices.plain_cache) settings.become_plain_cache();
+  if (choices.documents) {
+    if (!end) bad_input("--documents: this run's documents have no end to tell them apart by (data.eos = false)");
+    settings.border = end;
+  }
+  return settings;
+}
+
+std::vector<std::int32_t> stream_of(const TokenData& data, std::int64_t most) {
+  std::vector<std::int32_t> out;
+  for (std::int64_t i = 0; i < data.stories(); ++i) {
+    const auto ids = data.ids(i);
+    out.insert(out.end(), ids.begin(), ids.end());
+    if (most > 0 && std::ssize(out) >= most) break;
+  }
+  if (most > 0 && std::ssize(out) > most) out.resize(static_cast<std::size_t>(most));
+  return out;
+}
+
+MemorySettings usual_settings(const OpenedRun& run) {
+  MemorySettings settings = run.recipe.memory;
+  if (settings.slots == 0) settings.slots = MemorySettings{}.slots;
+  return settings;
+}
+
+Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
+  check_settings(settings, "memory.");
+  const double bytes = store_bytes(settings, run.recipe.model.d_model, size_of(run.ctx->master));
+  if (run.ctx->device.is_cpu() && 2 * bytes > memory_limit())
+    bad_input("{} slots of {} numbers need {:.1f} GiB of memory, and there are {:.1f}: ask for fewer", settings.slots,
+              run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));
+  DataConfig config = run.recipe.data;
+  config.tokenizer = run.paths.tokenizer();
+  const TokenData train = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {}).train;
+  const std::vector<std::int32_t> tokens = stream_of(train, mean_tokens);
+  Memory memory =
+      make_memory(*run.ctx, settings, run.recipe.model, mean_state(*run.model, tokens, mean_tokens, settings.border));
+  bind_to_model(memory, *run.model, run.tokenizer, run.paths.folder);
+  return memory;
+}
+
+Memory open_memory(OpenedRun& run, const std::string& path) {
+  Memory memory = load_memory(*run.ctx, path);
+  require_model(memory, path, *run.model, run.tokenizer);
+  if (memory.store.keys.dim(1) != run.recipe.model.d_model)
+    bad_input("{}: keys of {} numbers, where the model's states have {}", path, memory.store.keys.dim(1),
+              run.recipe.model.d_model);
+  const auto known = static_cast<std::int32_t>(run.model->config().vocab);
+  const Tensor values = memory.store.values.to(Device::cpu);
+  const std::int32_t* value = values.data<std::int32_t>();
+  bool all_known = std::all_of(value, value + values.elements(), [&](std::int32_t one) { return one < known; });
+  for (const MemoryText& text : memory.texts)
+    all_known = all_known && std::all_of(text.tokens.begin(), text.tokens.end(), [&](auto one) { return one < known; });
+  if (!all_known) bad_input("{}: it holds tokens that this run's vocabulary of {} has not", path, known);
+  return memory;
+}
+
+namespace {
+
+Memory open_to_learn(OpenedRun& run, const std::string& path) {
+  if (precision_of(path) == Precision::f64 && run.ctx->master != DType::f64)
+    bad_input("{} was learnt in f64, and learning on in less would round all that it knows: say --precision f64", path);
+  return open_memory(run, path);
+}
+
+}  // namespace
+
+Memory memory_to_teach(OpenedRun& run, const std::string& path, const MemorySettings& settings_of_new) {
+  return exists_path(path) ? open_to_learn(run, path) : new_memory(run, settings_of_new);
+}
+
+TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options) {
+  const std::string path = options.memory;
+  DataConfig config = run.recipe.data;
+  config.tokenizer = run.paths.tokenizer();
+  const Corpora corpora = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {});
+  const std::vector<std::int32_t> tokens = stream_of(corpora.train, options.tokens);
+  MemorySettings settings = usual_settings(run);
+  settings.border = document_end(run);  // as it is trained and evaluated
+  MemoryKeeper keeper(path);
+  Memory memory = memory_to_teach(run, path, settings);
+  auto saved = std::chrono::steady_clock::now();
+  bool stopped = false;
+  const auto start = std::chrono::steady_clock::now();
+  const std::int64_t read =
+      learn_text(*run.model, memory, "the training text", tokens, std::ssize(tokens), [&](auto, auto) {
+        if (options.progress)
+          options.progress("the training text", memory.history.back().reading.end, std::ssize(tokens));
+        if (seconds_since(saved) > seconds_between_saves) {
+          keeper.save(memory);
+          saved = std::chrono::steady_clock::now();
+        }
+        stopped = options.stop && options.stop();
+        return !stopped;
+      });
+  keeper.save(memory);
+  if (!stopped) stopped = !refine_all(*run.model, memory, options, [&] { keeper.save(memory); });
+  TrainingRemembered report;
+  report.file = path;
+  report.tokens = read;
+  report.slots = memory.settings.slots;
+  report.slots_in_use = slots_in_use(memory);
+  report.seconds = seconds_since(start);
+  report.stopped = stopped;
+  if (stopped) return report;
+  EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
+  report.loss_without = evaluate(*run.model, corpora.valid, how).loss;
+  how.memory = &memory;
+  report.loss = evaluate(*run.model, corpora.valid, how).loss;
+  return report;
+}
+
+void learn_written(OpenedRun& run, Memory& memory, const std::string& text) {
+  const std::vector<TokenId> tokens = run.tokenizer.encode(text);
+  if (tokens.size() < 2) return;  // nothing is predicted in a single token
+  const std::string name =
+      fmt::format("written: {} ({})", shortened(text, 40), hex(hash_bytes(text.data(), text.size())).substr(0, 8));
+  learn_text(*run.model, memory, name, tokens, std::ssize(tokens), {});
+}
+
+TwoLosses losses_with(Model& model, Memory& memory, const std::vector<std::int32_t>& tokens) {
+  TwoLosses out;
+  if (tokens.size() < 2) return out;
+  const ReadSpan reading{0, 1, std::ssize(tokens), memory.settings.window,
+                         windows_at_once(model.context(), model.config())};
+  MemoryReader(model, &memory, false).read(tokens, reading, [&](std::span<const WindowResult> windows, auto) {
+    for (const WindowResult& window : windows) {
+      out.tokens += window.tokens;
+      out.frozen += window.frozen;
+      out.mixed += window.mixed;
+    }
+    return true;
+  });
+  out.frozen = per_token(out.frozen, out.tokens);
+  out.mixed = per_token(out.mixed, out.tokens);
+  return out;
+}
+
+ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* kept) {
+  if (options.texts.empty()) bad_input("say what to read: files, folders, or builtin:DOMAIN");
+  if (options.tokens < 0 || options.tokens == 1)
+    bad_input("--tokens {}: say 0 (all of them), or at least 2", options.tokens);
+  Model& model = *run.model;
+  if (run.recipe.model.seq_len < 2)
+    bad_input("this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a text");
+  // Texts first: a wrong name must not cost the time of making a memory.
+  std::vector<std::vector<std::int32_t>> streams;
+  for (const std::string& text : options.texts) {
+    const TokenData data =
+        load_tokens(*run.ctx, text, run.recipe.data, run.tokenizer, options.stories, run.paths.spare_cache());
+    streams.push_back(stream_of(data, options.tokens));
+    if (streams.back().size() < 2) bad_input("{} is too short: there is nothing to predict in it", text);
+  }
+  const Group& group = run.ctx->group;
+  if (!group.alone()) {
+    Group::Facts facts;
+    for (std::size_t i = 0; i < streams.size(); ++i)
+      facts.emplace_back(options.texts[i] + " (its hash)",
+                         hex(hash_bytes(streams[i].data(), streams[i].size() * sizeof(streams[i][0]))));
+    group.check_identical(facts);
+  }
+  Memory memory;
+  // Every rank has the memory; the first one alone writes it, and says whether there is one before it does.
+  std::optional<MemoryKeeper> keeper;
+  if (!options.frozen && !options.memory.empty() && group.root()) keeper.emplace(options.memory);
+  const auto save = [&] {
+    if (keeper) keeper->save(memory);
+  };
+  const bool asked = !options.frozen && !options.memory.empty();
+  const bool there = group.all_reduce_max(asked && group.root() && exists_path(options.memory) ? 1 : 0) != 0;
+  if (there) {
+    // A place that cannot be written to is reported before hours of reading; a new file is tried with.
+    if (group.root()) require_writable(options.memory);
+    memory = open_to_learn(run, options.memory);
+    refuse_changes(memory, options.memory, options.choices, document_end(run));
+    memory.settings.rounds = options.choices.rounds.value_or(memory.settings.rounds);
+    check_settings(memory.settings, "--");
+    // One of several texts that cannot be read on must not cost the reading of those before it.
+    for (std::size_t i = 0; i < streams.size(); ++i)
+      known_text(memory, options.memory, options.texts[i], streams[i], document_end(run));
+  } else if (!options.frozen) {
+    memory = new_memory(run, chosen_settings(usual_settings(run), options.choices, document_end(run)));
+    save();
+  }
+  group.barrier();
+  const std::int64_t window =
+      options.frozen ? options.choices.window.value_or(default_window(run.recipe.model)) : memory.settings.window;
+
+  ReadReport report;
+  report.run = run.paths.folder;
+  report.step = run.step;
+  report.window = window;
+  auto saved = std::chrono::steady_clock::now();
+  bool stopped = false;
+  std::optional<FrameKeeper> frames;
+  if (kept != nullptr && options.keep_frames && !options.frozen) {
+    std::int64_t total = 0;
+    for (const auto& stream : streams) total += std::ssize(stream);
+    frames.emplace(*kept, memory, total);
+  }
+  for (std::size_t i = 0; i < streams.size() && !stopped; ++i) {
+    std::vector<std::int32_t>& tokens = streams[i];
+    TextReading reading;
+    reading.text = escaped(options.texts[i]);  // as it is kept: any bytes can be a file's name, not so in JSON
+    std::int64_t text = 0;
+    if (!options.frozen) {
+      text = number_of_text(group, memory, options.memory, options.texts[i], tokens, document_end(run));
+      const MemoryText& known = memory.texts[static_cast<std::size_t>(text)];
+      if (!known.tokens.empty()) reading.from = std::ssize(known.tokens);
+      tokens = read_on(known, tokens, document_end(run));
+    }
+    const auto total = std::ssize(tokens);
+    reading.of = total;
+    std::int64_t done = reading.from;
+    const auto observe = [&](std::span<const WindowResult> results, std::span<const SlotAssignment>) {
+      for (const WindowResult& one : results) {
+        reading.windows.push_back(one);
+        done += one.tokens;
+      }
+      if (frames) frames->after(memory, results);
+      if (options.progress) options.progress(reading.text, done, total);
+      if (!options.frozen && seconds_since(saved) > seconds_between_saves) {
+        save();
+        saved = std::chrono::steady_clock::now();
+      }
+      stopped = options.stop && options.stop();
+      return !stopped;
+    };
+    const auto start = std::chrono::steady_clock::now();
+    if (options.frozen) {
+      MemoryReader(model, nullptr, false, options.choices.documents ? document_end(run) : std::nullopt)
+          .read(tokens, {0, 1, total, window, windows_at_once(*run.ctx, run.recipe.model)}, observe);
+    } else {
+      learn_text(model, memory, text, tokens, total, observe);
+    }
+    reading.seconds = seconds_since(start);
+    report.seconds += reading.seconds;
+    stopped = group.all_reduce_max(stopped ? 1 : 0) != 0;
+    report.texts.push_back(std::move(reading));
+  }
+  report.stopped = stopped;
+  if (options.frozen) return report;
+  save();
+  if (!stopped && refinement_passes(memory) < memory.settings.rounds) {
+    const auto start = std::chrono::steady_clock::now();
+    report.stopped = stopped = !refine_all(model, memory, options, save);
+    report.refinement_seconds = seconds_since(start);
+  }
+  report.memory = {options.memory, memory.settings, slots_in_use(memory), refinement_passes(memory),
+                   mixture_weights(memory.settings, read_vector(memory.store.shares))};
+  if (options.original_tokens > 1 && !stopped) {
+    if (options.progress) options.progress("the run's validation text", 0, options.original_tokens);
+    const TokenData original = study_text(run, "", 0).data;
+    report.original = losses_with(model, memory, stream_of(original, options.original_tokens));
+    report.original_known = warn_of_known(run, memory, original, 0, "the run's validation text");
+    if (options.progress) options.progress("the run's validation text", 1, 1);
+  }
+  if (kept != nullptr) kept->memory = std::move(memory);
+  return report;
+}
+
+}  // namespace some

@@ -1,0 +1,22 @@
+// The page of a trace: its data; web/src/view/trace.js makes the view of them.
+#include "analysis/run_header.h"
+#include "analysis/trace.h"
+
+namespace some {
+
+std::string trace_page(const Trace& trace, const OpenedRun& run) {
+  Document document(run_header("Trace", run));
+  document.paragraph(fmt::format(
+      "Which experts each of {} tokens chose. Pick a token to see its experts in every layer and the tokens "
+      "that share them in the layer shown; pick an expert or a set to see all the tokens it fires for: the "
+      "stronger the colour, the larger its gate. Pick again, or press Escape, to clear.{}",
+      trace.words.size(),
+      trace.prompt_tokens == 0 ? ""
+                               : fmt::format(" The first {} tokens are the prompt; what the model wrote is "
+                                             "underlined.",
+                                             trace.prompt_tokens)));
+  document.view({"trace", "trace", to_json(trace, run)});
+  return write_html(document);
+}
+
+}  // namespace some

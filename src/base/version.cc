@@ -1,7 +1,0 @@
-#include "base/version.h"
-
-namespace some {
-
-std::string program_version() { return "some " SOME_VERSION " (" SOME_VERSION_DATE ")"; }
-
-}  // namespace some

@@ -1,0 +1,102 @@
+// The native half of `import some`; python/some/__init__.py is the other.
+#include <filesystem>
+#include <system_error>
+
+#include "bindings/python/common.h"
+#include "core/error.h"
+#include "core/version.h"
+#include "runs/history.h"
+
+namespace some::python {
+namespace {
+
+// The library's errors in Python, with the same words: those that the caller can set right are ValueErrors too.
+void add_errors(py::module_& module) {
+  static PyObject *error = nullptr, *input = nullptr;
+  error = PyErr_NewExceptionWithDoc("some.Error", "What went wrong in the library, in one line.", PyExc_RuntimeError,
+                                    nullptr);
+  const py::tuple bases = py::make_tuple(py::handle(error), py::handle(PyExc_ValueError));
+  input = PyErr_NewExceptionWithDoc("some.InputError", "Something the caller can set right; says what would be right.",
+                                    bases.ptr(), nullptr);
+  if (error == nullptr || input == nullptr) throw py::error_already_set();
+  module.attr("Error") = py::handle(error);
+  module.attr("InputError") = py::handle(input);
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const Error& fault) {
+      PyErr_SetString(fault.fault() == Fault::input ? input : error, fault.what());
+    } catch (const std::filesystem::filesystem_error& fault) {
+      PyErr_SetString(PyExc_OSError, fault.what());
+    } catch (const std::system_error& fault) {
+      PyErr_SetString(error, fault.what());
+    }
+  });
+}
+
+py::list runs(const std::string& folder) {
+  py::list out;
+  for (const FoundRun& found : find_runs(folder, python_log())) {
+    const RunHistory history = read_history(found, python_log());
+    nlohmann::json one{{"name", found.name},
+                       {"folder", found.folder},
+                       {"state", found.state_text()},
+                       {"parameters", history.parameters.total},
+                       {"trained_parameters", history.parameters.trainable}};
+    if (const EvalPoint* last = history.last()) {
+      one["step"] = last->step;
+      one["loss"] = last->loss;
+      one["bits_per_byte"] = last->bits_per_byte;
+    }
+    out.append(to_python(one));
+  }
+  return out;
+}
+
+py::object export_run(const py::object& run, const py::object& out, const std::string& checkpoint,
+                      const std::string& experts, double shard_gigabytes, const std::vector<std::string>& controls) {
+  if (experts != "stored" && experts != "seed") bad_input("experts = \"{}\": say \"stored\" or \"seed\"", experts);
+  ExportOptions options;
+  options.run = to_path(run);
+  options.out = to_path(out);
+  options.checkpoint = checkpoint;
+  options.experts_from_seed = experts == "seed";
+  options.shard_bytes = shard_gigabytes * 1e9;
+  options.controls = controls;
+  options.host = python_host(0);
+  const ExportResult result = work([&] { return export_hf(options); });
+  return to_python({{"folder", result.folder}, {"step", result.step}, {"weights", result.weights}});
+}
+
+py::object import_folder(const py::object& folder, const py::object& out, const std::string& tokenizer,
+                         bool trained_experts) {
+  ImportOptions options;
+  options.folder = to_path(folder);
+  options.out = to_path(out);
+  options.tokenizer = tokenizer;
+  options.trained_experts = trained_experts;
+  options.host = python_host(0);
+  const ImportResult result = work([&] { return import_hf(options); });
+  return to_python({{"run", result.run}, {"step", result.step}});
+}
+
+}  // namespace
+}  // namespace some::python
+
+PYBIND11_MODULE(_some, module) {
+  using namespace some::python;
+  using py::arg;
+  module.doc() = "The native half of the package `some`.";
+  module.attr("version") = some::program_version();
+  add_errors(module);
+  add_run(module);
+  add_trainer(module);
+  module.def(
+      "runs", [](const py::object& folder) { return runs(to_path(folder)); }, arg("folder") = "runs",
+      "Every run in a folder of runs: name, folder, state, parameters, and of the last evaluation step and loss.");
+  module.def("export_hf", &export_run, arg("run"), arg("out"), arg("checkpoint") = "latest", arg("experts") = "stored",
+             arg("shard_gigabytes") = 5.0, arg("controls") = std::vector<std::string>(),
+             "Writes a run as a folder for Hugging Face's libraries and plain PyTorch, as `some export` does.");
+  module.def("import_hf", &import_folder, arg("folder"), arg("out"), arg("tokenizer") = "",
+             arg("trained_experts") = false, "Brings an exported model back as a run, as `some import` does.");
+}

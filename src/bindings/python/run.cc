@@ -1,0 +1,291 @@
+// some.Run: a trained model, and what can be asked of it.
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include "analysis/assignments.h"
+#include "analysis/inspect.h"
+#include "analysis/read.h"
+#include "analysis/trace.h"
+#include "bindings/python/common.h"
+#include "core/error.h"
+#include "evaluation/evaluate.h"
+#include "evaluation/json.h"
+#include "exchange/recipe_json.h"
+#include "inference/generate.h"
+#include "memory/memory_file.h"
+#include "runtime/machine.h"
+
+namespace some::python {
+namespace {
+
+using namespace some;
+
+using Ids = std::vector<std::int32_t>;
+
+Batch batch_of(const std::vector<Ids>& rows) {
+  Batch batch;
+  batch.offsets = {0};
+  for (const Ids& row : rows) {
+    for (std::size_t t = 0; t < row.size(); ++t) {
+      batch.tokens.push_back(row[t]);
+      batch.targets.push_back(t + 1 < row.size() ? row[t + 1] : -1);
+      batch.positions.push_back(static_cast<std::int32_t>(t));
+    }
+    batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+    batch.longest = std::max(batch.longest, static_cast<std::int64_t>(row.size()));
+  }
+  batch.predicted = batch.size() - batch.rows();
+  return batch;
+}
+
+// The settings of a memory that `read` takes, by their names in Python.
+struct MemorySetting {
+  const char* name;
+  void (*set)(MemoryChoices& choices, py::handle value);
+};
+const MemorySetting memory_settings[] = {
+    {"slots", [](MemoryChoices& to, py::handle value) { to.slots = value.cast<std::int64_t>(); }},
+    {"window", [](MemoryChoices& to, py::handle value) { to.window = value.cast<std::int64_t>(); }},
+    {"match", [](MemoryChoices& to, py::handle value) { to.match = value.cast<double>(); }},
+    {"decay", [](MemoryChoices& to, py::handle value) { to.decay = value.cast<double>(); }},
+    {"share", [](MemoryChoices& to, py::handle value) { to.share = value.cast<double>(); }},
+    {"sharpness", [](MemoryChoices& to, py::handle value) { to.sharpness = value.cast<std::vector<double>>(); }},
+    {"values", [](MemoryChoices& to, py::handle value) { to.values = value.cast<std::int64_t>(); }},
+    {"inherit", [](MemoryChoices& to, py::handle value) { to.inherit = value.cast<bool>(); }},
+    {"parts", [](MemoryChoices& to, py::handle value) { to.parts = value.cast<std::int64_t>(); }},
+    {"look", [](MemoryChoices& to, py::handle value) { to.look = value.cast<std::int64_t>(); }},
+    {"documents", [](MemoryChoices& to, py::handle value) { to.documents = value.cast<bool>(); }},
+};
+
+MemoryChoices choices_from(const py::dict& settings) {
+  MemoryChoices choices;
+  for (const auto& [key, value] : settings) {
+    const auto name = py::str(key).cast<std::string>();
+    const auto found = std::find_if(std::begin(memory_settings), std::end(memory_settings),
+                                    [&](const MemorySetting& one) { return one.name == name; });
+    if (found == std::end(memory_settings)) {
+      std::string known;
+      for (const MemorySetting& one : memory_settings) known += (known.empty() ? "" : ", ") + std::string(one.name);
+      bad_input("read: there is no setting {}; known are {}", name, known);
+    }
+    found->set(choices, value);
+  }
+  return choices;
+}
+
+class Run {
+ private:
+  template <typename Body>
+  decltype(auto) with(Body&& body) {
+    return work(mutex_, body);
+  }
+
+ public:
+  Run(const std::string& folder, const std::string& checkpoint, const std::string& device, const std::string& precision,
+      int threads) {
+    const Host host = python_host(threads);
+    work([&] { run_.emplace(open_run(folder, {checkpoint, device_choice(device), said_precision(precision), host})); });
+  }
+
+  std::string folder() const { return run_->paths.folder; }
+  std::int64_t step() const { return run_->step; }
+  int layers() const { return run_->recipe.model.layers; }
+  py::object recipe() const { return to_python(recipe_to_json(run_->recipe)); }
+  std::string repr() const { return fmt::format("<some.Run {} at step {}>", folder(), step()); }
+
+  Ids encode(const std::string& text) const { return run_->tokenizer.encode(text); }
+  py::object decode(const Ids& ids, bool skip_specials) const {
+    return to_python(run_->tokenizer.decode(ids, {.skip_specials = skip_specials}));
+  }
+  std::size_t vocabulary() const { return run_->tokenizer.vocab_size(); }
+  TokenId end_of_text() const { return run_->tokenizer.eos_id(); }
+
+  py::object logits(const py::object& ids) {
+    const bool one = py::len(ids) > 0 && !py::hasattr(ids[py::int_(0)], "__len__");
+    const std::vector<Ids> rows = one ? std::vector<Ids>{ids.cast<Ids>()} : ids.cast<std::vector<Ids>>();
+    for (const Ids& row : rows) {
+      if (row.empty()) bad_input("logits: a row of ids is empty");
+      if (static_cast<int>(row.size()) > run_->recipe.model.seq_len)
+        bad_input("logits: a row has {} ids, the model reads at most model.seq_len = {}", row.size(),
+                  run_->recipe.model.seq_len);
+    }
+    if (rows.empty()) return py::list();
+    const Tensor all = with([&] {
+      run_->ctx->arena->reset();
+      return run_->model->logits(upload(*run_->ctx, batch_of(rows)), {}).to(Device::cpu);
+    });
+    py::list out;
+    std::int64_t begin = 0;
+    for (const Ids& row : rows) {
+      const auto end = begin + static_cast<std::int64_t>(row.size());
+      out.append(to_array(all.rows(begin, end)));
+      begin = end;
+    }
+    return one ? py::object(out[0]) : py::object(out);
+  }
+
+  py::object generate(const py::object& prompt, double temperature, int top_k, double top_p, std::uint64_t seed,
+                      std::int64_t max_tokens, bool stop_at_end, const std::optional<std::string>& memory,
+                      py::object on_token) {
+    const bool one = py::isinstance<py::str>(prompt);
+    const auto prompts =
+        one ? std::vector<std::string>{prompt.cast<std::string>()} : prompt.cast<std::vector<std::string>>();
+    const Callback tell(std::move(on_token));
+    Interrupt interrupt;
+    GenerateOptions options;
+    options.temperature = temperature;
+    options.top_k = top_k;
+    options.top_p = top_p;
+    options.seed = seed;
+    options.max_tokens = max_tokens;
+    options.stop_at_eos = stop_at_end;
+    options.stop = [&] { return interrupt.asked(); };
+    const std::vector<Generated> texts = work(interrupt, mutex_, [&] {
+      std::optional<Memory> knows;
+      if (memory) options.memory = &knows.emplace(open_memory(*run_, *memory));
+      TokenObserver observe;
+      if (tell)
+        observe = [&](std::size_t number, TokenId token) {
+          tell(interrupt, {{"prompt", number}, {"token", token}, {"text", run_->tokenizer.token_bytes(token)}});
+        };
+      return generate(*run_->model, run_->tokenizer, prompts, options, observe);
+    });
+    nlohmann::json out = nlohmann::json::array();
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      out.push_back({{"prompt", prompts[i]},
+                     {"text", texts[i].text},
+                     {"tokens", texts[i].tokens},
+                     {"stopped", texts[i].stopped}});
+    return to_python(one ? out[0] : out);
+  }
+
+  py::object evaluate(const std::string& data, std::int64_t stories, const std::optional<std::string>& memory) {
+    return to_python(with([&] {
+      const StudyText text = study_text(*run_, data, stories);
+      EvaluateOptions how = evaluate_options(run_->recipe, run_->tokenizer);
+      how.stories = stories;
+      std::optional<Memory> knows;
+      if (memory) {
+        how.memory = &knows.emplace(open_memory(*run_, *memory));
+        warn_of_known(*run_, *knows, text.data, stories, text.source);
+      }
+      const Evaluation evaluation = evaluate(*run_->model, text.data, how);
+      nlohmann::json out = to_json(evaluation, how);
+      out["data"] = text.source;
+      out["layers"] = to_json(layer_measures(*run_->model, evaluation.layers, {}));
+      return out;
+    }));
+  }
+
+  py::object trace(const py::object& text, const std::optional<std::vector<int>>& layers) {
+    const bool words = py::isinstance<py::str>(text);
+    const std::string given = words ? text.cast<std::string>() : "";
+    const Ids ids = words ? Ids{} : text.cast<Ids>();
+    const std::vector<int> wanted = layers ? *layers : parse_layers("", run_->recipe.model);
+    return to_python(with(
+        [&] { return to_json(words ? trace_text(*run_, given, wanted) : trace_tokens(*run_, ids, wanted), *run_); }));
+  }
+
+  py::object inspect(const std::string& data, std::int64_t stories) {
+    InspectOptions options;
+    options.data = data;
+    options.stories = stories;
+    options.maps = false;
+    return to_python(with([&] { return to_json(inspect_run(*run_, options)); }));
+  }
+
+  py::object read(const std::vector<std::string>& texts, const std::string& memory, const py::dict& settings,
+                  std::int64_t stories, std::int64_t tokens, std::int64_t original_tokens) {
+    Interrupt interrupt;
+    ReadOptions options;
+    options.texts = texts;
+    options.memory = memory;
+    options.stories = stories;
+    options.tokens = tokens;
+    options.original_tokens = original_tokens;
+    options.stop = [&] { return interrupt.asked(); };
+    options.choices = choices_from(settings);
+    return to_python(work(interrupt, mutex_, [&] { return to_json(read_texts(*run_, options)); }));
+  }
+
+  py::array keys(int layer) {
+    return to_array(with([&] { return store(layer).keys.clone(); }));
+  }
+  py::array usage(int layer) {
+    return to_array(with([&] { return store(layer).usage.clone(); }));
+  }
+  py::tuple experts(int layer) {
+    const Layer& own = with([&]() -> const Layer& {
+      store(layer);
+      return run_->model->layers()[static_cast<std::size_t>(layer)];
+    });
+    const auto matrix = [](const Param& param) -> py::object {
+      return param.compute ? py::object(to_array(param.compute)) : py::object(py::none());
+    };
+    return py::make_tuple(matrix(own.w1), matrix(own.w2));
+  }
+  py::dict tensors() {
+    const NamedTensors all = with([&] { return model_tensors(*run_->model); });
+    py::dict out;
+    for (const auto& [name, tensor] : all) out[py::str(name)] = to_array(tensor);
+    return out;
+  }
+
+ private:
+  KeyState& store(int layer) {
+    require_experts(*run_, "keys");
+    require_layer(run_->recipe.model, layer);
+    return run_->model->layers()[static_cast<std::size_t>(layer)].keys;
+  }
+  std::optional<OpenedRun> run_;
+  std::recursive_mutex mutex_;  // a callback may ask its run things
+};
+
+}  // namespace
+
+void add_run(py::module_& module) {
+  using py::arg;
+  py::class_<Run>(module, "Run", "A trained model. Get one with some.open(FOLDER).")
+      .def(py::init([](const py::object& folder, const std::string& checkpoint, const std::string& device,
+                       const std::string& precision, int threads) {
+             return std::make_unique<Run>(to_path(folder), checkpoint, device, precision, threads);
+           }),
+           arg("folder"), arg("checkpoint") = "latest", arg("device") = "auto", arg("precision") = "",
+           arg("threads") = 0)
+      .def("__repr__", &Run::repr)
+      .def_property_readonly("folder", &Run::folder, "The run folder.")
+      .def_property_readonly("step", &Run::step, "Of the checkpoint.")
+      .def_property_readonly("layers", &Run::layers, "Transformer blocks.")
+      .def_property_readonly("recipe", &Run::recipe, "Every setting of the run: {table: {name: value}}.")
+      .def_property_readonly("vocabulary", &Run::vocabulary, "Tokens in the vocabulary.")
+      .def_property_readonly("end_of_text", &Run::end_of_text, "The id of [EOS].")
+      .def("encode", &Run::encode, arg("text"), "The ids of a text.")
+      .def("decode", &Run::decode, arg("ids"), arg("skip_specials") = true, "The text of ids.")
+      .def("logits", &Run::logits, arg("ids"),
+           "Logits [positions, vocabulary] of a row of ids as a NumPy array; of several rows, a list of arrays.")
+      .def("generate", &Run::generate, arg("prompt"), arg("temperature") = 0.8, arg("top_k") = 0, arg("top_p") = 1.0,
+           arg("seed") = 0, arg("max_tokens") = 200, arg("stop_at_end") = true, arg("memory") = py::none(),
+           arg("on_token") = py::none(),
+           "Goes on from a prompt, or from each of several: {prompt, text, tokens, stopped}. on_token is called with "
+           "{prompt, token, text} as they come.")
+      .def("evaluate", &Run::evaluate, arg("data") = "", arg("stories") = 0, arg("memory") = py::none(),
+           "Loss, perplexity, bits a byte and the measures of every layer, as `some eval --json` has them.")
+      .def("trace", &Run::trace, arg("text"), arg("layers") = py::none(),
+           "Which experts saw which token, as `some trace --json` has it; of a text or of ids.")
+      .def("measures", &Run::inspect, arg("data") = "", arg("stories") = 200,
+           "Every layer's experts and keys in numbers, as `some inspect --json` has them.")
+      .def("read", &Run::read, arg("texts"), arg("memory") = "", arg("settings") = py::dict(), arg("stories") = 0,
+           arg("tokens") = 0, arg("original_tokens") = 20000,
+           "Reads texts into a memory (a file; \"\": nothing is kept) and tells what it gains, as `some read --json`. "
+           "settings: slots, window, match, decay, share, sharpness, documents.")
+      .def("keys", &Run::keys, arg("layer"), "The keys of a layer, [experts, query size].")
+      .def("usage", &Run::usage, arg("layer"), "How much each expert of a layer is used, [experts].")
+      .def("experts", &Run::experts, arg("layer"),
+           "The experts' matrices (w1, w2) of a layer; None where there is none.")
+      .def("tensors", &Run::tensors, "Every parameter and key store by its name in checkpoints, as copies.");
+  // Not loaded twice: Python's `some.open` is the class itself.
+  module.attr("open") = module.attr("Run");
+}
+
+}  // namespace some::python

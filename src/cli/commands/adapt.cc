@@ -1,0 +1,186 @@
+#include "analysis/adapt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "analysis/adaptation_methods.h"
+#include "cli/commands.h"
+#include "core/files.h"
+#include "core/folders.h"
+
+namespace some {
+namespace {
+
+struct AdaptFlags {
+  ModelFlags model;
+  AdaptOptions adapt;
+  std::string svg, html;
+  WaysOptions ways;
+  bool compare = false;
+  bool json = false;
+};
+
+// Every way of learning in use, in one table.
+void compare(const AdaptFlags& options, OpenedRun& run) {
+  if (!options.adapt.rules.empty() || options.adapt.frozen || !options.adapt.out.empty() || !options.svg.empty())
+    bad_input("--compare goes through every way of learning: --rules, --frozen, --out and --svg do not go with it");
+  WaysOptions ways = options.ways;
+  ways.data = options.adapt.data;
+  if (options.adapt.window > 0) ways.choices.window = options.adapt.window;
+  ways.progress = options.adapt.progress;
+  const WaysReport report = compare_ways(run, ways);
+  if (!options.html.empty()) write_file_atomic(options.html, ways_page(report, run));
+  if (options.json) return print_json(to_json(report));
+  fmt::print(
+      "{} at step {} reads {}: {} tokens in windows of {}; every token is predicted before it is learnt from\n\n",
+      report.run, report.step, report.data, report.tokens, report.window);
+  fmt::print("what learns        loss      gain   original after  forgotten   seconds  times frozen\n");
+  for (const Way& way : report.ways) {
+    fmt::print("{:<14}  {:>7.4f}  {:>+8.4f}   {:>14.4f}  {:>+9.4f}  {:>8.3f}  {:>12.2f}{}\n", name_of(way.kind),
+               way.loss, way.gain, way.original, way.forgotten, way.seconds, way.times_frozen,
+               way.rate ? fmt::format("   (rate {}, the best of {})", *way.rate, way.tried.size()) : "");
+  }
+  if (!options.html.empty()) fmt::print("page: {}\n", options.html);
+}
+
+double bits(double nats, double bytes) { return bytes > 0 ? nats / bytes / std::log(2.0) : 0.0; }
+
+// Windows merged into at most `rows` of about equal length.
+void print_windows(const AdaptReport& report, std::size_t rows) {
+  const std::vector<StreamWindow>& list = report.frozen.windows;
+  const std::size_t merged = (list.size() + rows - 1) / rows;
+  fmt::print("\n     tokens read   frozen loss  bits/byte{}\n",
+             report.active ? "   keys active  bits/byte   gain" : "");
+  std::int64_t read = 0;
+  for (std::size_t first = 0; first < list.size(); first += merged) {
+    StreamReading frozen, active;
+    for (std::size_t i = first; i < std::min(list.size(), first + merged); ++i) {
+      frozen.windows.push_back(list[i]);
+      if (report.active) active.windows.push_back(report.active->windows[i]);
+    }
+    const StreamWindow alone = frozen.all(), learnt = active.all();
+    read += alone.tokens;
+    fmt::print("{:>16}   {:>11.4f}  {:>9.4f}", read, alone.loss(), alone.bits_per_byte());
+    if (report.active)
+      fmt::print("   {:>11.4f}  {:>9.4f}   {:+.4f}", learnt.loss(), learnt.bits_per_byte(),
+                 alone.loss() - learnt.loss());
+    fmt::print("\n");
+  }
+}
+
+// What the keys learnt is little beside what the model knows already, and nothing where it knows nothing: both are
+// shown beside it.
+void print_losses(const AdaptReport& report) {
+  const double uniform = report.uniform_loss;
+  fmt::print("\nloss in nats a token    uniform            frozen twin        {}\n",
+             report.active ? "keys that learnt" : "");
+  fmt::print("(bits a byte)           guessing\n");
+  const auto cell = [](double loss, double bits) { return fmt::format("{:.4f} ({:.4f})", loss, bits); };
+  const auto row = [&](const char* name, std::int64_t tokens, std::int64_t bytes, const std::string& frozen,
+                       const std::string& learnt) {
+    fmt::print("{:<22}  {:<17}  {:<17}  {}\n", name,
+               cell(uniform, bits(uniform * static_cast<double>(tokens), static_cast<double>(bytes))), frozen, learnt);
+  };
+  const auto stream = [&](const StreamWindow& all) { return cell(all.loss(), all.bits_per_byte()); };
+  const auto text = [&](const char* name, const BeforeAfter& measured) {
+    row(name, measured.before.tokens, measured.before.bytes, cell(measured.before.loss, measured.before.bits_per_byte),
+        measured.after ? cell(measured.after->loss, measured.after->bits_per_byte) : "");
+  };
+  const StreamWindow all = report.frozen.all();
+  row("the stream", all.tokens, all.bytes, stream(all), report.active ? stream(report.active->all()) : "");
+  text("new text, held out", report.held_out);
+  text("original text", report.original);
+}
+
+void print_report(const AdaptReport& report) {
+  const std::string update = report.window_tokens > 0 ? fmt::format("{} tokens", report.window_tokens)
+                                                      : fmt::format("{} pieces of at most {} tokens",
+                                                                    report.window_pieces, report.longest_piece);
+  fmt::print("{} at step {} reads {} ({} tokens), {}\n", report.run, report.from_step, report.data, report.tokens,
+             report.active ? fmt::format("an update of its keys by {} after every {}", report.rules, update)
+                           : fmt::format("keys frozen, in windows of {}", update));
+  print_windows(report, 20);
+  print_losses(report);
+  if (report.held_out.before.loss > report.uniform_loss)
+    fmt::print(
+        "{}", wrapped("The new text is beyond this model: it predicts it worse than guessing would.", table_columns()));
+  if (!report.active) {
+    fmt::print("the keys are {} before and after\n", report.keys_identical ? "the same to the bit" : "NOT the same");
+    return;
+  }
+  const auto gained = [](double gain) { return gain >= 0 ? "gained" : "lost"; };
+  fmt::print(
+      "\n{} updates. Over the stream the learning keys {} {:.4f} nats a token against the frozen twin; on the held-out "
+      "part of the new text they {} {:.4f},\n",
+      report.updates, gained(report.gain_on_stream()), std::abs(report.gain_on_stream()), gained(report.gain_on_new()),
+      std::abs(report.gain_on_new()));
+  fmt::print("and on the original text they {} {:.4f}.\n", report.forgotten() > 0 ? "forgot" : "gained",
+             std::abs(report.forgotten()));
+  for (const AdaptedLayer& layer : report.layers) {
+    fmt::print("layer {:>2}: keys moved {:.4f} on average, {:.4f} at most; Gini {:.3f} -> {:.3f}\n", layer.layer,
+               layer.moved_mean, layer.moved_most, layer.usage_before.gini, layer.usage_after.gini);
+  }
+  if (report.out) fmt::print("adapted model: {0} (step {1}); page: {0}/adapt.html\n", *report.out, report.out_step);
+}
+
+void run(AdaptFlags options) {
+  OpenedRun run = open_run(options.model);
+  if (is_terminal()) {
+    options.adapt.progress = [](const std::string& what, std::int64_t done, std::int64_t total) {
+      redraw(done < total ? fmt::format("{}: {} of {} tokens", what, done, total) : std::string());
+    };
+  }
+  if (options.compare) return compare(options, run);
+  if (options.ways.tokens > 0 || !options.ways.memory.empty() || options.ways.choices.slots)
+    bad_input("--tokens, --memory and --slots go with --compare");
+  const AdaptReport report = adapt_run(run, options.adapt);
+  if (!options.svg.empty()) write_output_file(options.svg, adapt_picture(report));
+  if (!options.html.empty()) write_output_file(options.html, adapt_page(report, run));
+  if (options.json) {
+    print_json(to_json(report));
+    return;
+  }
+  print_report(report);
+  if (!options.html.empty()) fmt::print("page: {}\n", options.html);
+  if (!options.svg.empty()) fmt::print("picture of the losses: {}\n", options.svg);
+}
+
+}  // namespace
+
+void add_adapt(Command& app) {
+  auto options = std::make_shared<AdaptFlags>();
+  Command* command = app.add_subcommand(
+      "adapt", "let a trained model's keys go on learning from a stream of text, beside a frozen twin");
+  add_model_flags(*command, options->model);
+  command->add_option("--data", options->adapt.data, "the new text: file, folder or builtin:DOMAIN")->required();
+  command->add_option(
+      "--rules", options->adapt.rules,
+      "which rules move the keys: alpha,beta,delta,balance in any choice (default: as the run was trained)");
+  command
+      ->add_option("--window", options->adapt.window,
+                   "tokens from one update to the next; 0: batches as large as in training")
+      ->capture_default_str();
+  command->add_flag("--frozen", options->adapt.frozen, "only the twin: keys stay as they are");
+  command->add_option("--stories", options->adapt.stories, "only the first N stories of the new text; 0: all")
+      ->capture_default_str();
+  command
+      ->add_option("--eval-stories", options->adapt.eval_stories,
+                   "stories of each text to measure before and after; 0: all")
+      ->capture_default_str();
+  command->add_option("-o,--out", options->adapt.out, "save the adapted model as a new run folder");
+  command->add_flag("--compare", options->compare,
+                    "every way of learning in one table: keys, a memory, an output bias, gradient steps on everything");
+  command->add_option("--tokens", options->ways.tokens, "with --compare: only the first N tokens; 0: all");
+  command->add_option("--memory", options->ways.memory,
+                      "with --compare: a memory to begin from (it is not changed; default: an empty one)");
+  command->add_option("--slots", options->ways.choices.slots, "with --compare: slots of an empty memory");
+  command->add_option("--html", options->html, "also write the report as a page (--out writes OUT/adapt.html)");
+  command->add_option("--svg", options->svg, "also draw the losses over the stream into this file");
+  command->add_flag("--json", options->json, "print the report as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

@@ -1,0 +1,158 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "cli/commands.h"
+#include "cli/places.h"
+#include "core/error.h"
+#include "runtime/machine.h"
+#include "train/rank_checks.h"
+#include "verify/benchmark.h"
+#include "verify/benchmark_comm.h"
+
+namespace some {
+namespace {
+
+struct BenchFlags {
+  std::string recipe, device, precision;
+  std::vector<std::string> overrides;
+  BenchOptions bench;
+  int threads = -1;
+  bool no_overlap = false, json = false;
+};
+
+void run_train(const BenchFlags& options) {
+  std::vector<std::string> changes = options.overrides;
+  if (!options.device.empty()) changes.push_back("train.device=" + options.device);
+  if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
+  if (options.threads >= 0) changes.push_back(fmt::format("train.threads={}", options.threads));
+  const Recipe recipe = load_recipe(find_recipe(options.recipe), changes);
+  BenchOptions bench = options.bench;
+  bench.group = join_ranks();
+  bench.overlap = !options.no_overlap;
+  check_shares(bench.group.size(), recipe);
+  const BenchResult r = bench_train(recipe, bench, [&](int done, int all) {
+    if (!is_terminal() || !bench.group.root()) return;
+    redraw(done < all ? fmt::format("step {}/{}", done, all) : std::string());
+  });
+  if (!bench.group.root()) return;
+  if (options.json) {
+    print_json({{"recipe", options.recipe},
+                {"device", r.device},
+                {"matrix_library", r.matrix_library},
+                {"step_ms", r.step_seconds * 1e3},
+                {"step_spread", r.step_spread},
+                {"slots_per_s", r.slots_per_second},
+                {"real_tokens_per_s", r.real_tokens_per_second},
+                {"real_share", r.real_share},
+                {"operations_per_step", r.operations_per_step},
+                {"tflops", r.operations_per_second / 1e12},
+                {"matrix_tflops", r.matrix_rate / 1e12},
+                {"share_of_matrix_rate", r.share_of_matrix_rate},
+                {"memory_bytes", r.memory_bytes},
+                {"predicted_bytes", r.predicted_bytes},
+                {"ranks", r.ranks},
+                {"hidden_communication_share", r.hidden_communication_share},
+                {"communication_share", r.communication_share},
+                {"sent_bytes_per_step", r.sent_bytes_per_step},
+                {"messages_per_step", r.messages_per_step},
+                {"way", r.way}});
+    return;
+  }
+  fmt::print("{} on {} ({})\n", options.recipe, r.device, r.matrix_library);
+  fmt::print("step            {:.2f} ms (spread {:.0f}%)\n", r.step_seconds * 1e3, r.step_spread * 100);
+  fmt::print("real tokens/s   {}   ({:.0f}% of the slots are real)\n", human_count(r.real_tokens_per_second),
+             r.real_share * 100);
+  fmt::print("padded slots/s  {}\n", human_count(r.slots_per_second));
+  fmt::print("operations      {:.3f} TFLOP a step, {:.3f} TFLOP/s\n", r.operations_per_step / 1e12,
+             r.operations_per_second / 1e12);
+  fmt::print("share           {:.1f}% of this machine's own matrix rate of {:.3f} TFLOP/s{}, measured in this run\n",
+             r.share_of_matrix_rate * 100, r.matrix_rate / 1e12, r.ranks > 1 ? " (of each rank)" : "");
+  if (r.ranks > 1 || r.sent_bytes_per_step > 0)
+    fmt::print(
+        "ranks           {}; this one sent {} a step: {:.1f}% of the time while it computed, and {:.1f}% in which it "
+        "did nothing else\n",
+        r.ranks, human_bytes(r.sent_bytes_per_step), r.hidden_communication_share * 100, r.communication_share * 100);
+  fmt::print("memory          {} (predicted {})\n", human_bytes(r.memory_bytes), human_bytes(r.predicted_bytes));
+}
+
+struct RanksFlags {
+  std::string device = "auto";
+  std::int64_t max_bytes = 64 << 20;
+  int repeats = 10;
+  bool json = false;
+};
+
+void run_ranks(const RanksFlags& options) {
+  const Group& group = join_ranks();
+  if (group.alone() && std::getenv("SOME_RANKS_THROUGH") == nullptr)
+    bad_input(
+        "'some bench ranks' measures messages between ranks: start several (mpirun -n 2 some bench ranks), or say "
+        "SOME_RANKS_THROUGH=host or nccl for the way from one to itself");
+  const RanksBench r = bench_ranks(group, device_choice(options.device), options.max_bytes, options.repeats);
+  if (!group.root()) return;
+  if (options.json) {
+    const auto list = [](const std::vector<RanksBench::Measure>& measures) {
+      nlohmann::json out = nlohmann::json::array();
+      for (const auto& one : measures) out.push_back({{"bytes", one.bytes}, {"seconds", one.seconds}});
+      return out;
+    };
+    print_json({{"ranks", r.ranks},
+                {"device", r.device},
+                {"way", r.way},
+                {"sums", list(r.sums)},
+                {"exchanges", list(r.exchanges)},
+                {"message_us", r.message_seconds * 1e6},
+                {"bytes_per_s", r.bytes_per_second}});
+    return;
+  }
+  fmt::print("{} rank{} on {}, {}\n", r.ranks, r.ranks == 1 ? "" : "s", r.device, r.way);
+  fmt::print("{:>10}  {:>22}  {:>22}\n", "tensor", "sum over the ranks", "exchange of rows");
+  for (std::size_t i = 0; i < r.sums.size(); ++i) {
+    const auto rate = [&](const RanksBench::Measure& one, double sent) {
+      return fmt::format("{:.1f} us {:>7.2f} GB/s", one.seconds * 1e6, sent / one.seconds / 1e9);
+    };
+    const auto bytes = static_cast<double>(r.sums[i].bytes);
+    fmt::print("{:>10}  {:>22}  {:>22}\n", human_bytes(bytes), rate(r.sums[i], bytes_of_sum(r.ranks, bytes)),
+               rate(r.exchanges[i], bytes * std::max(0, r.ranks - 1) / r.ranks));
+  }
+  fmt::print("fitted to the sums: {:.1f} us a message and {:.2f} GB/s\n", r.message_seconds * 1e6,
+             r.bytes_per_second / 1e9);
+}
+
+}  // namespace
+
+void add_bench(Command& app) {
+  auto options = std::make_shared<BenchFlags>();
+  Command* command = app.add_subcommand("bench", "measure speed");
+  command->require_subcommand(1);
+  Command* train =
+      command->add_subcommand("train", "training steps of a recipe, as a share of the machine's own matrix rate");
+  train->add_option("RECIPE", options->recipe, "recipe, by name or file")->required();
+  train->add_option("OVERRIDES", options->overrides, "key=value");
+  train->add_option("--steps", options->bench.steps, "timed steps")->range(1, 1000000)->capture_default_str();
+  train->add_option("--warmup", options->bench.warmup, "steps before them")->range(0, 1000000)->capture_default_str();
+  train->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
+  train->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  train->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, max_threads);
+  train->add_flag("--no-overlap", options->no_overlap,
+                  "on several ranks, send gradients when all are there, not as soon as their layer is done");
+  train->add_flag("--json", options->json, "print the result as one JSON object");
+  train->callback([options] { run_train(*options); });
+
+  auto ranks = std::make_shared<RanksFlags>();
+  Command* between = command->add_subcommand("ranks", "messages between ranks: what one costs, and bytes a second");
+  between->add_option("--device", ranks->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  between->add_option("--most-bytes", ranks->max_bytes, "of the largest tensor")
+      ->range(1 << 14, std::int64_t{1} << 34)
+      ->capture_default_str();
+  between->add_option("--repeats", ranks->repeats, "of which the quickest counts")
+      ->range(1, 1000000)
+      ->capture_default_str();
+  between->add_flag("--json", ranks->json, "print the result as one JSON object");
+  between->callback([ranks] { run_ranks(*ranks); });
+}
+
+}  // namespace some

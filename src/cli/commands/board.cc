@@ -1,0 +1,99 @@
+// The board in a browser, until it is told to end.
+#include "board/board.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "cli/board.h"
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/folders.h"
+#include "runtime/machine.h"
+
+extern char** environ;
+
+namespace some {
+namespace {
+
+struct BoardFlags {
+  std::vector<std::string> folders;
+  std::string host = "127.0.0.1", device = "auto";
+  std::optional<int> port;
+  int threads = 0;
+  bool read_only = false, open = false, json = false;
+};
+
+void run(const BoardFlags& options) {
+  BoardSettings settings;
+  settings.watch.folders = options.folders.empty() ? std::vector<std::string>{"runs"} : options.folders;
+  if (options.folders.empty() && !folder_exists("runs"))
+    bad_input("there is no folder runs here: say where the runs are, some board FOLDER…, or train one first");
+  settings.server.host = options.host;
+  settings.server.port = options.port.value_or(usual_port);
+  settings.read_only = options.read_only;
+  settings.device = device_choice(options.device);
+  settings.threads = options.threads;
+  watch_signals();
+  const auto board = open_board(settings, !options.port);
+  if (options.json)
+    print_json({{"address", board->address()}, {"port", board->port()}});
+  else
+    fmt::print("{}\n", board->address());
+  std::fflush(stdout);
+  say_line("the board is open; Ctrl-C ends it");
+  if (options.open) show_in_browser(board->address());
+  while (received_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+}  // namespace
+
+std::unique_ptr<Board> open_board(BoardSettings settings, bool any_port) {
+  for (int more = 0;; ++more) {
+    try {
+      return std::make_unique<Board>(settings, terminal_log());
+    } catch (const AddressTaken&) {
+      if (!any_port || more == 20) throw;
+      settings.server.port += 1;
+    }
+  }
+}
+
+void show_in_browser(const std::string& address) {
+  std::string program = "xdg-open", words = address;
+  char* arguments[] = {program.data(), words.data(), nullptr};
+  posix_spawn_file_actions_t quiet;
+  posix_spawn_file_actions_init(&quiet);
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    posix_spawn_file_actions_addopen(&quiet, descriptor, "/dev/null", O_RDWR, 0);
+  pid_t child = 0;
+  if (posix_spawnp(&child, arguments[0], &quiet, nullptr, arguments, environ) != 0)
+    say_line("no browser could be opened (xdg-open is not here): open {} yourself", address);
+  posix_spawn_file_actions_destroy(&quiet);
+}
+
+void add_board(Command& app) {
+  auto options = std::make_shared<BoardFlags>();
+  Command* command =
+      app.add_subcommand("board", "watch runs in a browser: curves as they come, inside the models, and ask them");
+  command->add_option("FOLDERS", options->folders, "run folders or folders of them (default: runs)");
+  command->add_option("--port", options->port, "0: any; default: the first free one from 6060 on")->range(0, 65535);
+  command->add_option("--host", options->host, "address to listen at; one that others reach needs the token it prints")
+      ->capture_default_str();
+  command->add_flag("--read-only", options->read_only, "runs are shown, models cannot be asked");
+  command->add_flag("--open", options->open, "open it in the browser");
+  command->add_option("--device", options->device, "that models are asked on: auto, cpu, cuda or cuda:N")
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "CPU threads for asking; 0: as many as it may use")
+      ->range(0, max_threads)
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "print where it is as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

@@ -1,0 +1,235 @@
+// A prompt that stays: text goes in line by line, the model goes on from it.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+
+#include "analysis/read.h"
+#include "analysis/trace.h"
+#include "cli/commands.h"
+#include "cli/line_editor.h"
+#include "cli/show.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "inference/generate.h"
+#include "memory/memory_file.h"
+#include "recipe/schema.h"
+#include "runs/run.h"
+
+namespace some {
+namespace {
+
+struct ChatFlags {
+  ModelFlags model;
+  GenerateOptions generate;
+  std::string memory;
+  bool learn = false;
+};
+
+struct ChatCommand {
+  const char* name;
+  const char* value;  // what its value is, in words; empty: it takes none
+  const char* meaning;
+};
+const ChatCommand commands[] = {
+    {"/temperature", "X", "0: always the likeliest token; higher: more surprising text"},
+    {"/top-k", "N", "only the N likeliest tokens; 0: all"},
+    {"/top-p", "X", "only the likeliest tokens that hold this share of the probability; 1: all"},
+    {"/tokens", "N", "at most this many tokens an answer"},
+    {"/seed", "N", "of the next answer; each answer after it takes the next number"},
+    {"/again", "", "another answer to the same text"},
+    {"/trace", "[FILE.html]", "which experts saw the tokens of the last text, as a table or a page"},
+    {"/settings", "", "what is set"},
+    {"/help", "", "these lines"},
+    {"/quit", "", "leave (or Ctrl-D)"},
+};
+
+class Chat {
+ public:
+  Chat(OpenedRun run, const ChatFlags& options)
+      : run_(std::move(run)), options_(options.generate), memory_file_(options.memory), learn_(options.learn) {
+    options_.stop = [] { return interrupted(); };
+    if (memory_file_.empty()) return;
+    keeper_.emplace(memory_file_);
+    memory_ = learn_ ? memory_to_teach(run_, memory_file_, usual_settings(run_)) : open_memory(run_, memory_file_);
+    options_.memory = &*memory_;
+  }
+
+  void talk() {
+    LineEditor editor(history_file("chat-history"));
+    shows_ = editor.interactive();
+    if (shows_) {
+      say("{} at step {}. Write the beginning of a text, and the model goes on from it; an empty line lets it go on "
+          "further.\nCtrl-C stops an answer, Ctrl-D leaves, /help tells the rest.\n",
+          run_.paths.folder, run_.step);
+    }
+    for (std::string line;;) {
+      const LineEditor::Got got = editor.read("> ", line);
+      if (got == LineEditor::Got::end) break;
+      if (got == LineEditor::Got::interrupted) continue;
+      try {
+        if (!line.empty() && line[0] == '/') {
+          if (!obey(line)) return;
+        } else {
+          if (learn_ && !line.empty()) {
+            learn_written(run_, *memory_, line);
+            keeper_->save(*memory_);
+          }
+          answer(line.empty() ? text_ : line);
+        }
+      } catch (const Error& error) {
+        if (error.fault() != Fault::input) throw;
+        say("{}\n", error.what());  // a typing mistake does not end the conversation
+      }
+      std::fflush(stdout);
+    }
+    if (shows_) fmt::print("\n");
+  }
+
+ private:
+  void answer(const std::string& prompt) {
+    if (prompt.empty()) {
+      if (shows_) say("write some text first\n");
+      return;
+    }
+    asked_ = prompt;
+    const auto started = std::chrono::steady_clock::now();
+    // On a terminal the prompt stands in the line above already.
+    bool begun = false;
+    const auto begin = [&] {
+      if (!shows_ && !begun) fmt::print("{}", prompt);
+      begun = true;
+    };
+    const Generated out = generate(*run_.model, run_.tokenizer, {prompt}, options_, [&](std::size_t, TokenId token) {
+                            begin();
+                            fmt::print("{}", shown_token(run_.tokenizer, token));
+                            std::fflush(stdout);
+                          }).front();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    begin();
+    fmt::print("\n{}", shows_ ? "" : "\n");
+    std::fflush(stdout);
+    text_ = out.text;
+    last_ = out;
+    options_.seed += 1;
+    if (shows_)
+      say("({}{})\n", rate_words(out.tokens.size(), seconds),
+          out.stopped == "asked"    ? ", stopped"
+          : out.stopped == "length" ? ", not at an end yet: an empty line goes on"
+                                    : "");
+  }
+
+  void trace(const std::string& file) {
+    if (last_.prompt.empty()) bad_input("/trace shows the last text: let the model write one first");
+    std::vector<TokenId> ids = last_.prompt;
+    ids.insert(ids.end(), last_.tokens.begin(), last_.tokens.end());
+    const auto most = static_cast<std::size_t>(run_.recipe.model.seq_len);
+    const std::size_t left_out = ids.size() > most ? ids.size() - most : 0;
+    ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(left_out));
+    Trace trace = trace_tokens(run_, ids, parse_layers("", run_.recipe.model), memory_ ? &*memory_ : nullptr);
+    if (last_.prompt.size() > left_out) trace.prompt_tokens = last_.prompt.size() - left_out;
+    trace.stopped = last_.stopped;
+    if (left_out > 0) say("(the last {} tokens: as many as the model reads at once)\n", most);
+    if (file.empty()) {
+      print_trace(trace, run_);
+      return;
+    }
+    write_output_file(file, trace_page(trace, run_));
+    fmt::print("page: {}\n", file);
+  }
+
+  void help() const {
+    for (const ChatCommand& one : commands)
+      fmt::print("  {:<24} {}\n", fmt::format("{} {}", one.name, one.value), one.meaning);
+  }
+
+  void settings() const {
+    fmt::print("temperature {}, top-k {}, top-p {}, at most {} tokens, next seed {}\n", options_.temperature,
+               options_.top_k, options_.top_p, options_.max_tokens, options_.seed);
+  }
+
+  template <typename Number>
+  static Number number(const std::string& name, const std::string& value, Number low, Number high) {
+    Number out{};
+    const auto [rest, error] = std::from_chars(value.data(), value.data() + value.size(), out);
+    if (error != std::errc() || rest != value.data() + value.size() || !(out >= low && out <= high))
+      bad_input("{} wants a number from {} to {}{}", name, low, high,
+                value.empty() ? "" : fmt::format(", not '{}'", value));
+    return out;
+  }
+
+  // False: leave.
+  bool obey(const std::string& line) {
+    const std::size_t blank = line.find(' ');
+    const std::string name = line.substr(0, blank);
+    const std::size_t begin = blank == std::string::npos ? blank : line.find_first_not_of(' ', blank);
+    std::string value = begin == std::string::npos ? "" : line.substr(begin);
+    while (!value.empty() && value.back() == ' ') value.pop_back();
+    if (name == "/quit" || name == "/exit") return false;
+    if (name == "/help")
+      help();
+    else if (name == "/settings")
+      settings();
+    else if (name == "/again")
+      answer(asked_);
+    else if (name == "/trace")
+      trace(value);
+    else if (name == "/temperature")
+      options_.temperature = number(name, value, 0.0, 100.0);
+    else if (name == "/top-k")
+      options_.top_k = number(name, value, 0, run_.recipe.model.vocab);
+    else if (name == "/top-p")
+      options_.top_p = std::max(number(name, value, 0.0, 1.0), 1e-9);
+    else if (name == "/tokens")
+      options_.max_tokens = number<std::int64_t>(name, value, 1, 1000000000);
+    else if (name == "/seed")
+      options_.seed = number<std::uint64_t>(name, value, 0, ~std::uint64_t{0});
+    else
+      unknown(name);
+    return true;
+  }
+
+  [[noreturn]] static void unknown(const std::string& name) {
+    std::vector<std::string> names;
+    for (const ChatCommand& one : commands) names.emplace_back(one.name);
+    const std::string meant = misspelled_name(name, names);
+    bad_input("there is no {}; {}", name, meant.empty() ? "/help tells what there is" : "did you mean " + meant + "?");
+  }
+
+  OpenedRun run_;
+  GenerateOptions options_;
+  std::string memory_file_;
+  std::optional<MemoryKeeper> keeper_;
+  bool learn_;
+  std::optional<Memory> memory_;
+  bool shows_ = false;  // a person reads along
+  std::string text_, asked_;
+  Generated last_;
+};
+
+void run(ChatFlags options) {
+  check(options.generate);
+  if (options.learn && options.memory.empty()) bad_input("--learn needs --memory FILE: what is learnt is kept there");
+  hold_interrupts();
+  OpenedRun run = open_run(options.model);
+  Chat(std::move(run), options).talk();
+}
+
+}  // namespace
+
+void add_chat(Command& app) {
+  auto options = std::make_shared<ChatFlags>();
+  Command* command = app.add_subcommand("chat", "write with a trained run, line by line");
+  add_model_flags(*command, options->model);
+  add_sampling_flags(*command, options->generate);
+  command->add_option("--memory", options->memory, "a memory of this run: it has its say in every token");
+  command->add_flag(
+      "--learn", options->learn,
+      "with --memory: the memory learns from every line you write, and is kept (made where there is none)");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

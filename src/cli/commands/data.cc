@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <functional>
+
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "text/stories.h"
+
+namespace some {
+namespace {
+
+struct DataFlags {
+  StoryOptions story;
+  std::int64_t count = 10, first = 0;
+  std::string out;
+  bool json = false;
+};
+
+void stories(const DataFlags& options) {
+  if (options.count < 1) bad_input("--count {}: say at least 1", options.count);
+  if (options.first < 0) bad_input("--first {}: stories are counted from 0", options.first);
+  if (options.count > max_stories || options.first > max_stories - options.count)
+    bad_input("--count {} from --first {}: there are {} stories", options.count, options.first, max_stories);
+  constexpr std::int64_t max_in_one_object = 1'000'000;
+  if (options.json && options.out.empty() && options.count > max_in_one_object)
+    bad_input("--count {}: one JSON object holds at most {} stories; write them to a file with -o", options.count,
+              max_in_one_object);
+  if (options.json && options.out.empty()) {
+    nlohmann::json list = nlohmann::json::array();
+    for (std::int64_t i = 0; i < options.count; ++i)
+      list.push_back(make_story(options.story, static_cast<std::uint64_t>(options.first + i)));
+    print_json({{"domain", options.story.domain}, {"seed", options.story.seed}, {"stories", list}});
+    return;
+  }
+  const auto write = [&](const std::function<void(std::string_view)>& sink) {
+    write_stories(options.story, static_cast<std::uint64_t>(options.count), sink,
+                  static_cast<std::uint64_t>(options.first));
+  };
+  if (options.out.empty()) {
+    write([](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); });
+    return;
+  }
+  write_output_file(options.out, [&](const ByteSink& sink) {
+    write([&](std::string_view text) { sink(text.data(), text.size()); });
+  });
+  if (options.json)
+    print_json({{"domain", options.story.domain},
+                {"seed", options.story.seed},
+                {"file", options.out},
+                {"count", options.count}});
+  else
+    fmt::print("{}: {} stories of the domain {}\n", options.out, options.count, options.story.domain);
+}
+
+}  // namespace
+
+void add_data(Command& app) {
+  Command* command = app.add_subcommand("data", "built-in text");
+  command->require_subcommand(1);
+  auto options = std::make_shared<DataFlags>();
+  Command* sub = command->add_subcommand("stories", "write stories from the built-in generator");
+  sub->add_option("--count", options->count, "how many")->capture_default_str();
+  sub->add_option("--first", options->first, "number of the first one")->capture_default_str();
+  sub->add_option("--seed", options->story.seed, "the same seed gives the same stories")->capture_default_str();
+  sub->add_option("--domain", options->story.domain, fmt::format("one of: {}", fmt::join(story_domains(), ", ")))
+      ->capture_default_str();
+  sub->add_option("-o,--out", options->out, "file to write (default: standard output)");
+  sub->add_flag("--json", options->json, "print the result as one JSON object");
+  sub->callback([options] { stories(*options); });
+}
+
+}  // namespace some

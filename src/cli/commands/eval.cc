@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
+#include "analysis/read.h"
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "evaluation/json.h"
+#include "runs/run.h"
+#include "train/rank_checks.h"
+
+namespace some {
+namespace {
+
+struct EvalFlags {
+  ModelFlags model;
+  std::string data;
+  std::vector<std::string> overrides;
+  std::int64_t stories = 0;
+  std::string memory;
+  bool json = false;
+};
+
+// How the text is to be read may differ from the run's own; what was learnt may not.
+DataConfig data_settings(const OpenedRun& run, const std::string& source, const std::vector<std::string>& overrides) {
+  for (const std::string& one : overrides) {
+    const std::string key = one.substr(0, one.find('='));
+    if (key != "data.separator" && key != "data.field" && key != "data.unit" && key != "data.long")
+      bad_input("{}: only data.separator, data.field, data.unit and data.long may be said here: how the text is read",
+                one);
+  }
+  Recipe recipe = run.recipe;
+  if (!source.empty()) recipe.data.train = source;  // what may be said depends on where the text comes from
+  return override_recipe(recipe, run.paths.config(), overrides).data;
+}
+
+void run(const EvalFlags& options) {
+  if (!options.overrides.empty() && options.data.empty())
+    bad_input("{}: says how other text is read: it needs --data", options.overrides[0]);
+  const Group& group = join_ranks();
+  OpenedRun run = open_run(options.model, group);
+  TokenData data;
+  std::string source = options.data;
+  DataConfig config = data_settings(run, options.data, options.overrides);
+  if (source.empty()) {
+    config.tokenizer = run.paths.tokenizer();
+    data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {}).valid;
+    source = config.valid.empty() ? "the run's validation text" : config.valid;
+  } else {
+    data = load_tokens(*run.ctx, source, config, run.tokenizer, options.stories, run.paths.spare_cache());
+  }
+  EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
+  how.stories = options.stories;
+  how.long_documents = config.long_documents;
+  check_same_run(run, {{"the text (its hash)", hex(data.hash())}});
+  const Evaluation evaluation = evaluate(*run.model, data, how);
+  std::optional<Evaluation> remembering;
+  DocumentsKnown known;
+  if (!options.memory.empty()) {
+    const Memory memory = open_memory(run, options.memory);
+    known = warn_of_known(run, memory, data, options.stories, source);
+    how.memory = &memory;
+    remembering = evaluate(*run.model, data, how);
+    how.memory = nullptr;
+  }
+  if (!group.root()) return;
+  const std::vector<LayerMeasures> layers = layer_measures(*run.model, evaluation.layers, {});
+  const DataUse text = use_of(data, run.recipe.model.seq_len, config.long_documents, options.stories);
+  if (options.json) {
+    nlohmann::json out = to_json(evaluation, how);
+    out["run"] = options.model.run;
+    out["step"] = run.step;
+    out["data"] = source;
+    out["text"] = to_json(text);
+    out["layers"] = to_json(layers);
+    if (remembering)
+      out["memory"] = {{"file", options.memory},
+                       {"loss", remembering->loss},
+                       {"bits_per_byte", remembering->bits_per_byte},
+                       {"gain", evaluation.loss - remembering->loss},
+                       {"known", known.known}};
+    print_json(out);
+    return;
+  }
+  fmt::print("{} at step {} on {}\n", options.model.run, run.step, source);
+  fmt::print("{}\n", describe(text, run.recipe.model.seq_len));
+  fmt::print("loss {:.4f} nats a token   perplexity {:.3f}   {:.4f} bits a byte   ({} tokens predicted)\n",
+             evaluation.loss, evaluation.perplexity(), evaluation.bits_per_byte, evaluation.tokens);
+  if (remembering)
+    fmt::print("with {}: loss {:.4f}   perplexity {:.3f}   {:.4f} bits a byte   ({} {:.4f})\n", options.memory,
+               remembering->loss, remembering->perplexity(), remembering->bits_per_byte,
+               remembering->loss <= evaluation.loss ? "gains" : "costs", std::abs(evaluation.loss - remembering->loss));
+  if (evaluation.padded_loss)
+    fmt::print("padded loss {:.4f} (padding counted as text, as this run was trained)\n", *evaluation.padded_loss);
+  for (const LayerMeasures& layer : layers) {
+    const UsageMeasures& use = layer.validation->count;
+    fmt::print(
+        "layer {:2}  Gini {:.3f}  entropy {:.2f} bits  {:.1f} experts in effect  {} of {} used  busiest {:.1f}x its "
+        "fair share  gate entropy {:.3f}\n",
+        layer.layer, use.gini, use.entropy, use.effective_experts, use.experts_used, run.recipe.model.experts,
+        use.load_over_fair, layer.validation->choices.gate_entropy);
+  }
+}
+
+}  // namespace
+
+void add_eval(Command& app) {
+  auto options = std::make_shared<EvalFlags>();
+  Command* command = app.add_subcommand("eval", "loss of a run on its validation data or on other text");
+  add_model_flags(*command, options->model);
+  command->add_option("--data", options->data,
+                      "file, folder or builtin:DOMAIN (default: the run's own validation data)");
+  command->add_option("OVERRIDES", options->overrides,
+                      "with --data, how that text is read: data.separator, data.field, data.unit, data.long");
+  command->add_option("--stories", options->stories, "only the first N documents");
+  command->add_option("--memory", options->memory, "a memory of this run: the loss with it is told as well");
+  command->add_flag("--json", options->json, "print the result as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

@@ -1,0 +1,160 @@
+// Models that leave home, and come back.
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "core/error.h"
+#include "exchange/hf.h"
+#include "exchange/library_import.h"
+
+namespace some {
+namespace {
+
+struct ExportFlags {
+  ExportOptions options;
+  std::string to = "hf", experts = "stored";
+  double shard_gigabytes = 5;
+  bool json = false;
+};
+
+void export_model(ExportFlags flags) {
+  ExportOptions& options = flags.options;
+  options.host.log = terminal_log();
+  if (flags.to != "hf") bad_input("--to {}: wants hf; docs/exchange.md says why there is no gguf", flags.to);
+  if (flags.experts != "stored" && flags.experts != "seed")
+    bad_input("--experts {}: wants stored or seed", flags.experts);
+  options.experts_from_seed = flags.experts == "seed";
+  if (!(flags.shard_gigabytes > 0)) bad_input("--shard-size {}: wants gigabytes above 0", flags.shard_gigabytes);
+  options.shard_bytes = flags.shard_gigabytes * 1e9;
+  const ExportResult result = export_hf(options);
+  if (flags.json)
+    return print_json({{"run", options.run},
+                       {"step", result.step},
+                       {"folder", result.folder},
+                       {"weights", result.weights},
+                       {"bytes", result.bytes},
+                       {"experts_stored", result.experts_stored}});
+  fmt::print("{} at step {} -> {}: {} of weights in {} file{}{}\n", options.run, result.step, result.folder,
+             human_bytes(result.bytes), result.weights.size(), result.weights.size() == 1 ? "" : "s",
+             options.experts_from_seed ? "; the experts are drawn from their seed" : "");
+  fmt::print(
+      "use: cd {} && python3 -c 'import modeling_some; m = modeling_some.load(\".\")'; README.md there says more\n",
+      result.folder);
+}
+
+struct ImportFlags {
+  ImportOptions options;
+  bool json = false;
+};
+
+void import_model(ImportFlags flags) {
+  flags.options.host.log = terminal_log();
+  const ImportResult result = import_hf(flags.options);
+  if (flags.json) return print_json({{"folder", flags.options.folder}, {"run", result.run}, {"step", result.step}});
+  fmt::print("{} -> {}, a run at step {}: it can be used like any other; 'some train --from {}' trains it further\n",
+             flags.options.folder, result.run, result.step, result.run);
+}
+
+struct LibraryFlags {
+  LibraryImport options;
+  std::string file;
+  bool json = false;
+};
+
+nlohmann::json library_json(const std::string& path, const LibraryFile& about) {
+  return {{"file", path},         {"layers", about.layers}, {"experts", about.experts}, {"d_model", about.d_model},
+          {"d_ffn", about.d_ffn}, {"source", about.source}, {"hash", about.hash}};
+}
+
+void import_library(LibraryFlags flags) {
+  flags.options.host.log = terminal_log();
+  const ImportedLibrary made = import_library(flags.options);
+  const LibraryFile& about = made.about;
+  if (flags.json) {
+    nlohmann::json out = library_json(made.path, about);
+    out["blocks"] = made.blocks;
+    out["adapted"] = made.adapted;
+    out["units_left_out"] = made.left_out;
+    out["biases_left_out"] = made.biases_left_out;
+    return print_json(out);
+  }
+  fmt::print("{}: {} layers of {} experts, {} units each, for a width of {}\n", made.path, about.layers, about.experts,
+             about.d_ffn, about.d_model);
+  if (made.adapted)
+    fmt::print("their width of {} meets {} through a fixed orthonormal map (--seed)\n", made.width, about.d_model);
+  if (made.left_out > 0) fmt::print("{} hidden units of each block fill no expert and are left out\n", made.left_out);
+  if (made.biases_left_out) fmt::print("biases are left out: experts have none\n");
+  fmt::print("use: some.init=file:{} model.layers={} some.experts={} some.d_ffn={} model.d_model={}\n", made.path,
+             about.layers, about.experts, about.d_ffn, about.d_model);
+}
+
+void show_library(const LibraryFlags& flags) {
+  const LibraryFile about = read_library_file(flags.file);
+  if (flags.json) return print_json(library_json(flags.file, about));
+  fmt::print("{}: {} layers of {} experts, {} units each, for a width of {}; from {}\n", flags.file, about.layers,
+             about.experts, about.d_ffn, about.d_model, about.source);
+}
+
+}  // namespace
+
+void add_library(Command& app) {
+  Command* library = app.add_subcommand("library", "experts from other models' feed-forward blocks");
+  library->require_subcommand(1);
+  auto flags = std::make_shared<LibraryFlags>();
+  LibraryImport& options = flags->options;
+  Command* command =
+      library->add_subcommand("import", "make a library of a model's blocks, for some.init = \"file:…\"");
+  command->add_option("MODEL", options.models, "the model's safetensors files, its folder, or a run")->required();
+  command->add_option(
+      "--pattern", options.pattern,
+      "how its blocks are named: gpt2, pythia, some (a dense run), or two names UP,DOWN with {} for the "
+      "block's number (default: whichever fits)");
+  command->add_option("--layers", options.layers, "layers of the library (default: one a block)");
+  command->add_option("--experts", options.experts, "experts in a layer (default: all pieces of all blocks)");
+  command->add_option("--d-ffn", options.d_ffn,
+                      "hidden units of an expert: blocks are cut into pieces (default: whole)");
+  command->add_option("--d-model", options.d_model, "width of the model that will use them (default: the blocks' own)");
+  command->add_option("--seed", options.seed, "of the map between two widths")->capture_default_str();
+  command->add_option("-o,--out", options.folder, "folder; the file is named by its hash")->capture_default_str();
+  command->add_flag("--json", flags->json, "print the result as one JSON object");
+  command->callback([flags] { import_library(*flags); });
+
+  auto shown = std::make_shared<LibraryFlags>();
+  Command* show = library->add_subcommand("show", "what a library holds");
+  show->add_option("FILE", shown->file, "a library file")->required();
+  show->add_flag("--json", shown->json, "print it as one JSON object");
+  show->callback([shown] { show_library(*shown); });
+}
+
+void add_export(Command& app) {
+  auto flags = std::make_shared<ExportFlags>();
+  Command* command = app.add_subcommand("export", "write a trained run as a model that loads elsewhere");
+  command->add_option("RUN", flags->options.run, "run folder")->required();
+  command->add_option("--to", flags->to, "hf: a folder for Hugging Face's libraries and plain PyTorch")
+      ->capture_default_str();
+  command->add_option("-o,--out", flags->options.out, "the new folder")->required();
+  command->add_option("--checkpoint", flags->options.checkpoint, "latest, best or a step")->capture_default_str();
+  command
+      ->add_option("--experts", flags->experts,
+                   "stored: the frozen experts are among the weights; seed: the Python files draw them, to the bit")
+      ->capture_default_str();
+  command->add_option("--shard-size", flags->shard_gigabytes, "gigabytes of one file of weights")
+      ->capture_default_str();
+  command->add_option("--control", flags->options.controls, "a run that the model card sets beside this one; repeat it")
+      ->allow_extra_args(false);
+  command->add_flag("--json", flags->json, "print the result as one JSON object");
+  command->callback([flags] { export_model(*flags); });
+}
+
+void add_import(Command& app) {
+  auto flags = std::make_shared<ImportFlags>();
+  Command* command = app.add_subcommand("import", "bring an exported model back as a run, also after further training");
+  command->add_option("FOLDER", flags->options.folder, "what 'some export' wrote")->required();
+  command->add_option("-o,--out", flags->options.out, "the new run folder")->required();
+  command->add_option("--tokenizer", flags->options.tokenizer, "tokenizer.json, where the folder has none");
+  command->add_flag("--trained-experts", flags->options.trained_experts,
+                    "experts that were frozen have learnt elsewhere: the run keeps them (some.training = \"full\")");
+  command->add_flag("--json", flags->json, "print the result as one JSON object");
+  command->callback([flags] { import_model(*flags); });
+}
+
+}  // namespace some

@@ -1,0 +1,186 @@
+#include "inference/generate.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iterator>
+#include <optional>
+#include <sstream>
+
+#include "analysis/assignments.h"
+#include "analysis/read.h"
+#include "cli/commands.h"
+#include "cli/show.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "inference/key_learner.h"
+#include "memory/memory_file.h"
+#include "runs/run.h"
+
+namespace some {
+namespace {
+
+struct GenerateFlags {
+  ModelFlags model;
+  std::vector<std::string> prompts;
+  std::string file;
+  GenerateOptions generate;
+  int samples = 1;
+  bool adapt = false;
+  std::int64_t adapt_window = 32;
+  std::string memory;
+  bool learn = false;
+  bool json = false;
+};
+
+// The most texts that grow side by side.
+constexpr std::size_t max_at_once = 32;
+
+std::vector<std::string> given_prompts(const GenerateFlags& options) {
+  std::vector<std::string> prompts = options.prompts;
+  if (!options.file.empty()) {
+    std::string text = options.file == "-" ? standard_input() : read_file(options.file);
+    while (!text.empty() && text.back() == '\n') text.pop_back();  // the line's end is the file's, not the text's
+    prompts.push_back(text);
+  } else if (prompts.empty() && isatty(STDIN_FILENO) == 0) {
+    std::istringstream lines(standard_input());
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.empty()) prompts.push_back(line);
+    }
+  }
+  if (prompts.empty())
+    bad_input("say at least one --prompt \"...\" to begin from, or give prompts on standard input, one a line");
+  return prompts;
+}
+
+void run(GenerateFlags options) {
+  if (options.samples < 1) bad_input("--samples {}: say at least 1", options.samples);
+  check(options.generate);
+  const std::vector<std::string> given = given_prompts(options);
+  constexpr std::size_t max_texts = 65536;
+  if (given.size() * static_cast<std::size_t>(options.samples) > max_texts)
+    bad_input("--samples {} for each of {} prompts: say at most {} texts in all", options.samples, given.size(),
+              max_texts);
+  std::vector<std::string> prompts;
+  for (const std::string& prompt : given)
+    prompts.insert(prompts.end(), static_cast<std::size_t>(options.samples), prompt);
+  OpenedRun run = open_run(options.model);
+  if (!options.adapt && !options.generate.adapt_rules.empty())
+    bad_input("--rules says how keys learn: it needs --adapt");
+  std::optional<KeySnapshot> start;
+  if (options.adapt) {
+    require_experts(run, "adapt");
+    if (options.adapt_window < 1) bad_input("--adapt-window {}: say at least 1", options.adapt_window);
+    options.generate.adapt_window = options.adapt_window;
+    choose_rules(run.recipe.model.keys,
+                 options.generate.adapt_rules);  // wrong names are reported before anything is written
+    options.generate.adapt_step = run.step;
+    start.emplace(*run.model);
+  }
+  std::optional<Memory> memory;
+  if (options.learn && options.memory.empty()) bad_input("--learn needs --memory FILE: what is learnt is kept there");
+  MemoryKeeper keeper(options.memory);
+  if (!options.memory.empty()) {
+    memory =
+        options.learn ? memory_to_teach(run, options.memory, usual_settings(run)) : open_memory(run, options.memory);
+    options.generate.memory = &*memory;
+  }
+  if (options.learn) {
+    for (const std::string& prompt : given) learn_written(run, *memory, prompt);
+    keeper.save(*memory);
+  }
+  const bool streamed = !options.json && prompts.size() == 1;
+  bool begun = false;  // the prompt is shown with the first token, so that a refused one is not shown at all
+  const auto started = std::chrono::steady_clock::now();
+  std::vector<Generated> generated;
+  // Keys that learn see all texts side by side.
+  const std::size_t together = options.adapt ? prompts.size() : max_at_once;
+  for (std::size_t first = 0; first < prompts.size(); first += together) {
+    options.generate.first = first;
+    const std::vector<std::string> some(
+        prompts.begin() + static_cast<std::ptrdiff_t>(first),
+        prompts.begin() + static_cast<std::ptrdiff_t>(std::min(prompts.size(), first + together)));
+    auto texts = generate(*run.model, run.tokenizer, some, options.generate, [&](std::size_t, TokenId token) {
+      if (!streamed) return;
+      if (!begun) fmt::print("{}", prompts[0]);
+      begun = true;
+      fmt::print("{}", shown_token(run.tokenizer, token));
+      std::fflush(stdout);
+    });
+    std::move(texts.begin(), texts.end(), std::back_inserter(generated));
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  if (options.json) {
+    nlohmann::json list = nlohmann::json::array();
+    for (std::size_t i = 0; i < generated.size(); ++i) {
+      list.push_back({{"prompt", prompts[i]},
+                      {"text", generated[i].text},
+                      {"tokens", generated[i].tokens},
+                      {"stopped", generated[i].stopped}});
+    }
+    nlohmann::json out{
+        {"run", options.model.run}, {"step", run.step}, {"seed", options.generate.seed}, {"samples", list}};
+    if (start) {
+      out["adapt"] = {{"window", options.adapt_window},
+                      {"rules", rules_text(choose_rules(run.recipe.model.keys, options.generate.adapt_rules))},
+                      {"layers", nlohmann::json::array()}};
+      for (int layer = 0; layer < run.recipe.model.layers; ++layer) {
+        const KeySnapshot::Distance moved = start->distance(*run.model, layer);
+        out["adapt"]["layers"].push_back(
+            {{"layer", layer}, {"key_moved", {{"mean", moved.mean}, {"max", moved.most}}}});
+      }
+    }
+    print_json(out);
+    return;
+  }
+  if (streamed) fmt::print("{}\n", begun ? "" : prompts[0]);
+  for (std::size_t i = 0; !streamed && i < generated.size(); ++i)
+    fmt::print("{}{}\n", i > 0 ? "\n---\n" : "", generated[i].text);
+  // What follows is said beside the text, not in it.
+  std::fflush(stdout);
+  std::size_t tokens = 0;
+  for (const Generated& one : generated) tokens += one.tokens.size();
+  say("({})\n", rate_words(tokens, seconds));
+  if (!start) return;
+  double mean = 0, most = 0;
+  for (int layer = 0; layer < run.recipe.model.layers; ++layer) {
+    const KeySnapshot::Distance moved = start->distance(*run.model, layer);
+    mean += moved.mean / run.recipe.model.layers;
+    most = std::max(most, moved.most);
+  }
+  say("(keys learnt by {}, an update every {} tokens: they moved {:.4f} on average, {:.4f} at most; the run "
+      "itself is unchanged)\n",
+      rules_text(choose_rules(run.recipe.model.keys, options.generate.adapt_rules)), options.adapt_window, mean, most);
+}
+
+}  // namespace
+
+void add_generate(Command& app) {
+  auto options = std::make_shared<GenerateFlags>();
+  Command* command = app.add_subcommand("generate", "write text with a trained run");
+  add_model_flags(*command, options->model);
+  command
+      ->add_option("--prompt", options->prompts,
+                   "text to go on from; give several for a batch (default: standard input, one a line)")
+      ->allow_extra_args(false);
+  command->add_option("--file", options->file, "a whole file as one more prompt; -: standard input");
+  command->add_option("--samples", options->samples, "continuations of each prompt")->capture_default_str();
+  add_sampling_flags(*command, options->generate);
+  command->add_flag("--adapt", options->adapt,
+                    "keys go on learning from what is read and written; the run itself is left as it is");
+  command->add_option("--adapt-window", options->adapt_window, "with --adapt: tokens from one update to the next")
+      ->capture_default_str();
+  command->add_option("--rules", options->generate.adapt_rules,
+                      "with --adapt: alpha,beta,delta in any choice (default: as the run was trained)");
+  command->add_option("--memory", options->memory, "a memory of this run: it has its say in every token");
+  command->add_flag("--learn", options->learn,
+                    "with --memory: the memory learns from the prompts first, and is kept (made where there is none)");
+  command->add_flag("--json", options->json, "print the result as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

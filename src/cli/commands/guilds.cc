@@ -1,0 +1,144 @@
+#include "analysis/guilds.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "cli/commands.h"
+#include "cli/show.h"
+#include "core/files.h"
+#include "core/folders.h"
+
+namespace some {
+namespace {
+
+struct GuildsFlags {
+  ModelFlags model;
+  GuildOptions guilds;
+  std::string html;
+  bool json = false;
+};
+
+// Wider terminals show more of the commonest tokens.
+void print_unit(const std::string& name, const GuildUnit& unit) {
+  std::string line = fmt::format("  {:<13} {:>6} {:<11} {:>3.0f}% ({:.0f}%)", name, unit.count, name_of(unit.top_class),
+                                 100 * unit.top_class_share, 100 * unit.top_class_base);
+  for (const TokenShare& token : unit.tokens) {
+    const std::string one = fmt::format("  {} {:.0f}% ({:.1f}x)", visible(token.text), 100 * token.share, token.lift());
+    if (display_width(line + one) > table_columns()) break;
+    line += one;
+  }
+  fmt::print("{}\n", line);
+}
+
+void print_information(const char* name, const LabelTest& test) {
+  const AgainstChance& info = test.information;
+  fmt::print("  {:<13} {:>6.3f} {:>7.3f} ± {:<6.4f} {:>7.1f} {:>8.2g} {:>6.1f} % {:>7.1f} %\n", name, info.value,
+             info.mean, info.deviation, info.z, info.p, 100 * test.purity.value, 100 * test.purity.mean);
+}
+
+// Of a word class the expert, and the set of experts, most given to it, by position and by type.
+void print_class(const ClassGuilds& one) {
+  std::string name = fmt::format("{:<11} {:>4.1f}%", name_of(one.word_class), 100 * one.base);
+  const auto print = [&](const std::optional<GivenUnit>& unit, const std::optional<GivenUnit>& by_type, bool set) {
+    if (!unit) return;
+    const auto who = [&](const GivenUnit& given) {
+      return set ? set_text(given.experts) : fmt::format("expert {}", given.experts.at(0));
+    };
+    std::string line = fmt::format("  {:<17} {:<13} {:>3.0f}%  p {:<6.2g}", name, who(*unit),
+                                   100 * unit->affinity.share, unit->affinity.p);
+    if (by_type) line += fmt::format(" by type {:<13} p {:.2g}", who(*by_type), by_type->affinity.p);
+    fmt::print("{}\n", line);
+    name.clear();
+  };
+  print(one.expert, one.expert_by_type, false);
+  print(one.set, one.set_by_type, true);
+}
+
+void print_report(const GuildReport& report) {
+  const std::size_t columns = table_columns();
+  const auto say_wrapped = [&](const std::string& text, const std::string& indent = "") {
+    fmt::print("{}", wrapped(text, columns, indent));
+  };
+  say_wrapped(fmt::format("{} at step {}: {} positions of {} stories ({}), {} shuffles", report.run, report.step,
+                          report.positions, report.stories, report.data, report.shuffles));
+  // In the order of their names, as in the JSON.
+  std::map<std::string, double> shares;
+  for (std::size_t c = 0; c < report.class_shares.size(); ++c)
+    shares[name_of(static_cast<WordClass>(c))] = report.class_shares[c];
+  std::string told;
+  for (const auto& [name, share] : shares) {
+    if (share > 0) told += fmt::format("{}{} {:.1f} %", told.empty() ? "" : ", ", name, 100 * share);
+  }
+  say_wrapped("word classes by a built-in list of story words: " + told);
+  say_wrapped(
+      "p: how often chance does as well, at least 1/(shuffles + 1); for the best expert or set of all it is the chance "
+      "of the best of all");
+  say_wrapped(
+      "by type: a token counts everywhere as the class it has most often, and chance deals the classes out among "
+      "tokens of like frequency; only an expert that brings tokens of one class together is beyond that chance. What "
+      "is said of nouns under each layer is by type, so its shares differ a little from those by position.");
+  for (const GuildLayer& layer : report.layers) {
+    fmt::print("\nlayer {}{}\n", layer.layer, layer.middle ? " (middle)" : "");
+    say_wrapped(layer.summary, "  ");
+    say_wrapped(
+        "bits that tell the expert (mutual information), and purity: the share of choices that fall on their expert's "
+        "commonest token or class",
+        "  ");
+    fmt::print("                  bits   by chance             z        p   purity  by chance\n");
+    print_information("token", layer.token);
+    print_information("next token", layer.next_token);
+    print_information("word class", layer.word_class);
+    print_information("same, by type", layer.word_class_by_type);
+    fmt::print("  busiest        fires class, share (of all) tokens: share (times base rate)\n");
+    for (const GuildUnit& unit : layer.experts) print_unit(fmt::to_string(unit.experts.at(0)), unit);
+    fmt::print("  most frequent sets, of {} different ones\n", layer.distinct_sets);
+    for (const GuildUnit& unit : layer.sets) print_unit(set_text(unit.experts), unit);
+    say_wrapped(
+        "most given to a word class (with its share of all tokens): share of their firings; p against shuffled "
+        "positions; 'by type': the one most given, against classes dealt out among tokens",
+        "  ");
+    for (const ClassGuilds& one : layer.classes) print_class(one);
+  }
+}
+
+void run(const GuildsFlags& options) {
+  OpenedRun run = open_run(options.model);
+  const GuildReport report = study_guilds(run, options.guilds);
+  if (!options.html.empty()) write_output_file(options.html, guilds_page(report, run));
+  if (options.json) {
+    print_json(to_json(report));
+    return;
+  }
+  print_report(report);
+  if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
+}
+
+}  // namespace
+
+void add_guilds(Command& app) {
+  auto options = std::make_shared<GuildsFlags>();
+  Command* command = app.add_subcommand(
+      "guilds", "which experts fire for which tokens and word classes, and whether that is more than chance");
+  add_model_flags(*command, options->model);
+  command->add_option("--layer", options->guilds.layer, "only this layer, counted from 0")->range(0, 4095);
+  command->add_option("--data", options->guilds.data,
+                      "file, folder or builtin:DOMAIN (default: the run's validation data)");
+  command->add_option("--stories", options->guilds.stories, "only the first N stories; 0: all")->capture_default_str();
+  command
+      ->add_option("--shuffles", options->guilds.shuffles,
+                   "how often the tokens are shuffled to learn what chance gives")
+      ->capture_default_str();
+  command->add_option("--seed", options->guilds.seed, "of the shuffles")->capture_default_str();
+  command
+      ->add_option("--least-count", options->guilds.min_count, "experts and sets that fire more rarely are not judged")
+      ->capture_default_str();
+  command->add_option("--top", options->guilds.shown, "experts and sets to show in each layer")
+      ->capture_default_str()
+      ->range(1, 1000000);
+  command->add_option("--html", options->html, "also write the report as a page");
+  command->add_flag("--json", options->json, "print the report as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

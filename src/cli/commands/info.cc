@@ -1,0 +1,231 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/places.h"
+#include "core/error.h"
+#include "core/folders.h"
+#include "evaluation/json.h"
+#include "recipe/recipe.h"
+#include "recipe/schema.h"
+#include "runs/forecast.h"
+#include "runs/run.h"
+#include "train/rank_checks.h"
+
+namespace some {
+namespace {
+
+struct InfoFlags {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  std::optional<int> ranks;
+  bool json = false;
+};
+
+struct StageOutlook {
+  std::string name;
+  Recipe recipe;
+  bool counted = false;
+  Forecast forecast;
+};
+
+std::vector<StageOutlook> stage_outlooks(const Recipe& recipe, const std::optional<RunData>& data) {
+  std::vector<StageOutlook> out;
+  if (recipe.stages.empty()) return out;
+  const std::vector<Recipe> recipes = stage_recipes(recipe);
+  for (std::size_t i = 0; i < recipes.size(); ++i) {
+    std::optional<DataUse> counted;
+    if (data && i < data->stages.size()) counted = data->stages[i].train;
+    out.push_back({stage_name(recipe, i), recipes[i], counted.has_value(), forecast_run(Host(), recipes[i], counted)});
+  }
+  return out;
+}
+
+// The stage that needs the most memory, with the text and the steps of all.
+Forecast all_stages(const std::vector<StageOutlook>& stages) {
+  Forecast all = stages[0].forecast;
+  for (const StageOutlook& stage : stages) {
+    if (stage.forecast.memory.total() > all.memory.total()) all = stage.forecast;
+  }
+  all.text = DataUse();
+  all.steps = 0;
+  for (const StageOutlook& stage : stages) {
+    if (!stage.forecast.text) {
+      all.text.reset();
+      all.steps.reset();
+      all.real_tokens_per_step.reset();
+      all.unknown_reason = fmt::format("{}: {}", stage.name, stage.forecast.unknown_reason);
+      break;
+    }
+    all.text->documents += stage.forecast.text->documents;
+    all.text->tokens += stage.forecast.text->tokens;
+    all.text->used += stage.forecast.text->used;
+    all.text->sequences += stage.forecast.text->sequences;
+    *all.steps += *stage.forecast.steps;
+  }
+  return all;
+}
+
+nlohmann::json stage_json(const StageOutlook& stage, std::size_t number) {
+  nlohmann::json out{{"stage", number}, {"title", stage.name}, {"train_text", nullptr}, {"steps", nullptr}};
+  if (stage.forecast.text) {
+    out["train_text"] = to_json(*stage.forecast.text);
+    out["train_text"]["estimated"] = !stage.counted;
+    out["steps"] = *stage.forecast.steps;
+  }
+  out["settings"] = nlohmann::json::object();
+  return out;
+}
+
+// Of the memory that is read from the training text.
+double bytes_of_store(const Recipe& recipe) { return store_bytes(recipe.memory, recipe.model.d_model, sizeof(float)); }
+
+void run(const InfoFlags& options) {
+  const bool is_run = folder_exists(options.recipe);
+  if (is_run && !options.overrides.empty())
+    bad_input("{}: a run is what it is; settings are changed in a recipe", options.overrides[0]);
+  Recipe recipe =
+      is_run ? read_run_recipe(options.recipe) : load_recipe(find_recipe(options.recipe), options.overrides);
+  if (is_run) recipe.model.vocab = static_cast<int>(Tokenizer::load(RunPaths{options.recipe}.tokenizer()).vocab_size());
+  // A run has counted its text.
+  const auto data = is_run ? read_run_data(RunPaths{options.recipe}) : std::nullopt;
+  std::optional<DataUse> counted;
+  if (data) counted = data->train;
+  const std::vector<StageOutlook> stages = stage_outlooks(recipe, data);
+  const Forecast forecast = stages.empty() ? forecast_run(Host(), recipe, counted) : all_stages(stages);
+  const ParameterCounts& counts = forecast.parameters;
+  const MemoryEstimate& memory = forecast.memory;
+  const bool gpu = forecast.device == DeviceKind::cuda;
+  // Without being told, as many as hold the experts together.
+  const int ranks = options.ranks.value_or(recipe.train.expert_ranks);
+  check_shares(ranks, recipe);
+  const RankForecast each = forecast_ranks(recipe, forecast, ranks);
+  if (options.json) {
+    nlohmann::json out{{"recipe", options.recipe},
+                       {"total_parameters", counts.total},
+                       {"trainable_parameters", counts.trainable},
+                       {"train_text", nullptr},
+                       {"steps", nullptr},
+                       {"tokens_per_step", forecast.slots_per_step},
+                       {"real_tokens_per_step", nullptr},
+                       {"device", gpu ? "cuda" : "cpu"},
+                       {"precision", name_of(forecast.precision)},
+                       {"memory_bytes", nullptr},
+                       {"memory", nullptr},
+                       {"memory_fits", forecast.fits()},
+                       {"operations_per_step", forecast.operations.total()}};
+    if (forecast.text) {
+      out["train_text"] = to_json(*forecast.text);
+      out["train_text"]["estimated"] = !counted;
+      out["steps"] = *forecast.steps;
+      out["real_tokens_per_step"] = *forecast.real_tokens_per_step;
+    } else {
+      out["why_unknown"] = forecast.unknown_reason;
+    }
+    if (forecast.memory_known) {
+      out["memory_bytes"] = static_cast<std::int64_t>(std::min(memory.total(), 9e18));
+      out["memory"] = {
+          {"parameters", memory.parameters}, {"library", memory.library}, {"activations", memory.activations}};
+    }
+    if (recipe.memory.slots > 0) out["store_bytes"] = bytes_of_store(recipe);
+    if (ranks > 1)
+      out["ranks"] = {{"ranks", ranks},
+                      {"expert_ranks", recipe.train.expert_ranks},
+                      {"micro_batches", each.micro_batches},
+                      {"busy", each.busy},
+                      {"memory_bytes", each.memory_bytes},
+                      {"sent_bytes_per_step", each.sent_bytes_per_step},
+                      {"expert_bytes_per_step", each.expert_bytes_per_step}};
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      nlohmann::json one = stage_json(stages[i], i + 1);
+      for (const auto& [name, value] : recipe.stages[i].settings)
+        one["settings"][name] = find_recipe_key(name)->write(value);
+      out["stages"].push_back(one);
+    }
+    if (recipe.from)
+      out["from"] = {{"run", recipe.from->run},
+                     {"step", recipe.from->step},
+                     {"hash", recipe.from->hash},
+                     {"optimizer", recipe.from->optimizer}};
+    print_json(out);
+    return;
+  }
+  fmt::print("{}{}\n", options.recipe, recipe.title.empty() ? "" : ": " + recipe.title);
+  if (recipe.from) fmt::print("began from   {} (hash {})\n", recipe.from->text(), recipe.from->hash);
+  fmt::print("parameters   {:.2f} M in all, {:.2f} M trainable ({:.2f}%)\n", static_cast<double>(counts.total) / 1e6,
+             static_cast<double>(counts.trainable) / 1e6,
+             100.0 * static_cast<double>(counts.trainable) / static_cast<double>(counts.total));
+  const TrainConfig& train = recipe.train;
+  const char* const at_most = forecast.text ? "" : "at most ";
+  if (forecast.text) {
+    fmt::print("text         {}{}\n",
+               counted ? "" : "at about four bytes a token: ", describe(*forecast.text, recipe.model.seq_len));
+    const std::string how = stages.empty() ? fmt::format("{} sequences a step, {} epoch{}", forecast.sequences_per_step,
+                                                         train.epochs, train.epochs == 1 ? "" : "s")
+                                           : fmt::format("in {} stages", stages.size());
+    fmt::print("steps        {} ({})\n", *forecast.steps, how);
+  } else {
+    fmt::print("text         unknown: {}\n", forecast.unknown_reason);
+    fmt::print("steps        unknown{}\n",
+               train.max_steps > 0 ? fmt::format(", at most {} (train.max_steps)", train.max_steps) : "");
+  }
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const StageOutlook& stage = stages[i];
+    std::string settings;
+    for (const auto& [name, value] : recipe.stages[i].settings)
+      settings += fmt::format("{}{} = {}", settings.empty() ? "" : ", ", name, find_recipe_key(name)->write(value));
+    fmt::print("  stage {:<4} {}: {} steps; {}\n", i + 1, stage.name,
+               stage.forecast.steps ? fmt::to_string(*stage.forecast.steps) : "unknown",
+               settings.empty() ? "no settings of its own" : settings);
+  }
+  fmt::print(
+      "a step       {} slots{}, {}{:.3f} TFLOP\n", forecast.slots_per_step,
+      forecast.real_tokens_per_step ? fmt::format(", about {:.0f} real tokens", *forecast.real_tokens_per_step) : "",
+      at_most, forecast.operations.total() / 1e12);
+  const std::string where = fmt::format("on a {} in {}", gpu ? "GPU" : "CPU", name_of(forecast.precision));
+  if (!forecast.memory_known) {
+    fmt::print("memory       unknown {}\n", where);
+    return;
+  }
+  const int together = recipe.train.expert_ranks;
+  fmt::print("memory       {}{} {} ({} parameters and optimizer, {} frozen library{}, {} activations{})\n", at_most,
+             human_bytes(memory.total()), where, human_bytes(memory.parameters), human_bytes(memory.library),
+             together > 1 ? fmt::format(" (one of {} parts)", together) : "", human_bytes(memory.activations),
+             forecast.text ? "" : " if every sequence were full");
+  if (recipe.memory.slots > 0)
+    fmt::print("store        {} of {} slots for what is learnt in use, read when training has ended\n",
+               human_bytes(bytes_of_store(recipe)), recipe.memory.slots);
+  if (ranks > 1)
+    fmt::print(
+        "ranks        {} with {} of {} micro-batches at most, busy {:.0f}% of the time; each needs {} and sends {} a "
+        "step\n",
+        ranks, each.micro_batches, recipe.train.accumulate, 100 * each.busy, human_bytes(each.memory_bytes),
+        human_bytes(each.sent_bytes_per_step));
+  if (together > 1) {
+    const int least = recipe.model.experts / together, rest = recipe.model.experts % together;
+    fmt::print("experts      of each layer on {} ranks, {} on each; {} of what a rank sends goes to or from them\n",
+               together, rest > 0 ? fmt::format("{} or {}", least, least + 1) : fmt::to_string(least),
+               human_bytes(each.expert_bytes_per_step));
+  }
+  if (!forecast.fits())
+    fmt::print("             which is more than the {} there are: it would not be trained here\n",
+               human_bytes(forecast.memory_limit));
+}
+
+}  // namespace
+
+void add_info(Command& app) {
+  auto options = std::make_shared<InfoFlags>();
+  Command* command = app.add_subcommand("info", "what a recipe or run amounts to: parameters, steps, memory");
+  command->add_option("RECIPE", options->recipe, "recipe, by name or file, or run folder")->required();
+  command->add_option("OVERRIDES", options->overrides, "key=value");
+  command->add_option("--ranks", options->ranks, "memory and traffic of each of so many ranks (default: expert_ranks)")
+      ->range(1, 1048576);
+  command->add_flag("--json", options->json, "print the result as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

@@ -1,0 +1,120 @@
+#include "analysis/inspect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/commands.h"
+
+namespace some {
+namespace {
+
+struct InspectFlags {
+  ModelFlags model;
+  InspectOptions inspect;
+  std::string out;  // not given: RUN/inspect
+  bool no_pictures = false, svg = false;
+  bool json = false;
+};
+
+std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
+
+void print_table(const InspectReport& report) {
+  const std::size_t columns = table_columns();
+  fmt::print("{} at step {}: {} experts a layer, {} chosen by each token\n", report.run, report.step, report.experts,
+             report.top_k);
+  fmt::print("loss {:.4f} nats a token, {:.4f} bits a byte\n{} stories of {}\n\n", report.evaluation.loss,
+             report.evaluation.bits_per_byte, report.evaluation.stories, report.data);
+  const auto row = [&](const InspectedLayer& layer, const std::string& values) {
+    const bool middle = layer.measures.layer == report.middle_layer;
+    if (middle) act_on_terminal("\033[1m");
+    fmt::print("{:>4}{}  {}\n", layer.measures.layer, middle ? "*" : " ", values);
+    if (middle) act_on_terminal("\033[0m");
+  };
+  fmt::print("usage  Gini           entropy, bits   in effect       busiest   used in\n");
+  fmt::print("layer  count   mass   count   mass    count   mass    x fair    epoch\n");
+  for (const InspectedLayer& layer : report.layers) {
+    const UsageMeasures &count = layer.measures.count, &mass = layer.measures.mass;
+    row(layer, fmt::format("{:<7} {:<6} {:<7} {:<7} {:<7} {:<7} {:<9} {}", fixed(count.gini, 3), fixed(mass.gini, 3),
+                           fixed(count.entropy, 2), fixed(mass.entropy, 2), fixed(count.effective_experts, 1),
+                           fixed(mass.effective_experts, 1), fixed(count.load_over_fair, 2),
+                           layer.experts_used_last_epoch ? fmt::to_string(*layer.experts_used_last_epoch) : "-"));
+  }
+  fmt::print("\nkeys   length                 moved            births/   gate      sets\n");
+  fmt::print("layer  min    mean   max      mean    max      deaths    entropy   seen\n");
+  for (const InspectedLayer& layer : report.layers) {
+    const LayerMeasures& m = layer.measures;
+    row(layer,
+        fmt::format("{:<6} {:<6} {:<8} {:<7} {:<8} {:<9} {:<9} {}", fixed(m.key_norm.least, 2),
+                    fixed(m.key_norm.mean, 2), fixed(m.key_norm.most, 2),
+                    m.key_moved ? fixed(m.key_moved->mean, 3) : "-", m.key_moved ? fixed(m.key_moved->most, 3) : "-",
+                    fmt::format("{:.0f}/{:.0f}", m.births, m.deaths), fixed(m.validation->choices.gate_entropy, 3),
+                    m.validation->choices.distinct_sets));
+  }
+  fmt::print("\nmost frequent sets of experts chosen by one token (share of tokens)\n");
+  for (const InspectedLayer& layer : report.layers) {
+    std::string text;
+    for (std::size_t i = 0; i < std::min<std::size_t>(5, layer.measures.validation->choices.cliques.size()); ++i) {
+      const std::string one = "  " + clique_text(layer.measures.validation->choices.cliques[i]);
+      if (text.size() + one.size() + 6 > columns) break;
+      text += one;
+    }
+    fmt::print("{:>4}{} {}\n", layer.measures.layer, layer.measures.layer == report.middle_layer ? "*" : " ", text);
+  }
+  std::string notes =
+      "* the middle layer. Usage is the running mean of the key update, by count of choices and by mass of gates. Gini "
+      "0: all alike, 1: one expert has all. ";
+  for (const InspectedLayer& layer : report.layers) {
+    if (layer.usage_of_data)
+      notes += fmt::format("Layer {}: its keys do not learn and count nothing, so usage is that of the stories read. ",
+                           layer.measures.layer);
+  }
+  notes += "In effect: 2^entropy. Gate entropy in nats. ";
+  if (report.moved_since_step) notes += fmt::format("Keys moved: distance from step {}. ", *report.moved_since_step);
+  notes += fmt::format("Sets and gate entropy: over {} positions.",
+                       report.layers.empty() ? 0 : report.layers[0].measures.validation->choices.sampled);
+  fmt::print("\n{}", wrapped(notes, columns));
+}
+
+void run(InspectFlags options) {
+  OpenedRun run = open_run(options.model);
+  options.inspect.maps = !options.no_pictures;
+  if (options.out.empty())
+    options.out = (std::filesystem::path(options.model.run) / "inspect").lexically_normal().string();
+  const InspectReport report = inspect_run(run, options.inspect);
+  nlohmann::json printed = to_json(report);
+  if (options.inspect.maps) {
+    printed["files"] = write_inspection(report, run, options.out, options.svg);
+    printed["folder"] = options.out;
+  }
+  if (options.json) {
+    print_json(printed);
+    return;
+  }
+  print_table(report);
+  if (options.inspect.maps) fmt::print("page: {}/index.html\n", options.out);
+}
+
+}  // namespace
+
+void add_inspect(Command& app) {
+  auto options = std::make_shared<InspectFlags>();
+  Command* command =
+      app.add_subcommand("inspect", "how a run has organised itself: a table of every layer, a page of usage and keys");
+  add_model_flags(*command, options->model);
+  command->add_option("--layer", options->inspect.layer, "only this layer, counted from 0")->range(0, 4095);
+  command->add_option("-o,--out", options->out, "folder for the page and its data (default: RUN/inspect)");
+  command->add_flag("--no-pictures", options->no_pictures, "only the table: no page, no files");
+  command->add_flag("--svg", options->svg, "also draw the pictures as SVG files");
+  command->add_option("--data", options->inspect.data,
+                      "file, folder or builtin:DOMAIN to measure choices on (default: the run's validation data)");
+  command->add_option("--stories", options->inspect.stories, "only the first N stories; 0: all")->capture_default_str();
+  command->add_option("--seed", options->inspect.tsne.seed, "of the t-SNE map")->capture_default_str();
+  command->add_option("--perplexity", options->inspect.tsne.perplexity,
+                      "of the t-SNE map: about how many neighbours count (default: 30, or a third of the experts)");
+  command->add_flag("--json", options->json, "print the report as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

@@ -1,0 +1,389 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "cli/places.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "lab/queue.h"
+#include "lab/report.h"
+#include "runtime/machine.h"
+#include "train/rank_checks.h"
+
+namespace some {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct LabFlags {
+  std::string recipes, runs = "lab";
+  std::vector<std::string> words;  // names and KEY=VALUE
+  LabOptions lab;
+  std::string device, precision;
+  std::optional<int> threads;
+  std::optional<std::int64_t> max_steps;
+  std::optional<int> ranks_per_run;
+  std::vector<std::string> out;
+  bool no_samples = false;
+  bool json = false;
+};
+
+SeriesIndex open_index(const std::string& asked) {
+  const std::vector<std::string> places = asked.empty() ? recipe_folders() : std::vector<std::string>{asked};
+  for (const fs::path place : places) {
+    if (exists_path((place / "index.toml").string()))
+      return load_series_index((place / "index.toml").lexically_normal().string());
+  }
+  bad_input("there is no {}: go to the project's folder, or name the folder of recipes with --recipes",
+            (fs::path(asked.empty() ? "recipes" : asked) / "index.toml").string());
+}
+
+// --- list ---
+
+struct ListedRecipe {
+  std::string title;
+  bool published = false;
+  std::vector<FoundRun> runs;
+};
+
+ListedRecipe listed(const SeriesIndex& index, const std::string& name, const std::vector<FoundRun>& runs) {
+  const Recipe recipe = load_recipe(index.recipe_path(name), {});
+  ListedRecipe out{recipe.title, recipe.published.has_value(), {}};
+  for (const FoundRun& run : runs) {
+    if (run.identity.recipe == name) out.runs.push_back(run);
+  }
+  return out;
+}
+
+// "2 done, 1 running", in the order in which one asks.
+std::string states_text(const std::vector<FoundRun>& runs) {
+  std::string out;
+  for (const std::string state : {"done", "running", "interrupted", "failed"}) {
+    const auto count =
+        std::count_if(runs.begin(), runs.end(), [&](const FoundRun& run) { return run.state_text() == state; });
+    if (count > 0) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, state);
+  }
+  return out;
+}
+
+// One line a series.
+void list_series(const SeriesIndex& index, const std::vector<FoundRun>& runs, const std::string& folder) {
+  std::size_t width = 0;
+  for (const Series& one : index.series) width = std::max(width, one.name.size());
+  const std::size_t columns = table_columns();
+  for (const Series& one : index.series) {
+    std::vector<FoundRun> own;
+    for (const FoundRun& run : runs) {
+      if (std::find(one.recipes.begin(), one.recipes.end(), run.identity.recipe) != one.recipes.end())
+        own.push_back(run);
+    }
+    const std::string states = states_text(own);
+    std::string line = fmt::format("{:{}}  {:>2}  {}", one.name, width, one.recipes.size(), one.title);
+    if (!states.empty()) line += "  [" + states + "]";
+    // On a narrow terminal the title gives way: how far a series is counts more.
+    if (display_width(line) > columns && !states.empty())
+      line = fmt::format("{:{}}  {:>2}  [{}]", one.name, width, one.recipes.size(), states);
+    fmt::print("{}\n", line);
+  }
+  fmt::print("\n{}",
+             wrapped(fmt::format("Each line: a series, how many recipes it has, what it is, and in brackets what "
+                                 "is there in {} ({} runs). `some lab list NAME` lists the runs of a series, "
+                                 "`some lab run NAME` trains them.",
+                                 folder, runs.size()),
+                     columns));
+}
+
+// The runs of the series and recipes asked for.
+void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, const LabFlags& options) {
+  const std::vector<std::string> names = index.select(options.words);
+  std::size_t width = 0;
+  for (const std::string& name : names) width = std::max(width, name.size());
+  for (const std::string& word : options.words) {
+    if (const Series* series = index.find(word))
+      fmt::print("{}\n{}\n", series->title, wrapped(series->about, table_columns()));
+  }
+  for (const std::string& name : names) {
+    const ListedRecipe recipe = listed(index, name, runs);
+    std::string states;
+    for (const FoundRun& run : recipe.runs)
+      states += fmt::format("  [{}{}]", run.name == name ? "" : run.name + ": ", run.state_text());
+    fmt::print("{} {:{}}  {}{}\n", recipe.published ? "*" : " ", name, width, recipe.title, states);
+  }
+  fmt::print("\n* has published numbers; [..] is there in {}\n", options.runs);
+}
+
+void list(const LabFlags& options) {
+  const SeriesIndex index = open_index(options.recipes);
+  const std::vector<FoundRun> runs = find_runs(options.runs, terminal_log());
+  if (options.json) {
+    nlohmann::json series = nlohmann::json::array(), recipes = nlohmann::json::object();
+    for (const Series& one : index.series) {
+      series.push_back({{"name", one.name}, {"title", one.title}, {"about", one.about}, {"recipes", one.recipes}});
+    }
+    for (const std::string& name : index.all_recipes()) {
+      const ListedRecipe recipe = listed(index, name, runs);
+      nlohmann::json found = nlohmann::json::array();
+      for (const FoundRun& run : recipe.runs) {
+        found.push_back({{"folder", run.folder},
+                         {"state", run.state_text()},
+                         {"scale", run.identity.scale},
+                         {"seed", run.identity.seed}});
+      }
+      recipes[name] = {{"title", recipe.title}, {"published", recipe.published}, {"runs", found}};
+    }
+    print_json({{"series", series}, {"recipes", recipes}, {"runs_folder", options.runs}});
+    return;
+  }
+  if (options.words.empty())
+    list_series(index, runs, options.runs);
+  else
+    list_recipes(index, runs, options);
+}
+
+// --- run ---
+
+class QueueDisplay {
+ public:
+  explicit QueueDisplay(std::size_t runs) : runs_(runs) {}
+
+  void begin(const PlannedRun& run, std::size_t place, bool resumed) {
+    label_ = fmt::format("[{}/{}] {}", place + 1, runs_, run.name);
+    line("{}{}{}", resumed ? "going on" : "begins", run.recipe.title.empty() ? "" : ": ", run.recipe.title);
+  }
+
+  void step(const TrainProgress& p) {
+    const auto now = std::chrono::steady_clock::now();
+    const double wait = is_terminal() ? 0.1 : 30.0;
+    if (std::chrono::duration<double>(now - when_).count() < wait) return;
+    when_ = now;
+    const std::string numbers = fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", p.step, p.total_steps,
+                                            p.loss, human_count(p.tokens_per_second), human_seconds(p.seconds_left));
+    if (is_terminal())
+      redraw(label_ + " " + numbers);
+    else
+      line("{}", numbers);
+  }
+
+  void evaluated(const EvaluationReport& report) {
+    const Evaluation& e = report.evaluation;
+    std::string text =
+        fmt::format("epoch {:.2f}  loss {:.4f}  {:.3f} bits/byte", report.epoch, e.loss, e.bits_per_byte);
+    if (e.padded_loss) text += fmt::format("  padded loss {:.4f}", *e.padded_loss);
+    line("{}", text);
+  }
+
+  void prepare(const std::string& what, std::int64_t done, std::int64_t total) {
+    preparation_.show(label_ + " " + what, done, total);
+  }
+
+  void end(const QueueEntry& entry) {
+    label_ = entry.name;
+    if (entry.outcome == Outcome::failed) line("failed: {}", entry.message);
+  }
+
+ private:
+  template <typename... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    say_line("{} {}", label_, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  std::size_t runs_;
+  std::string label_;
+  Preparation preparation_;
+  std::chrono::steady_clock::time_point when_;
+};
+
+nlohmann::json entry_json(const QueueEntry& entry) {
+  nlohmann::json out{
+      {"run", entry.name}, {"folder", entry.folder}, {"outcome", name_of(entry.outcome)}, {"seconds", entry.seconds}};
+  if (!entry.message.empty()) out["message"] = entry.message;
+  if (entry.result.steps > 0) out["steps"] = entry.result.steps;
+  if (const auto& e = entry.result.final_evaluation) {
+    out["loss"] = e->loss;
+    out["bits_per_byte"] = e->bits_per_byte;
+    if (e->padded_loss) out["padded_loss"] = *e->padded_loss;
+  }
+  return out;
+}
+
+void print_table(const std::vector<QueueEntry>& entries) {
+  std::size_t width = 3;
+  for (const QueueEntry& entry : entries) width = std::max(width, entry.name.size());
+  fmt::print("{:{}}  {:13}  {:>7}  {:>8}  {:>9}  {:>9}  {:>11}\n", "run", width, "outcome", "steps", "time", "loss",
+             "bits/byte", "padded loss");
+  for (const QueueEntry& entry : entries) {
+    const auto& e = entry.result.final_evaluation;
+    const bool worked = entry.outcome != Outcome::already_done && entry.outcome != Outcome::not_begun;
+    fmt::print("{:{}}  {:13}  {:>7}  {:>8}  {:>9}  {:>9}  {:>11}\n", entry.name, width, name_of(entry.outcome),
+               entry.result.steps > 0 ? fmt::to_string(entry.result.steps) : "",
+               worked ? human_seconds(entry.seconds) : "", e ? fmt::format("{:.4f}", e->loss) : "",
+               e ? fmt::format("{:.4f}", e->bits_per_byte) : "",
+               e && e->padded_loss ? fmt::format("{:.4f}", *e->padded_loss) : "");
+  }
+}
+
+// Who does what, where there are several ranks.
+std::string arrangement(std::size_t runs, int ranks, int each) {
+  const int teams = ranks / each;
+  const std::string ones = each == 1 ? "one rank" : fmt::format("{} ranks", each);
+  if (teams == 1) return fmt::format("{} ranks share {}", ranks, runs == 1 ? "the run" : "each run, one after another");
+  const int idle = teams - static_cast<int>(std::min(runs, static_cast<std::size_t>(teams)));
+  return fmt::format("{} ranks: runs side by side, {} each{}", ranks, ones,
+                     idle > 0 ? fmt::format("; ranks without a run: {} (with train.accumulate=N up to N of them can "
+                                            "share one)",
+                                            idle * each)
+                              : "");
+}
+
+void run(LabFlags options) {
+  const SeriesIndex index = open_index(options.recipes);
+  std::vector<std::string> names;
+  LabOptions& lab = options.lab;
+  lab.runs = options.runs;
+  while (lab.runs.size() > 1 && lab.runs.back() == '/') lab.runs.pop_back();
+  for (const std::string& word : options.words)
+    (word.find('=') == std::string::npos ? names : lab.overrides).push_back(word);
+  lab.max_steps = options.max_steps;
+  if (!options.device.empty()) lab.overrides.push_back("train.device=" + options.device);
+  if (!options.precision.empty()) lab.overrides.push_back("train.precision=" + options.precision);
+  if (options.threads) lab.overrides.push_back(fmt::format("train.threads={}", *options.threads));
+  const std::vector<PlannedRun> plan = plan_runs(index, names, lab);
+
+  watch_signals();
+  const Group& group = join_ranks();
+  std::vector<std::string> asked{"--runs " + lab.runs};
+  for (const PlannedRun& one : plan) asked.push_back(one.name);
+  asked.insert(asked.end(), lab.overrides.begin(), lab.overrides.end());
+  check_same_command(group, nullptr, asked);
+
+  QueueDisplay display(plan.size());
+  QueueHooks hooks;
+  hooks.ranks = group;
+  hooks.ranks_per_run = choose_ranks_per_run(plan, group, options.ranks_per_run);
+  if (!group.alone() && group.root()) say_line("{}", arrangement(plan.size(), group.size(), hooks.ranks_per_run));
+  hooks.train.log = terminal_log();
+  hooks.begin = [&](const PlannedRun& one, std::size_t place, bool resumed) { display.begin(one, place, resumed); };
+  hooks.end = [&](const QueueEntry& entry) { display.end(entry); };
+  hooks.train.step = [&](const TrainProgress& progress) { display.step(progress); };
+  hooks.train.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
+  hooks.train.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
+    display.prepare(what, done, total);
+  };
+  hooks.train.stop_signal = [] { return received_signal(); };
+  hooks.train.saving = set_saving;
+  const std::vector<QueueEntry> entries = run_queue(plan, hooks);
+  const int signal = static_cast<int>(group.all_reduce_max(received_signal()));
+  if (!group.root()) return;
+
+  const auto count = [&](Outcome outcome) {
+    return std::count_if(entries.begin(), entries.end(), [&](const QueueEntry& e) { return e.outcome == outcome; });
+  };
+  const auto failures = count(Outcome::failed);
+  if (options.json) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const QueueEntry& entry : entries) out.push_back(entry_json(entry));
+    print_json({{"runs", out}, {"failed", failures}});
+  } else {
+    print_table(entries);
+  }
+  if (failures > 0) {
+    say("{} of {} runs failed:\n", failures, entries.size());
+    for (const QueueEntry& entry : entries) {
+      if (entry.outcome == Outcome::failed) say("  {}: {}\n", entry.name, entry.message);
+    }
+    exit_code = 1;
+  }
+  if (signal != 0 && count(Outcome::stopped) + count(Outcome::not_begun) > 0) {
+    say("stopped and saved; the same command goes on from here\n");
+    exit_code = 128 + signal;
+  }
+}
+
+// --- report ---
+
+void report(const LabFlags& options) {
+  ReportOptions report_options;
+  report_options.runs = options.runs;
+  report_options.samples = !options.no_samples;
+  if (!options.device.empty()) report_options.device = device_choice(options.device);
+  report_options.progress = [](const std::string& what) { say_line("{}", what); };
+  report_options.host = make_host(options.threads.value_or(0), terminal_log());
+  for (const std::string& out : options.out) {
+    if (!out.ends_with(".html") && !out.ends_with(".md"))
+      bad_input("-o {}: wants a file that ends in .html or .md", out);
+    if (const fs::path folder = fs::path(out).parent_path(); !folder.empty() && !folder_exists(folder.string()))
+      bad_input("-o {}: there is no folder {}", out, folder.string());
+  }
+  const Report made = make_report(open_index(options.recipes), options.words, report_options);
+  for (const std::string& out : options.out) write_output_file(out, out.ends_with(".md") ? made.markdown : made.html);
+  if (options.json)
+    print_json({{"files", options.out}, {"runs", made.runs}});
+  else
+    for (const std::string& out : options.out) fmt::print("{}: {} runs\n", out, made.runs);
+}
+
+}  // namespace
+
+void add_lab(Command& app) {
+  auto options = std::make_shared<LabFlags>();
+  Command* lab = app.add_subcommand("lab", "series of runs: rerun published experiments and compare");
+  lab->require_subcommand(1);
+  const auto common = [&](Command* command) {
+    command->add_option("--runs", options->runs, "folder of the run folders")->capture_default_str();
+    command->add_option("--recipes", options->recipes, "folder of the recipes and their index.toml (default: recipes)");
+    command->add_flag("--json", options->json, "print the result as one JSON object");
+  };
+
+  Command* list_command =
+      lab->add_subcommand("list", "the series, and which of their runs are done; with names, run by run");
+  list_command->add_option("NAMES", options->words, "series or recipes to list run by run, or all");
+  common(list_command);
+  list_command->callback([options] { list(*options); });
+
+  Command* run_command = lab->add_subcommand(
+      "run", "train series or runs one after another; skips what is done, goes on with what was interrupted");
+  run_command->add_option("NAMES", options->words, "series, runs or all, and KEY=VALUE overrides")->required();
+  common(run_command);
+  run_command->add_option("--seeds", options->lab.seeds, "runs of each recipe, with its seed and the following ones")
+      ->range(1, 1000)
+      ->capture_default_str();
+  run_command->add_option("--scale", options->lab.scale, "shrink data and model, e.g. 0.05 for a laptop")
+      ->capture_default_str();
+  run_command->add_flag("--builtin", options->lab.builtin, "built-in stories in place of the recipes' files");
+  run_command->add_option("--data", options->lab.train, "training text in place of the recipes'");
+  run_command->add_option("--valid", options->lab.valid, "validation text beside --data (default: a share of it)");
+  run_command->add_option("--max-steps", options->max_steps,
+                          "stop, and end the learning-rate schedule (warm-up too), after so many steps");
+  run_command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
+  run_command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  run_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
+      ->range(0, max_threads);
+  run_command
+      ->add_option(
+          "--ranks-per-run", options->ranks_per_run,
+          "under mpirun or srun, ranks that share each run; the others do other runs at the same time (default: "
+          "as many as leave no run waiting)")
+      ->range(1, 1000000);
+  run_command->callback([options] { run(*options); });
+
+  Command* report_command =
+      lab->add_subcommand("report", "published against reproduced numbers, as one file that opens offline");
+  report_command->add_option("NAMES", options->words, "series, recipes or run folders (default: every run of --runs)");
+  common(report_command);
+  report_command->add_option("-o,--out", options->out, "FILE.html or FILE.md; may be given several times")
+      ->required()
+      ->allow_extra_args(false);
+  report_command->add_flag("--no-samples", options->no_samples,
+                           "do not open the models to write sample text and traces");
+  report_command->add_option("--device", options->device, "where samples are computed: auto, cpu or cuda");
+  report_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
+      ->range(0, max_threads);
+  report_command->callback([options] { report(*options); });
+}
+
+}  // namespace some

@@ -1,0 +1,260 @@
+// What a memory knows, and how it is tended: show, recall, forget, merge, prune.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "analysis/assignments.h"
+#include "analysis/memory_view.h"
+#include "analysis/read.h"
+#include "analysis/recall.h"
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/escape.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "memory/memory_file.h"
+#include "memory/reader.h"
+#include "runs/run.h"
+
+namespace some {
+namespace {
+
+struct ShowOptions {
+  std::string file, run;
+  std::size_t strongest = 12;
+  bool json = false;
+};
+
+std::string run_of(const Memory& memory, const std::string& given, const std::string& file) {
+  if (!given.empty()) return given;
+  if (memory.run.empty() || !folder_exists(memory.run))
+    bad_input("{} was read with the run {}, which is not here: say where it is now with --run FOLDER", file,
+              memory.run.empty() ? "of no name" : memory.run);
+  return memory.run;
+}
+
+std::string one_line(std::string text) {
+  for (char& c : text) c = c == '\n' || c == '\r' || c == '\t' ? ' ' : c;
+  return escaped(text);
+}
+
+std::string in_words(const Passage& passage) {
+  return fmt::format("…{}[{}]{}…", one_line(passage.before), one_line(passage.token), one_line(passage.after));
+}
+
+void show(const ShowOptions& options) {
+  const auto ctx = make_context("cpu", "fp32");
+  const Memory memory = load_memory(*ctx, options.file);
+  const std::string run = run_of(memory, options.run, options.file);
+  const Tokenizer tokenizer = Tokenizer::load(RunPaths{run}.tokenizer());
+  if (hex(tokenizer.hash()) != memory.tokenizer)
+    bad_input("{} was read with another tokenizer than that of {}: say where its own run is with --run FOLDER",
+              options.file, run);
+  const MemoryDescription report = describe_memory(memory, tokenizer, options.strongest);
+  if (options.json) return print_json(to_json(report));
+  fmt::print("{}: {} of {} slots hold what {:.0f} tokens taught; it belongs to {}\n", options.file, report.slots_in_use,
+             memory.settings.slots, report.tokens_held, escaped(memory.run));
+  if (memory.settings.parts > 1)
+    fmt::print("in {} parts, {} of them begun; a query looks into {}\n", memory.settings.parts,
+               memory.store.partitions_active(), memory.settings.look);
+  double say = 0;
+  for (const double one : report.say) say += one;
+  fmt::print("its say in the answer now: {:.1f}%\n\n", 100 * say);
+  std::int64_t number = 0;
+  for (const MemoryDescription::Text& text : report.texts)
+    fmt::print("text {}  {}: {} tokens read, {} slots born there\n", ++number, escaped(text.name), text.tokens,
+               text.slots);
+  if (!report.strongest.empty()) fmt::print("\n   slot    count    usage  token\n");
+  for (const MemoryDescription::Slot& slot : report.strongest) {
+    fmt::print("{:>7}  {:>7.0f}  {:>7.1f}  \"{}\"\n", slot.slot, slot.count, slot.usage, one_line(slot.token));
+    std::string others;
+    for (std::size_t i = 1; i < slot.holding.size(); ++i)
+      others +=
+          fmt::format("{}\"{}\" {:.0f}", i > 1 ? ", " : "", one_line(slot.holding[i].first), slot.holding[i].second);
+    if (!others.empty()) fmt::print("         also {}\n", others);
+    fmt::print("         born in {} at {}: {}\n", escaped(slot.born.text), slot.born.offset, in_words(slot.born));
+    if (slot.hit.offset != slot.born.offset || slot.hit.text != slot.born.text)
+      fmt::print("         last in {} at {}: {}\n", escaped(slot.hit.text), slot.hit.offset, in_words(slot.hit));
+  }
+}
+
+struct RecallOptions {
+  std::string file, text;
+  std::vector<std::int32_t> looks = {1, 2, 4, 8, 16};
+  std::int64_t tokens = 20000;
+  ModelFlags model;
+  bool json = false;
+};
+
+void recall(RecallOptions options) {
+  for (const std::int32_t look : options.looks) {
+    if (look < 1 || look > max_parts)
+      bad_input("--look {}: say numbers of parts from 1 to {}, with commas between them", look, max_parts);
+  }
+  if (options.tokens < 2) bad_input("--tokens {}: say at least 2", options.tokens);
+  if (options.model.run.empty()) {
+    const auto ctx = make_context("cpu", "fp32");
+    options.model.run = run_of(load_memory(*ctx, options.file), "", options.file);
+  }
+  OpenedRun run = open_run(options.model);
+  const std::vector<std::int32_t> tokens = stream_of(study_text(run, options.text, 0).data, options.tokens);
+  const RecallReport report = measure_recall(*run.model, open_memory(run, options.file), tokens, options.looks);
+  const std::string text = options.text.empty() ? "the run's validation text" : options.text;
+  if (options.json) {
+    nlohmann::json out = to_json(report);
+    out["file"] = options.file;
+    out["text"] = text;
+    return print_json(out);
+  }
+  fmt::print("{}: {} of {} slots hold something, in {} of {} parts; {} tokens of {}\n\n", options.file,
+             report.slots_in_use, report.slots, report.partitions_active, report.parts, report.tokens, text);
+  fmt::print("  parts looked into   nearest found      loss   to exact   seconds\n");
+  const auto row = [&](const std::string& name, const std::string& found, const RecallRow& one) {
+    fmt::print("{:>19}   {:>13}   {:>7.4f}   {:>+8.4f}   {:>7.2f}\n", name, found, one.loss,
+               one.loss - report.exact.loss, one.seconds);
+  };
+  row("the model alone", "", report.alone);
+  for (const RecallRow& one : report.looks) row(std::to_string(one.look), fmt::format("{:.1f}%", 100 * one.found), one);
+  row("all: exact", "100%", report.exact);
+}
+
+struct ForgetOptions {
+  std::string file, text, run, out;
+  ModelFlags model;
+};
+
+// To read again what a memory has read, in numbers like its own.
+void choose_precision(ModelFlags& model, const std::string& file) {
+  const bool run_has_f64 = read_run_recipe(model.run).train.precision == PrecisionChoice::f64;
+  if (precision_of(file) == Precision::f64) {
+    model.precision = "f64";
+    if (model.device == "auto") model.device = "cpu";  // no GPU computes in them
+  } else if (run_has_f64) {
+    model.precision = "fp32";
+  }
+}
+
+void forget(ForgetOptions options) {
+  Memory before;
+  {
+    const auto ctx = make_context("cpu", "fp32");
+    before = load_memory(*ctx, options.file);
+    options.model.run = run_of(before, options.run, options.file);
+    text_named(before, options.text);
+  }
+  choose_precision(options.model, options.file);
+  OpenedRun run = open_run(options.model);
+  const std::string out = options.out.empty() ? options.file : options.out;
+  MemoryKeeper keeper(out);
+  const Memory memory = open_memory(run, options.file);
+  const std::int64_t text = text_named(memory, options.text);
+  const std::string name = memory.texts[static_cast<std::size_t>(text)].name;
+  Preparation shown;
+  const Memory left = without_text(*run.model, memory, text, [&](std::int64_t done, std::int64_t total) {
+    shown.show("reading the other texts again", done, total);
+  });
+  keeper.save(left);
+  fmt::print("{}: {} is forgotten; {} slots hold what is left, as if it had never been read\n", out, escaped(name),
+             slots_in_use(left));
+}
+
+// In which a memory keeps its numbers as they are.
+std::unique_ptr<Context> context_of(const std::string& file) {
+  return make_context(DeviceName{}, precision_of(file), {});
+}
+
+struct MergeOptions {
+  std::string first, second, out;
+};
+
+void merge_files(const MergeOptions& options) {
+  const std::string out = options.out.empty() ? options.first : options.out;
+  MemoryKeeper keeper(out);
+  const auto ctx = context_of(options.first);
+  Memory memory = load_memory(*ctx, options.first);
+  const Memory other = load_memory(*ctx, options.second);
+  const std::int64_t before = slots_in_use(memory), theirs = slots_in_use(other);
+  merge(*ctx, memory, other);
+  keeper.save(memory);
+  fmt::print("{}: {} and {} slots became {} of {}\n", out, before, theirs, slots_in_use(memory), memory.settings.slots);
+}
+
+struct PruneOptions {
+  std::string file, out;
+  std::int64_t least = 2;
+};
+
+void prune_file(const PruneOptions& options) {
+  if (options.least < 1) bad_input("--least {}: say at least 1", options.least);
+  const std::string out = options.out.empty() ? options.file : options.out;
+  MemoryKeeper keeper(out);
+  const auto ctx = context_of(options.file);
+  Memory memory = load_memory(*ctx, options.file);
+  const std::int64_t emptied = prune(*ctx, memory, options.least);
+  keeper.save(memory);
+  fmt::print("{}: {} slots with a count below {} are empty now; {} are left\n", out, emptied, options.least,
+             slots_in_use(memory));
+}
+
+}  // namespace
+
+void add_memory(Command& app) {
+  Command* group = app.add_subcommand("memory", "what a memory knows, and how it is tended");
+  group->require_subcommand(1);
+  {
+    auto options = std::make_shared<ShowOptions>();
+    Command* command = group->add_subcommand("show", "texts, and the strongest slots with their words and places");
+    command->add_option("FILE", options->file, "the memory's file")->required();
+    command->add_option("--strongest", options->strongest, "how many slots")->capture_default_str();
+    command->add_option("--run", options->run, "where its run is (default: where it was)");
+    command->add_flag("--json", options->json, "print as one JSON object");
+    command->callback([options] { show(*options); });
+  }
+  {
+    auto options = std::make_shared<RecallOptions>();
+    Command* command = group->add_subcommand(
+        "recall", "what a memory in parts loses by looking into some of them: nearest slots found, loss, time");
+    command->add_option("FILE", options->file, "the memory's file")->required();
+    command->add_option("TEXT", options->text, "a text to read (default: the run's validation text)");
+    command->add_option("--look", options->looks, "numbers of parts to look into, with commas between them")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+    command->add_option("--tokens", options->tokens, "only the first N tokens of the text")->capture_default_str();
+    command->add_option("--run", options->model.run, "where its run is (default: where it was)");
+    command->add_option("--device", options->model.device, "cpu, cuda, cuda:N or auto")->capture_default_str();
+    command->add_option("--threads", options->model.threads, "CPU threads; 0: all")->capture_default_str();
+    command->add_flag("--json", options->json, "print as one JSON object");
+    command->callback([options] { recall(*options); });
+  }
+  {
+    auto options = std::make_shared<ForgetOptions>();
+    Command* command =
+        group->add_subcommand("forget", "as if a text had never been read: the other texts are read again");
+    command->add_option("FILE", options->file, "the memory's file")->required();
+    command->add_option("TEXT", options->text, "the text's name, or its number as `show` lists it")->required();
+    command->add_option("--run", options->run, "where its run is (default: where it was)");
+    command->add_option("-o,--out", options->out, "write here instead");
+    command->add_option("--device", options->model.device, "cpu, cuda, cuda:N or auto")->capture_default_str();
+    command->add_option("--threads", options->model.threads, "CPU threads; 0: all")->capture_default_str();
+    command->callback([options] { forget(*options); });
+  }
+  {
+    auto options = std::make_shared<MergeOptions>();
+    Command* command = group->add_subcommand("merge", "take the slots of a second memory into the first");
+    command->add_option("FILE", options->first, "the memory's file")->required();
+    command->add_option("OTHER", options->second, "a memory of the same model")->required();
+    command->add_option("-o,--out", options->out, "write here instead");
+    command->callback([options] { merge_files(*options); });
+  }
+  {
+    auto options = std::make_shared<PruneOptions>();
+    Command* command = group->add_subcommand("prune", "empty the slots that hold little");
+    command->add_option("FILE", options->file, "the memory's file")->required();
+    command->add_option("--least", options->least, "slots with a smaller count are emptied")->capture_default_str();
+    command->add_option("-o,--out", options->out, "write here instead");
+    command->callback([options] { prune_file(*options); });
+  }
+}
+
+}  // namespace some

@@ -1,0 +1,177 @@
+#include "analysis/read.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "train/rank_checks.h"
+
+namespace some {
+namespace {
+
+struct ReadFlags {
+  ModelFlags model;
+  ReadOptions read;
+  std::string html;
+  bool json = false;
+};
+
+// Windows merged into at most `rows` of about equally many.
+void print_windows(const std::vector<WindowResult>& windows, bool frozen, std::size_t rows) {
+  const std::size_t merged = std::max<std::size_t>(1, (windows.size() + rows - 1) / rows);
+  fmt::print("\n     tokens read   frozen loss{}\n", frozen ? "" : "   with memory      gain    births      hits");
+  std::int64_t read = 0;
+  for (std::size_t first = 0; first < windows.size(); first += merged) {
+    TextReading part;
+    for (std::size_t i = first; i < std::min(windows.size(), first + merged); ++i) part.windows.push_back(windows[i]);
+    const WindowResult sum = part.all();
+    read += sum.tokens;
+    fmt::print("{:>16}   {:>11.4f}", read, per_token(sum.frozen, sum.tokens));
+    if (!frozen)
+      fmt::print("   {:>11.4f}   {:+.4f}  {:>8}  {:>8}", per_token(sum.mixed, sum.tokens),
+                 per_token(sum.frozen - sum.mixed, sum.tokens), sum.births, sum.hits);
+    fmt::print("\n");
+  }
+}
+
+void print_text(const ReadReport& report, const TextReading& reading) {
+  const WindowResult sum = reading.all();
+  const bool frozen = !report.memory;
+  if (sum.tokens == 0) {
+    fmt::print("{}: the memory has read it already, all {} tokens\n", reading.text, reading.of);
+    return;
+  }
+  fmt::print("{} at step {} reads {}{}: {} tokens in windows of {}, {} tokens/s\n", report.run, report.step,
+             reading.text, reading.from > 1 ? fmt::format(", on from token {}", reading.from) : "", sum.tokens,
+             report.window, human_count(static_cast<double>(sum.tokens) / std::max(1e-9, reading.seconds)));
+  print_windows(reading.windows, frozen, 16);
+  const double alone = per_token(sum.frozen, sum.tokens), gain = per_token(sum.frozen - sum.mixed, sum.tokens);
+  if (frozen)
+    fmt::print("\nthe model alone {:.4f} nats a token\n", alone);
+  else
+    fmt::print("\nthe model alone {:.4f}, with its memory {:.4f} nats a token: {} {:.4f}\n", alone,
+               per_token(sum.mixed, sum.tokens), gain >= 0 ? "gained" : "lost", std::abs(gain));
+}
+
+void print_report(const ReadReport& report) {
+  for (const TextReading& reading : report.texts) print_text(report, reading);
+  if (!report.memory) return;
+  if (report.original) {
+    const double lost = report.original->mixed - report.original->frozen;
+    fmt::print("on the run's validation text ({} tokens) the memory {} {:.4f}: {:.4f} without, {:.4f} with it\n",
+               report.original->tokens, lost > 0 ? "costs" : "gains", std::abs(lost), report.original->frozen,
+               report.original->mixed);
+  }
+  const MemoryAfterReading& memory = *report.memory;
+  if (memory.refinement_passes > 0)
+    fmt::print("settled in {} round{} through all it has read{}\n", memory.refinement_passes,
+               memory.refinement_passes == 1 ? "" : "s",
+               report.refinement_seconds > 0 ? fmt::format(", {:.1f} s", report.refinement_seconds) : "");
+  fmt::print("{} of {} slots hold something{}\n", memory.slots_in_use, memory.settings.slots,
+             memory.file.empty() ? "" : fmt::format("; memory: {}", memory.file));
+  if (report.stopped) fmt::print("stopped: what was read is kept; the same command reads on from there\n");
+}
+
+void run(ReadFlags options) {
+  const MemoryChoices& choices = options.read.choices;
+  if (choices.plain_cache && (choices.match || choices.values || choices.inherit || choices.rounds))
+    bad_input(
+        "--plain-cache merges nothing and passes nothing on: it has no --match, --values, --no-inherit or --rounds");
+  for (const std::string& text : options.read.texts) {
+    const bool number = text.find_first_not_of("0123456789.") == std::string::npos;
+    if (number && !choices.sharpness.empty() && !std::filesystem::exists(text))
+      bad_input("there is no text '{}'; several values of --sharpness have commas between them, as in 20,40", text);
+  }
+  watch_signals();
+  const Group& group = join_ranks();
+  OpenedRun run = open_run(options.model, group);
+  check_same_run(run, {});
+  if (options.read.memory.empty() && !options.read.frozen) {
+    const std::string why_not = group.root() ? unwritable_reason(run.paths.folder) : "";
+    if (!why_not.empty()) bad_input("{}; say with --memory FILE where to keep what is read", why_not);
+    options.read.memory = run.paths.folder + "/memory.safetensors";
+  }
+  if (is_terminal() && group.root()) {
+    options.read.progress = [](const std::string& what, std::int64_t done, std::int64_t total) {
+      redraw(done < total ? fmt::format("reading {}: {} of {} tokens", what, done, total) : std::string());
+    };
+  }
+  options.read.stop = [] { return received_signal() != 0; };
+  options.read.keep_frames = !options.html.empty();
+  ReadMemory kept;
+  const ReadReport report = read_texts(run, options.read, &kept);
+  if (report.stopped) exit_code = 128 + static_cast<int>(group.all_reduce_max(received_signal()));
+  if (!group.root()) return;
+  if (!options.html.empty()) write_file_atomic(options.html, read_page(report, kept, run));
+  if (options.json)
+    print_json(to_json(report));
+  else
+    print_report(report);
+  if (!options.html.empty() && !options.json) fmt::print("page: {}\n", options.html);
+}
+
+}  // namespace
+
+void add_memory_flags(Command& command, MemoryChoices& choices) {
+  command.add_option("--slots", choices.slots, "slots of a new memory (default: 4096)");
+  command.add_option("--match", choices.match,
+                     "how near a key of the same word must be to be the same slot (default: 0.8)");
+  command
+      .add_option("--sharpness", choices.sharpness,
+                  "how sharply nearness counts; several with commas between them, and the mixture chooses")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command.add_option("--decay", choices.decay, "of the slots' usage, a window (default: 0.001)");
+  command.add_option("--share", choices.share, "what each weight of the mixture is given anew (default: 0.01)");
+  command.add_option("--values", choices.values, "tokens that a slot can hold (default: 8)");
+  command.add_flag_callback(
+      "--no-inherit", [&choices] { choices.inherit = false; },
+      "a control: what a slot held is lost when it gives way to a new one");
+  command.add_option("--parts", choices.parts,
+                     "parts of a large store, of which a query looks into the nearest alone (default: 1)");
+  command.add_option("--look", choices.look, "parts that a query looks into, where there are several (default: 8)");
+  command.add_option("--window", choices.window,
+                     "tokens from one lesson to the next (default: half of model.seq_len, at most 256)");
+  command.add_flag("--documents", choices.documents,
+                   "each document is read by itself, as in training, instead of all as one stream");
+  auto* counts = command.add_option("--counts", choices.counts,
+                                    "the power of its count with which a slot is heard, 0 to 1 (default: 1)");
+  command
+      .add_flag_callback(
+          "--no-counts", [&choices] { choices.counts = 0.0; }, "a control: counts are left out of what a slot says")
+      ->excludes(counts);
+}
+
+void add_read(Command& app) {
+  auto options = std::make_shared<ReadFlags>();
+  Command* command = app.add_subcommand(
+      "read", "read text into a memory of the model: every token is predicted before it is learnt from");
+  add_model_flags(*command, options->model);
+  command->add_option("TEXT", options->read.texts, "files, folders or builtin:DOMAIN")->required();
+  command->add_option("--memory", options->read.memory,
+                      "the memory's file, made where there is none (default: RUN/memory.safetensors)");
+  add_memory_flags(*command, options->read.choices);
+  command->add_option("--rounds", options->read.choices.rounds,
+                      "settle so often when all is read: it is read again, and slots become its centres (default: 0)");
+  command->add_flag("--plain-cache", options->read.choices.plain_cache,
+                    "a control: nothing is merged or passed on, the oldest slot goes first");
+  command->add_option("--tokens", options->read.tokens, "only the first N tokens of each text; 0: all")
+      ->capture_default_str();
+  command->add_option("--stories", options->read.stories, "only the first N documents of each text; 0: all")
+      ->capture_default_str();
+  command
+      ->add_option("--original", options->read.original_tokens,
+                   "tokens of the run's validation text to measure what the memory costs there; 0: not at all")
+      ->capture_default_str();
+  command->add_flag("--frozen", options->read.frozen, "the model alone, for its loss and time");
+  command->add_option("--html", options->html, "also write a page: losses, and the store while it reads");
+  command->add_flag("--json", options->json, "print the report as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

@@ -1,0 +1,104 @@
+// The keys of recipes, from the table that reads them.
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "cli/commands.h"
+#include "cli/places.h"
+#include "core/error.h"
+#include "recipe/schema.h"
+
+namespace some {
+namespace {
+
+struct KeysFlags {
+  std::string pattern, recipe;
+  bool json = false;
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+bool matches(const SettingWords& key, const std::string& pattern) {
+  const std::string name = lower(key.full_name());
+  if (pattern.find_first_of("*?[") != std::string::npos) return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  return name.find(pattern) != std::string::npos || lower(key.meaning).find(pattern) != std::string::npos;
+}
+
+void run(const KeysFlags& options) {
+  const std::string pattern = lower(options.pattern);
+  const Recipe defaults;
+  const Recipe recipe = options.recipe.empty() ? Recipe() : load_recipe(find_recipe(options.recipe), {});
+  std::vector<const RecipeKey*> found;
+  for (const RecipeKey& key : recipe_keys()) {
+    if (matches(key, pattern)) found.push_back(&key);
+  }
+  std::vector<const SettingWords*> of_stages;
+  for (const SettingWords& key : stage_keys()) {
+    if (matches(key, pattern)) of_stages.push_back(&key);
+  }
+  if (found.empty() && of_stages.empty()) {
+    std::vector<std::string> names;
+    for (const RecipeKey& key : recipe_keys()) {
+      names.push_back(key.full_name());
+      if (!key.table.empty()) names.push_back(key.name);
+    }
+    const std::string meant = misspelled_name(pattern, names);
+    bad_input("no key has '{}' in its name or meaning; {}", options.pattern,
+              meant.empty() ? "'some keys' shows all" : fmt::format("did you mean {}?", meant));
+  }
+  nlohmann::json list = nlohmann::json::array();
+  std::string table = "?";
+  for (const RecipeKey* key : found) {
+    const std::string standard = key->write(key->get(defaults)), value = key->write(key->get(recipe));
+    if (options.json) {
+      nlohmann::json one{
+          {"key", key->full_name()}, {"meaning", key->meaning}, {"wants", key->wants()}, {"default", standard}};
+      if (!key->choices.empty()) one["choices"] = key->choices;
+      if (!options.recipe.empty()) one["value"] = value;
+      list.push_back(one);
+      continue;
+    }
+    if (key->table != table) {
+      table = key->table;
+      for (const RecipeTable& one : recipe_tables()) {
+        if (one.name == table && !table.empty())
+          fmt::print("{}", wrapped(fmt::format("[{}] {}", table, one.meaning), table_columns()));
+      }
+    }
+    const std::string now = options.recipe.empty() ? "" : fmt::format(" = {}", value);
+    fmt::print("{}{}\n", key->full_name(), now);
+    fmt::print("{}", wrapped(key->meaning, table_columns(), "    "));
+    fmt::print("{}", wrapped(fmt::format("{}; default {}", key->wants(), standard), table_columns(), "    "));
+  }
+  if (!of_stages.empty() && !options.json)
+    fmt::print("{}", wrapped("[[stage]] A part of the run with text or settings of its own; stages follow one another. "
+                             "recipes/continual.toml has three.",
+                             table_columns()));
+  for (const SettingWords* key : of_stages) {
+    if (options.json) {
+      list.push_back({{"key", key->full_name()}, {"meaning", key->meaning}, {"wants", key->wants()}, {"default", ""}});
+      continue;
+    }
+    fmt::print("{}\n{}", key->full_name(), wrapped(key->meaning, table_columns(), "    "));
+  }
+  if (options.json) print_json({{"keys", list}});
+}
+
+}  // namespace
+
+void add_keys(Command& app) {
+  auto options = std::make_shared<KeysFlags>();
+  Command* command = app.add_subcommand("keys", "what a recipe can say: keys, their meaning, range and default");
+  command->add_option("PATTERN", options->pattern,
+                      "part of a name or meaning, or a name with * in it (default: all keys)");
+  command->add_option("--recipe", options->recipe, "also show what this recipe says");
+  command->add_flag("--json", options->json, "print the keys as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

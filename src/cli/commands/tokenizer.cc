@@ -1,0 +1,140 @@
+#include "text/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+#include <sstream>
+
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/escape.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "text/bpe_train.h"
+#include "text/corpus.h"
+
+namespace some {
+namespace {
+
+struct TrainOptions {
+  std::string kind = "bytelevel", out;
+  std::size_t vocab = 8192;
+  std::uint64_t min_frequency = 0;
+  CorpusOptions corpus;
+  bool json = false;
+};
+
+struct CodeOptions {
+  std::string tokenizer, file;
+  std::vector<std::string> text;
+  std::vector<TokenId> ids;
+  bool json = false;
+};
+
+// A run folder stands for the tokenizer in it.
+Tokenizer load_tokenizer(const std::string& path) {
+  return Tokenizer::load(folder_exists(path) ? path + "/tokenizer.json" : path);
+}
+
+void train(const TrainOptions& options) {
+  BpeTrainOptions bpe;
+  bpe.kind = tokenizer_kind(options.kind);
+  bpe.vocab_size = options.vocab;
+  bpe.min_frequency = options.min_frequency;
+  bpe.log = terminal_log();
+  CorpusReader corpus(options.corpus);
+  const Tokenizer tokenizer = train_bpe(bpe, corpus);
+  tokenizer.save(options.out);
+  if (options.json)
+    print_json({{"tokenizer", options.out},
+                {"kind", options.kind},
+                {"vocab", tokenizer.vocab_size()},
+                {"stories", corpus.stories()},
+                {"bytes", corpus.bytes()}});
+  else
+    fmt::print("{}: {} tokens, trained on {} documents ({})\n", options.out, tokenizer.vocab_size(), corpus.stories(),
+               human_bytes(static_cast<double>(corpus.bytes())));
+}
+
+void encode(const CodeOptions& options) {
+  const Tokenizer tokenizer = load_tokenizer(options.tokenizer);
+  std::vector<std::string> texts = options.text;
+  if (!options.file.empty()) texts.push_back(read_file(options.file));
+  if (texts.empty()) texts.push_back(standard_input());
+  nlohmann::json list = nlohmann::json::array();
+  for (const std::string& text : texts) {
+    std::vector<TokenId> ids;
+    std::vector<std::uint32_t> lengths;
+    tokenizer.encode(text, ids, lengths);
+    if (options.json) {
+      nlohmann::json tokens = nlohmann::json::array();
+      for (const TokenId id : ids) tokens.push_back(tokenizer.token(id));
+      list.push_back({{"text", text}, {"ids", ids}, {"tokens", tokens}, {"bytes", lengths}});
+    } else {
+      fmt::print("{}\n", fmt::join(ids, " "));
+    }
+  }
+  if (options.json) print_json({{"encodings", list}});
+}
+
+void decode(const CodeOptions& options) {
+  const Tokenizer tokenizer = load_tokenizer(options.tokenizer);
+  std::vector<TokenId> ids = options.ids;
+  if (ids.empty()) {
+    std::string word;
+    for (std::istringstream words(standard_input()); words >> word;) {
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), ids.emplace_back());
+      if (error != std::errc() || end != word.data() + word.size())
+        bad_input("'{}' is not a token id: give whole numbers with spaces between them", shortened(word, 40));
+    }
+  }
+  const std::string text = tokenizer.decode(ids);
+  if (options.json)
+    print_json({{"text", text}, {"ids", ids}});
+  else
+    fmt::print("{}\n", text);
+}
+
+}  // namespace
+
+void add_tokenizer(Command& app) {
+  Command* command = app.add_subcommand("tokenizer", "train and use tokenizers (Hugging Face tokenizer.json)");
+  command->require_subcommand(1);
+  {
+    auto options = std::make_shared<TrainOptions>();
+    Command* sub = command->add_subcommand("train", "learn a byte-pair vocabulary from text");
+    sub->add_option("FILES", options->corpus.paths, "text, JSON lines, or folders of them")->required();
+    sub->add_option("--kind", options->kind, "bytelevel (lossless) or whitespace (as the published runs)")
+        ->capture_default_str();
+    sub->add_option("--vocab", options->vocab, "size of the vocabulary")->range(1, 1048576)->capture_default_str();
+    sub->add_option("--min-frequency", options->min_frequency, "pairs seen less often are not merged")
+        ->capture_default_str();
+    sub->add_option("--separator", options->corpus.separator, "line between documents; \"\": a file is one")
+        ->capture_default_str();
+    sub->add_option("--field", options->corpus.field, "of JSON lines")->capture_default_str();
+    sub->add_option("--stories", options->corpus.limit, "only the first N documents");
+    sub->add_option("-o,--out", options->out, "tokenizer.json to write")->required();
+    sub->add_flag("--json", options->json, "print the result as one JSON object");
+    sub->callback([options] { train(*options); });
+  }
+  {
+    auto options = std::make_shared<CodeOptions>();
+    Command* sub = command->add_subcommand("encode", "text to ids (standard input without TEXT or --file)");
+    sub->add_option("TEXT", options->text, "texts");
+    sub->add_option("--file", options->file, "a whole file as one text");
+    sub->add_option("--tokenizer", options->tokenizer, "tokenizer.json, or a run folder")->required();
+    sub->add_flag("--json", options->json, "print the result as one JSON object");
+    sub->callback([options] { encode(*options); });
+  }
+  {
+    auto options = std::make_shared<CodeOptions>();
+    Command* sub = command->add_subcommand("decode", "ids to text (standard input without IDS)");
+    sub->add_option("IDS", options->ids, "token ids");
+    sub->add_option("--tokenizer", options->tokenizer, "tokenizer.json, or a run folder")->required();
+    sub->add_flag("--json", options->json, "print the result as one JSON object");
+    sub->callback([options] { decode(*options); });
+  }
+}
+
+}  // namespace some

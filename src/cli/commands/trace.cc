@@ -1,0 +1,138 @@
+#include "analysis/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "analysis/read.h"
+#include "cli/commands.h"
+#include "cli/show.h"
+#include "core/error.h"
+#include "core/escape.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "inference/generate.h"
+
+namespace some {
+namespace {
+
+struct TraceFlags {
+  ModelFlags model;
+  std::string text, prompt, layers, html, memory;
+  GenerateOptions generate;
+  bool json = false;
+};
+
+}  // namespace
+
+void print_trace(const Trace& trace, const OpenedRun& run) {
+  const Choices& choices = trace.choices;
+  const auto k = static_cast<std::size_t>(choices.top_k);
+  std::size_t widest = 5;
+  for (const std::string& word : trace.words) widest = std::max(widest, display_width(visible(word)));
+  widest = std::min<std::size_t>(widest, 24);
+  std::vector<std::vector<std::string>> cells;
+  const auto title = [&](int layer) {
+    return fmt::format("layer {}{}", layer, layer == run.recipe.model.layers / 2 ? " (middle)" : "");
+  };
+  std::size_t cell_width = 8;
+  for (const int layer : trace.layers) cell_width = std::max(cell_width, display_width(title(layer)));
+  for (std::size_t t = 0; t < choices.tokens.size(); ++t) {
+    auto& row = cells.emplace_back();
+    for (const int layer : trace.layers) {
+      const LayerFirings& firings = choices.layers[static_cast<std::size_t>(layer)];
+      std::string cell;
+      for (std::size_t i = t * k; i < (t + 1) * k; ++i)
+        cell += fmt::format("{}{}:{:.2f}", cell.empty() ? "" : " ", firings.experts[i], firings.gates[i]);
+      cell_width = std::max(cell_width, display_width(cell));
+      row.push_back(cell);
+    }
+  }
+  fmt::print("{} at step {}: the experts of each token itself, as expert:gate, in the order of the choice\n\n",
+             run.paths.folder, run.step);
+  std::string header = fmt::format("{:>4}  {}", "", padded("token", widest));
+  for (const int layer : trace.layers) header += "  " + padded(title(layer), cell_width);
+  while (header.back() == ' ') header.pop_back();
+  fmt::print("{}\n", header);
+  for (std::size_t t = 0; t < cells.size(); ++t) {
+    if (trace.prompt_tokens > 0 && t == trace.prompt_tokens) fmt::print("      -- written by the model from here --\n");
+    std::string line = fmt::format("{:>4}  {}", t, padded(visible(trace.words[t]), widest));
+    for (const std::string& cell : cells[t]) line += "  " + padded(cell, cell_width);
+    while (!line.empty() && line.back() == ' ') line.pop_back();
+    fmt::print("{}\n", line);
+  }
+  if (trace.remembered.empty()) return;
+  fmt::print("\nthe memory's share in each token, and where it comes from\n");
+  for (std::size_t t = 1; t < trace.remembered.size(); ++t) {
+    const Remembered& one = trace.remembered[t];
+    fmt::print("{:>4}  {}  {:>5.1f}%", t, padded(visible(trace.words[t]), widest), 100 * one.share);
+    if (!one.passages.empty()) {
+      const Passage& passage = one.passages[0].second;
+      fmt::print("  {} at {}: {}[{}]{}", escaped(passage.text), passage.offset, visible(passage.before),
+                 visible(passage.token), visible(passage.after));
+    }
+    fmt::print("\n");
+  }
+}
+
+namespace {
+
+void run(const TraceFlags& options) {
+  if (options.text.empty() == options.prompt.empty())
+    bad_input("say either --text \"...\" (to be traced as it is) or --prompt \"...\" (to go on from, then traced)");
+  OpenedRun run = open_run(options.model);
+  const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
+  Trace trace;
+  std::optional<Memory> memory;
+  if (!options.memory.empty()) memory = open_memory(run, options.memory);
+  Memory* const remembers = memory ? &*memory : nullptr;
+  if (!options.text.empty()) {
+    trace = trace_text(run, options.text, layers, remembers);
+  } else {
+    trace_text(run, options.prompt,
+               layers);  // a run without experts or a prompt without tokens is refused before anything is written
+    GenerateOptions how = options.generate;
+    how.slide = false;  // what is traced is read at once
+    how.memory = remembers;
+    const Generated generated = generate(*run.model, run.tokenizer, {options.prompt}, how).front();
+    std::vector<TokenId> ids = generated.prompt;
+    ids.insert(ids.end(), generated.tokens.begin(), generated.tokens.end());
+    trace = trace_tokens(run, ids, layers, remembers);
+    trace.prompt_tokens = generated.prompt.size();
+    trace.stopped = generated.stopped;
+  }
+  if (!options.html.empty()) write_output_file(options.html, trace_page(trace, run));
+  if (options.json) {
+    print_json(to_json(trace, run));
+    return;
+  }
+  print_trace(trace, run);
+  if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
+}
+
+}  // namespace
+
+void add_trace(Command& app) {
+  auto options = std::make_shared<TraceFlags>();
+  Command* command = app.add_subcommand("trace", "which experts each token of a text chose, layer by layer");
+  add_model_flags(*command, options->model);
+  command->add_option("--text", options->text, "text to trace");
+  command->add_option("--prompt", options->prompt, "text to go on from; prompt and continuation are traced");
+  command->add_option("--max-tokens", options->generate.max_tokens, "with --prompt: at most this many new tokens")
+      ->capture_default_str();
+  command
+      ->add_option("--temperature", options->generate.temperature, "with --prompt: 0 takes always the likeliest token")
+      ->capture_default_str();
+  command->add_option("--seed", options->generate.seed, "with --prompt: the same seed gives the same text")
+      ->capture_default_str();
+  command->add_option("--layers,--layer", options->layers,
+                      "layer numbers with commas between, counted from 0 (default: all)");
+  command->add_option("--memory", options->memory,
+                      "a memory of this run: its share in every token, and the passages it comes from");
+  command->add_option("--html", options->html, "also write a page to click through");
+  command->add_flag("--json", options->json, "print the trace as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

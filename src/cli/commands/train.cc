@@ -1,0 +1,322 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "analysis/read.h"
+#include "cli/board.h"
+#include "cli/commands.h"
+#include "cli/places.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "evaluation/json.h"
+#include "runs/run.h"
+#include "train/trainer.h"
+
+namespace some {
+namespace {
+
+struct TrainFlags {
+  std::string recipe, out, resume, from, from_checkpoint, device, precision;
+  std::optional<std::int64_t> from_step;
+  int threads = -1;
+  std::vector<std::string> overrides;
+  bool with_optimizer = false, json = false, board = false;
+};
+
+// The board on the run that trains and those beside it, as soon as there is a folder to look at. Nothing can be asked
+// of a model there: that would take time from the training.
+class OwnBoard {
+ public:
+  void look(const std::string& folder) {
+    if (board_) return;
+    const std::string runs = std::filesystem::absolute(folder).lexically_normal().parent_path().string();
+    if (!folder_exists(folder)) return;
+    BoardSettings settings;
+    settings.watch.folders = {runs};
+    settings.server.port = usual_port;
+    settings.read_only = true;
+    board_ = open_board(settings, true);
+    say_line("the board of this run, while it trains: {}", board_->address(folder));
+  }
+
+ private:
+  std::unique_ptr<Board> board_;
+};
+
+struct StoppedWhilePreparing {
+  int signal;
+};
+
+class Display {
+ public:
+  void step(const TrainProgress& p) {
+    const auto now = std::chrono::steady_clock::now();
+    const bool last = p.step == p.total_steps;
+    const double wait = is_terminal() ? 0.1 : 10.0;
+    if (!last && shown_ && std::chrono::duration<double>(now - when_).count() < wait) return;
+    when_ = now;
+    shown_ = true;
+    std::vector<ProgressPart> parts = {
+        {fmt::format("step {}/{}", p.step, p.total_steps), 0},
+        {(p.stages > 0 ? fmt::format("stage {}/{} ", p.stage, p.stages) : "") +
+             fmt::format("epoch {}/{}", p.epoch, p.epochs),
+         4},
+        {fmt::format("loss {:.4f}", p.loss), 1},
+        {fmt::format("lr {:.1e}", p.lr), 5},
+        {fmt::format("{} tokens/s", human_count(p.tokens_per_second)), 3},
+        {fmt::format("{:.2f} TFLOP/s", p.operations_per_second / 1e12), 6},
+        {fmt::format("{} left", human_seconds(p.seconds_left)), 2},
+    };
+    if (p.matrix_rate > 0)
+      parts[5].text += fmt::format(" ({:.0f}% of this GPU's {:.0f})", 100 * p.operations_per_second / p.matrix_rate,
+                                   p.matrix_rate / 1e12);
+    if (!is_terminal()) {
+      std::string line;
+      for (const ProgressPart& part : parts) line += (line.empty() ? "" : "  ") + part.text;
+      say("{}\n", line);
+      return;
+    }
+    const double done = static_cast<double>(p.step) / static_cast<double>(p.total_steps);
+    redraw(progress_line(done, std::move(parts), terminal_columns() - 1));
+    if (last) say("\n");
+  }
+
+  void evaluated(const EvaluationReport& report) {
+    const Evaluation& e = report.evaluation;
+    std::string text = report.stage ? report.stage->title + "  " : "";
+    text += fmt::format("epoch {:.2f}  step {}  validation loss {:.4f}  perplexity {:.2f}  {:.3f} bits/byte",
+                        report.epoch, report.step, e.loss, e.perplexity(), e.bits_per_byte);
+    if (e.padded_loss) text += fmt::format("  padded loss {:.4f}", *e.padded_loss);
+    if (const LayerMeasures* middle = report.middle())
+      text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} experts in effect", middle->layer, middle->count.gini,
+                          middle->count.effective_experts);
+    say_line("{}", text);
+  }
+
+  void stage_ended(const StageReport& report) {
+    std::string text = fmt::format("stage {} ({}) ends; validation loss of every stage's text:", report.stage.number,
+                                   report.stage.title);
+    for (const StageReport::OnText& one : report.texts)
+      text += fmt::format("{} {} {:.4f}", one.stage.number > 1 ? "," : "", one.stage.title, one.loss);
+    say_line("{}", text);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point when_;
+  bool shown_ = false;
+};
+
+// Where the recipe asks for one: a memory of the training text, read when training has ended. Null where it does not.
+nlohmann::json build_memory(const std::string& folder, const std::vector<std::string>& changes) {
+  const Recipe recipe = read_run_recipe(folder, changes);
+  if (recipe.memory.slots == 0) return nullptr;
+  OpenedRun run = open_run(
+      folder, {"latest", recipe.train.device, recipe.train.precision, make_host(recipe.train.threads, terminal_log())});
+  Preparation shown;
+  ReadOptions how;
+  how.memory = folder + "/memory.safetensors";
+  how.progress = [&](const std::string& what, std::int64_t done, std::int64_t total) {
+    shown.show("memory: reading " + what, done, total);
+  };
+  how.stop = [] { return received_signal() != 0; };
+  const TrainingRemembered report = remember_training(run, how);
+  if (report.stopped) {
+    exit_code = 128 + received_signal();
+    say_line("stopped while the memory was read; go on with: some train --resume {}", folder);
+  } else {
+    say_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it", report.file,
+             report.slots_in_use, report.slots, report.loss_without, report.loss);
+  }
+  return to_json(report);
+}
+
+std::string without_slash(std::string folder) {
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return folder;
+}
+
+void check_options(const TrainFlags& options) {
+  const bool resumes = !options.resume.empty(), begins_from = !options.from.empty();
+  if (resumes && begins_from)
+    bad_input("--resume goes on with a run, --from starts a new one from its weights: say one of them");
+  if (resumes && !options.recipe.empty())
+    bad_input("{}: --resume RUN goes on with the recipe of the run; --from RUN takes another one", options.recipe);
+  if (!resumes && !begins_from && options.recipe.empty())
+    bad_input("say a recipe to train, --resume RUN to go on with a run, or --from RUN to start from its weights");
+  if (resumes && !options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
+  if (options.from_step && !resumes) bad_input("--from-step goes with --resume RUN; with --from say --from-checkpoint");
+  if (!begins_from && !options.from_checkpoint.empty()) bad_input("--from-checkpoint goes with --from RUN");
+  if (!begins_from && options.with_optimizer)
+    bad_input("--with-optimizer goes with --from RUN{}", resumes ? "; a resumed run keeps its optimizer anyway" : "");
+}
+
+// A row a stage: the losses after it, a column for each stage's text. What stands below the diagonal was learnt before.
+std::string stage_table(const TrainResult& result) {
+  std::size_t widest = 0;
+  for (const std::string& title : result.stage_titles) widest = std::max(widest, display_width(title));
+  const auto padded = [](const std::string& text, std::size_t width, bool right) {
+    const std::string blanks(width - std::min(width, display_width(text)), ' ');
+    return right ? blanks + text : text + blanks;
+  };
+  const std::size_t column = std::max<std::size_t>(widest, 8);
+  std::string out = "validation loss, by the stage whose text it is:\n" + std::string(widest + 6, ' ');
+  for (const std::string& title : result.stage_titles) out += "  " + padded(title, column, true);
+  for (std::size_t i = 0; i < result.stage_ends.size(); ++i) {
+    out += "\nafter " + padded(result.stage_titles[i], widest, false);
+    for (const double loss : result.stage_ends[i].losses)
+      out += "  " + padded(fmt::format("{:.4f}", loss), column, true);
+  }
+  return out + "\n";
+}
+
+std::optional<FromOptions> source_of(const TrainFlags& options) {
+  if (options.from.empty()) return std::nullopt;
+  return FromOptions{without_slash(options.from), options.from_checkpoint.empty() ? "latest" : options.from_checkpoint,
+                     options.with_optimizer};
+}
+
+// With --from alone, the settings of that run are taken.
+Recipe recipe_of(const TrainFlags& options, const std::vector<std::string>& changes) {
+  if (!options.recipe.empty()) return load_recipe(find_recipe(options.recipe), changes);
+  return source_recipe(*source_of(options), changes);
+}
+
+std::string folder_of(const TrainFlags& options, const Recipe& recipe) {
+  if (!options.out.empty()) return without_slash(options.out);
+  if (options.recipe.empty()) bad_input("--from {}: say where the new run goes with --out", options.from);
+  if (!is_plain_name(recipe.name))
+    bad_input("{}: a run cannot be named after this file; say where it goes with --out", options.recipe);
+  return "runs/" + recipe.name;
+}
+
+void run(const TrainFlags& options) {
+  check_options(options);
+  std::vector<std::string> changes = options.overrides;
+  if (!options.device.empty()) changes.push_back("train.device=" + options.device);
+  if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
+  if (options.threads >= 0) changes.push_back(fmt::format("train.threads={}", options.threads));
+
+  watch_signals();
+  const Group& group = join_ranks();
+  Display display;
+  Preparation preparation;
+  TrainHooks hooks;
+  hooks.group = group;
+  OwnBoard own_board;
+  std::string folder = without_slash(options.resume);
+  const auto look = [&] {
+    if (options.board) own_board.look(folder);
+  };
+  if (group.root()) {
+    hooks.log = terminal_log();
+    hooks.step = [&](const TrainProgress& p) {
+      look();
+      display.step(p);
+    };
+    hooks.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
+    hooks.stage_ended = [&](const StageReport& report) { display.stage_ended(report); };
+  }
+  hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
+    if (const int signal = received_signal(); signal != 0) throw StoppedWhilePreparing{signal};
+    if (!group.root()) return;
+    look();
+    preparation.show(what, done, total);
+  };
+  hooks.stop_signal = [] { return received_signal(); };
+  hooks.saving = set_saving;
+
+  TrainResult result;
+  try {
+    if (!options.resume.empty()) {
+      result = resume_run(folder, {changes, options.from_step}, hooks);
+      if (result.was_finished && group.root())
+        say_line(
+            "{0} was finished already, at step {1}; more epochs make it longer: some train --resume {0} "
+            "train.epochs=N; other text or settings are a new run: some train --from {0} --out NEW",
+            folder, result.steps);
+    } else {
+      const Recipe recipe = recipe_of(options, changes);
+      folder = folder_of(options, recipe);
+      result = start_run(recipe, folder, hooks, source_of(options));
+    }
+    if (result.stopped_by != 0 && group.root())
+      say_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
+  } catch (const StoppedWhilePreparing& stopped) {
+    result.stopped_by = stopped.signal;
+    say_line("stopped while the text was read, before a step was made; the same command begins again");
+    if (!group.alone()) group.abort_all(128 + stopped.signal);
+  }
+  if (result.stopped_by != 0) exit_code = 128 + result.stopped_by;
+  if (!group.root()) return;
+  nlohmann::json out{{"run", folder},
+                     {"steps", result.steps},
+                     {"finished", result.stopped_by == 0},
+                     {"stopped_early", result.stopped_early}};
+  if (result.data.train.documents > 0) {
+    out["train_text"] = to_json(result.data.train);
+    out["valid_text"] = to_json(result.data.valid);
+  }
+  if (const auto& e = result.final_evaluation) {
+    out["loss"] = e->loss;
+    out["perplexity"] = e->perplexity();
+    out["bits_per_byte"] = e->bits_per_byte;
+    if (e->padded_loss) out["padded_loss"] = *e->padded_loss;
+  }
+  if (result.stopped_by == 0) {
+    const nlohmann::json memory = build_memory(folder, changes);
+    if (!memory.is_null()) out["memory"] = memory;
+  }
+  for (std::size_t i = 0; i < result.stage_titles.size(); ++i) {
+    nlohmann::json stage{{"stage", i + 1}, {"title", result.stage_titles[i]}};
+    if (i < result.stage_ends.size()) {
+      stage["step"] = result.stage_ends[i].step;
+      stage["losses"] = result.stage_ends[i].losses;
+    }
+    out["stages"].push_back(stage);
+  }
+  if (options.json) {
+    print_json(out);
+  } else if (result.stopped_by == 0) {
+    if (!result.stage_ends.empty()) fmt::print("{}", stage_table(result));
+    fmt::print("run folder: {}\n", folder);
+  }
+}
+
+}  // namespace
+
+void add_train(Command& app) {
+  auto options = std::make_shared<TrainFlags>();
+  Command* command = app.add_subcommand("train", "train a recipe, go on with a run, or start from the weights of one");
+  command->add_option("RECIPE", options->recipe, "recipe, by name or file (TOML)");
+  command->add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
+  command->add_option("-o,--out", options->out, "run folder to make (default: runs/NAME)");
+  command->add_option("--resume", options->resume, "run folder to go on with");
+  command
+      ->add_option("--from-step", options->from_step,
+                   "with --resume: the checkpoint to go on from (default: the last one); later ones are set aside")
+      ->not_negative();
+  command->add_option("--from", options->from,
+                      "run whose weights and keys a new run starts from; RECIPE may be left out: its settings");
+  command->add_option("--from-checkpoint", options->from_checkpoint, "with --from: latest (default), best, or a step");
+  command->add_flag("--with-optimizer", options->with_optimizer, "with --from: AdamW's moments too");
+  command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
+  command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, max_threads);
+  command->add_flag("--board", options->board, "show the run in a browser while it trains (see 'some board')");
+  command->add_flag("--json", options->json, "print the result as one JSON object");
+  command->callback([options] {
+    // With --resume or --from the first word may already be an override.
+    if ((!options->resume.empty() || !options->from.empty()) && options->recipe.find('=') != std::string::npos) {
+      options->overrides.insert(options->overrides.begin(), options->recipe);
+      options->recipe.clear();
+    }
+    run(*options);
+  });
+}
+
+}  // namespace some

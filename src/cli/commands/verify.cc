@@ -1,0 +1,83 @@
+#include "verify/verify.h"
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "core/error.h"
+
+namespace some {
+namespace {
+
+struct VerifyFlags {
+  std::vector<std::string> paths;
+  std::string device = "cpu", precision = "fp32";
+  double tolerance = 0;
+  bool json = false, all = false;
+};
+
+void run(const VerifyFlags& options) {
+  nlohmann::json files = nlohmann::json::array();
+  int failed_files = 0;
+  double worst_overall = 0;
+  const Group& group = join_ranks();
+  VerifyOptions how{choose_device(options.device), precision_named(options.precision), std::nullopt, group};
+  if (options.tolerance > 0) how.tolerance = options.tolerance;
+  for (const std::string& path : find_fixtures(options.paths)) {
+    const VerifyReport report = verify_fixture(path, how);
+    const Comparison* worst = report.worst();
+    // Other ranks see only a part of what the first one does, but must agree with the file in it.
+    const bool passed = group.all_reduce_max(report.passed() ? 0 : 1) == 0;
+    failed_files += !passed;
+    if (!group.root()) continue;
+    nlohmann::json tensors = nlohmann::json::array();
+    for (const Comparison& c : report.comparisons) {
+      tensors.push_back({{"name", c.name}, {"error", c.error}, {"tolerance", c.tolerance}, {"passed", c.passed()}});
+      if (c.error != 0.0) worst_overall = std::max(worst_overall, c.error);
+    }
+    files.push_back({{"file", path},
+                     {"kind", report.kind},
+                     {"passed", passed},
+                     {"choices_differing", report.choices_differing},
+                     {"tensors", tensors}});
+    if (options.json) continue;
+    fmt::print("{}  {:<6} {:<40} {:3} tensors  worst {:.1e} of {:.1e} allowed ({})\n", passed ? "ok  " : "FAIL",
+               report.kind, path.substr(path.find_last_of('/') + 1), report.comparisons.size(),
+               worst ? worst->error : 0.0, worst ? worst->tolerance : 0.0, worst ? worst->name : "-");
+    if (report.choices_differing > 0)
+      fmt::print("      {} choices fell the other way at near ties; what follows them is not compared\n",
+                 report.choices_differing);
+    for (const Comparison& c : report.comparisons) {
+      if (options.all || !c.passed())
+        fmt::print("      {} {:<44} {:.3e} of {:.1e}\n", c.passed() ? "ok  " : "FAIL", c.name, c.error, c.tolerance);
+    }
+  }
+  const bool all_passed = failed_files == 0;
+  if (!all_passed) exit_code = 1;
+  if (!group.root()) return;
+  if (options.json) {
+    nlohmann::json out{
+        {"passed", all_passed}, {"device", options.device}, {"precision", options.precision}, {"files", files}};
+    if (!group.alone()) out["expert_ranks"] = group.size();
+    print_json(out);
+  } else {
+    fmt::print("{}: {} files, {} failed ({}, {}{})\n", all_passed ? "passed" : "FAILED", files.size(), failed_files,
+               options.device, options.precision,
+               group.alone() ? "" : fmt::format(", experts on {} ranks", group.size()));
+  }
+}
+
+}  // namespace
+
+void add_verify(Command& app) {
+  auto options = std::make_shared<VerifyFlags>();
+  Command* command = app.add_subcommand("verify", "compare with golden fixtures");
+  command->add_option("PATHS", options->paths, "fixture files or folders of them")->required();
+  command->add_option("--device", options->device, "cpu, cuda or cuda:N")->capture_default_str();
+  command->add_option("--precision", options->precision, "fp32, f64 (CPU) or bf16 (GPU)")->capture_default_str();
+  command->add_option("--tolerance", options->tolerance, "one tolerance for everything instead of the precision's own");
+  command->add_flag("--all", options->all, "show every tensor");
+  command->add_flag("--json", options->json, "print the result as one JSON object");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace some

@@ -1,0 +1,174 @@
+// Ranks linked by MPI: a library of its own (libsome_mpi.so), opened by comm/group_open.cc.
+//
+// A second thread keeps the ranks' pulse: every rank sends a beat to the next one and listens to the one before. So a
+// rank that stops being scheduled (its process stopped, its machine gone) is noticed although everybody else only waits
+// for it; one that dies is noticed by MPI itself.
+#include <mpi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "comm/link.h"
+#include "comm/watchdog.h"
+
+namespace some {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t largest_part = std::size_t{1} << 20;
+constexpr double longest_between_beats = 2;
+
+double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+
+enum class Came { nothing, something, all };
+
+// Waiting as MPI does it takes a whole core, which other ranks may need. For a moment the core is only offered to
+// others, since most messages come soon; then this thread sleeps in between. Not while something is coming: MPI moves
+// what it has only when it is asked, and would be as slow as this thread is sleepy.
+template <typename Look>
+void wait_until_all_came(const LinkOptions& options, const Look& look) {
+  auto begin = Clock::now();
+  for (Came came = look(); came != Came::all; came = look()) {
+    if (came == Came::something) {
+      begin = Clock::now();
+      continue;
+    }
+    if (options.waits != nullptr) options.waits(options.whose);
+    const double waited = seconds_since(begin);
+    if (waited < 0.002)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(waited < 0.1 ? 50 : 500));
+  }
+}
+
+class MpiLink : public Link {
+ public:
+  MpiLink(const LinkOptions& options, bool with_pulse) : options_(options) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &world_);
+    MPI_Comm_dup(MPI_COMM_WORLD, &pulse_);
+    MPI_Comm_rank(world_, &rank_);
+    MPI_Comm_size(world_, &size_);
+    if (with_pulse && size_ > 1) watcher_ = std::thread([this] { watch(); });
+  }
+
+  ~MpiLink() override {
+    // A rank that has nothing more to do waits for the others, and its pulse goes on.
+    MPI_Request all = MPI_REQUEST_NULL;
+    MPI_Ibarrier(world_, &all);
+    wait_until_all_came(options_, [&] {
+      int done = 0;
+      MPI_Test(&all, &done, MPI_STATUS_IGNORE);
+      return done != 0 ? Came::all : Came::nothing;
+    });
+    if (watcher_.joinable()) {
+      {
+        const std::lock_guard lock(mutex_);
+        ending_ = true;
+      }
+      changed_.notify_all();
+      watcher_.join();
+    }
+    MPI_Comm_free(&pulse_);
+    MPI_Comm_free(&world_);
+    MPI_Finalize();
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  void exchange(std::span<const Message> sends, std::span<const Message> receives) override {
+    requests_.clear();
+    const auto each_part = [](const Message& one, const auto& act) {
+      for (std::size_t from = 0; from < one.bytes; from += largest_part)
+        act(static_cast<char*>(one.data) + from, static_cast<int>(std::min(largest_part, one.bytes - from)));
+    };
+    for (const Message& one : receives) {
+      each_part(one, [&](char* data, int bytes) {
+        MPI_Irecv(data, bytes, MPI_BYTE, one.peer, 0, world_, &requests_.emplace_back());
+      });
+    }
+    for (const Message& one : sends) {
+      each_part(one, [&](char* data, int bytes) {
+        MPI_Isend(data, bytes, MPI_BYTE, one.peer, 0, world_, &requests_.emplace_back());
+      });
+    }
+    came_.resize(requests_.size());
+    wait_until_all_came(options_, [&] {
+      int count = 0;
+      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, came_.data(), MPI_STATUSES_IGNORE);
+      return count == MPI_UNDEFINED ? Came::all : count > 0 ? Came::something : Came::nothing;
+    });
+  }
+
+  [[noreturn]] void abort_all(int code) noexcept override {
+    MPI_Abort(MPI_COMM_WORLD, code);
+    std::_Exit(code);
+  }
+
+ private:
+  void watch() {
+    const int next = (rank_ + 1) % size_, before = (rank_ + size_ - 1) % size_;
+    char beat = 0, heard_beat = 0;
+    MPI_Request sending = MPI_REQUEST_NULL, listening = MPI_REQUEST_NULL;
+    MPI_Irecv(&heard_beat, 1, MPI_BYTE, before, 0, pulse_, &listening);
+    const double every = std::min(longest_between_beats, options_.timeout_seconds / 8);
+    Silence quiet(every, Clock::now());
+    std::unique_lock lock(mutex_);
+    while (!ending_) {
+      lock.unlock();
+      int done = 0;
+      MPI_Test(&sending, &done, MPI_STATUS_IGNORE);  // a beat that was not taken yet speaks for the next one, too
+      if (done != 0) MPI_Isend(&beat, 1, MPI_BYTE, next, 0, pulse_, &sending);
+      MPI_Test(&listening, &done, MPI_STATUS_IGNORE);
+      const double silence = quiet.after_look(done != 0, Clock::now());
+      if (done != 0) MPI_Irecv(&heard_beat, 1, MPI_BYTE, before, 0, pulse_, &listening);
+      if (silence > options_.timeout_seconds) {
+        if (options_.lost != nullptr) options_.lost(options_.whose, before, silence);
+        abort_all(1);
+      }
+      lock.lock();
+      changed_.wait_for(lock, std::chrono::duration<double>(every), [this] { return ending_; });
+    }
+    lock.unlock();
+    MPI_Cancel(&listening);
+    MPI_Wait(&listening, MPI_STATUS_IGNORE);
+    // Every rank is past its last exchange, but the next one may have stopped listening already: the beat is small and
+    // was handed over when it was sent.
+    if (sending != MPI_REQUEST_NULL) MPI_Request_free(&sending);
+  }
+
+  const LinkOptions options_;
+  MPI_Comm world_ = MPI_COMM_NULL, pulse_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1;
+  std::vector<MPI_Request> requests_;
+  std::vector<int> came_;  // their places
+  std::thread watcher_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;
+};
+
+}  // namespace
+
+extern "C" Link* some_open_link(const LinkOptions& options, std::string& problem) {
+  int begun = 0, provided = MPI_THREAD_SINGLE;
+  MPI_Initialized(&begun);
+  if (begun != 0) {
+    problem = "it was begun already";
+    return nullptr;
+  }
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
+    problem = "MPI_Init failed";
+    return nullptr;
+  }
+  return new MpiLink(options, provided == MPI_THREAD_MULTIPLE);
+}
+
+}  // namespace some

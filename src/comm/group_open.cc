@@ -1,0 +1,337 @@
+// Which group a process was started in, and the library that links its ranks.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "comm/group_state.h"
+#include "comm/link_tcp.h"
+#include "comm/watchdog.h"
+#include "core/error.h"
+#include "core/heartbeat.h"
+
+namespace some {
+namespace {
+
+std::optional<int> number_in_environment(const char* name) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr) return std::nullopt;
+  int value = 0;
+  const char* const end = text + std::string_view(text).size();
+  const auto read = std::from_chars(text, end, value);
+  return read.ec == std::errc() && read.ptr == end && value >= 0 ? std::optional(value) : std::nullopt;
+}
+
+// A variable of this program's own; null where it says nothing.
+const char* own_variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text != nullptr && *text != 0 ? text : nullptr;
+}
+
+// What others set is taken or left; what is ours is taken or refused.
+std::optional<int> own_number(const char* name, int least, const char* meaning) {
+  const char* const text = own_variable(name);
+  if (text == nullptr) return std::nullopt;
+  const std::optional<int> value = number_in_environment(name);
+  if (!value || *value < least)
+    bad_input("{} is '{}' in the environment; it may be a whole number of at least {}: {}", name, text, least, meaning);
+  return value;
+}
+
+// Said outright, by starters that know nothing of MPI (docs/scale.md).
+std::optional<RankEnvironment> own_environment() {
+  const std::optional<int> rank = own_number("SOME_RANK", 0, "which of the ranks this process is");
+  const std::optional<int> size = own_number("SOME_RANKS", 1, "how many ranks there are");
+  if (!rank && !size) return std::nullopt;
+  if (!rank || !size)
+    bad_input(
+        "{} is set in the environment and {} is not: each of several ranks wants both, and SOME_RANKS_AT; a process "
+        "alone wants neither",
+        rank ? "SOME_RANK" : "SOME_RANKS", rank ? "SOME_RANKS" : "SOME_RANK");
+  if (*rank >= *size)
+    bad_input("SOME_RANK is {} and SOME_RANKS is {} in the environment: ranks count from 0, so the last of them is {}",
+              *rank, *size, *size - 1);
+  const char* const at = own_variable("SOME_RANKS_AT");
+  if (*size > 1 && at == nullptr)
+    bad_input(
+        "SOME_RANKS is {} in the environment, and SOME_RANKS_AT does not say where the ranks meet: set it to HOST:PORT "
+        "of rank 0, or to a file's path with a '/'",
+        *size);
+  return RankEnvironment{*rank, *size, *size > 1 ? at : ""};
+}
+
+// srun numbers the ranks, but it brings them together only where it is asked to serve MPI (--mpi=pmix, pmi2 or its
+// configuration). Where it is not, MPI would end the process with a page of advice, or each rank would think it is
+// alone; so they meet at a file of this step in the folder it was started in, which is the same on all machines.
+std::string meeting_under_srun() {
+  for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"}) {
+    if (std::getenv(name) != nullptr) return {};
+  }
+  const auto job = number_in_environment("SLURM_JOB_ID"), step = number_in_environment("SLURM_STEP_ID");
+  if (!job || !step) return {};
+  // A job that is sent again has the same number.
+  const int again = number_in_environment("SLURM_RESTART_COUNT").value_or(0);
+  return fmt::format("./some-ranks-{}.{}.{}", *job, *step, again);
+}
+
+// Beside the program, or where it is installed.
+std::vector<std::string> places_of(const std::string& library) {
+  std::error_code ignored;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  return {(program / library).string(), (program.parent_path() / SOME_PLUGIN_FOLDER / library).string()};
+}
+
+// A library beside the program. Null where it is not there, or cannot be opened: then `problem` says why.
+void* open_library(const std::string& library, int flags, std::string& problem) {
+  for (const std::string& place : places_of(library)) {
+    if (!std::filesystem::exists(place)) continue;
+    if (void* const handle = dlopen(place.c_str(), flags)) return handle;
+    if (const char* const reason = dlerror()) problem = reason;
+  }
+  return nullptr;
+}
+
+template <typename Function>
+Function function_of(void* library, const char* name) {
+  return reinterpret_cast<Function>(dlsym(library, name));
+}
+
+OpenLink find_mpi() {
+  std::string problem;
+  // MPI opens libraries of its own, which look for its symbols.
+  if (void* const library = open_library("libsome_mpi.so", RTLD_NOW | RTLD_GLOBAL, problem)) {
+    if (const auto open = function_of<OpenLink>(library, open_link_symbol)) return open;
+    problem = "libsome_mpi.so is not of this program";
+  }
+  if (!problem.empty())
+    failed("several ranks were started, and MPI cannot be used here: {}; install it (Debian: openmpi-bin)", problem);
+  failed(
+      "several ranks were started, but this program was built without MPI, or its library libsome_mpi.so is not "
+      "installed (Debian: package some-mpi; to build it, libopenmpi-dev and openmpi-bin). Without MPI ranks meet at a "
+      "file that all of them see: SOME_RANKS_AT=./meet in the environment; or start one process, without mpirun or "
+      "srun");
+}
+
+struct NcclLibrary {
+  MakeGpuId make_id = nullptr;
+  OpenGpuLink open = nullptr;
+};
+
+NcclLibrary find_nccl(std::string& problem) {
+  void* const library = open_library("libsome_nccl.so", RTLD_NOW | RTLD_LOCAL, problem);
+  if (library == nullptr) {
+    problem = problem.empty() ? "this program was built without NCCL, or its library libsome_nccl.so is not installed "
+                                "(Debian: package some-nccl)"
+                              : "NCCL cannot be used here: " + problem + " (Debian: package libnccl2)";
+    return {};
+  }
+  const NcclLibrary out{function_of<MakeGpuId>(library, make_gpu_id_symbol),
+                        function_of<OpenGpuLink>(library, open_gpu_link_symbol)};
+  if (out.make_id == nullptr || out.open == nullptr) problem = "libsome_nccl.so is not of this program";
+  return out;
+}
+
+// What one process sends to itself.
+class OwnLink : public Link {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void exchange(std::span<const Message> sends, std::span<const Message> receives) override {
+    for (std::size_t i = 0; i < sends.size(); ++i) std::memcpy(receives[i].data, sends[i].data, sends[i].bytes);
+  }
+  [[noreturn]] void abort_all(int code) noexcept override { std::_Exit(code); }
+};
+
+// Whether this rank does anything, watched from beside: the others would only wait for it. Until the process ends.
+void watch_over(const Group& group, double patience, const std::function<void(const std::string&)>& on_failure) {
+  using Clock = std::chrono::steady_clock;
+  const double every = std::min(2.0, patience / 8);
+  Silence quiet(every, Clock::now());
+  for (std::int64_t known = -1;;) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(every));
+    const std::int64_t signs = heartbeats();
+    if (const double silence = quiet.after_look(signs != known || excused(), Clock::now()); silence > patience) {
+      if (on_failure)
+        on_failure(
+            fmt::format("{} has done nothing for {:.0f} seconds, though its process is alive: it hangs or goes "
+                        "round in circles; all ranks end, the last checkpoint is as it was",
+                        group.name(), silence));
+      group.abort_all(1);
+    }
+    known = signs;
+  }
+}
+
+// While MPI brings the ranks together nobody has a pulse yet: one that was stopped then would be waited for without
+// end. The lower ranks speak first; mpirun or srun ends the others with the first that is gone.
+class BeginningWatch {
+ public:
+  BeginningWatch(int rank, int size, double patience, std::function<void(const std::string&)> on_failure)
+      : thread_([this, rank, size, patience, seconds = 1.25 * patience + (rank > 0 ? 2 + 0.25 * std::min(rank, 20) : 0),
+                 words = std::move(on_failure)] {
+          std::unique_lock lock(mutex_);
+          if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_; })) return;
+          if (words)
+            words(fmt::format(
+                "rank {} of {} has waited {:.0f} seconds for MPI to bring the ranks together: is one of them "
+                "stopped, or its machine not to be reached? (SOME_RANK_PATIENCE in the environment, now {:.0f}, "
+                "gives them longer)",
+                rank, size, seconds, patience));
+          std::_Exit(1);
+        }) {}
+  ~BeginningWatch() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  BeginningWatch(const BeginningWatch&) = delete;
+  BeginningWatch& operator=(const BeginningWatch&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;  // after what it uses
+};
+
+// How tensors of GPUs are to travel.
+enum class Through { best, host, nccl };
+
+Through wanted_way() {
+  const char* const text = std::getenv("SOME_RANKS_THROUGH");
+  if (text == nullptr || *text == 0) return Through::best;
+  if (std::string_view(text) == "host") return Through::host;
+  if (std::string_view(text) == "nccl") return Through::nccl;
+  bad_input("SOME_RANKS_THROUGH is '{}' in the environment; it may be host or nccl", text);
+}
+
+}  // namespace
+
+// Every rank comes to the same end: what one finds, all are told before the next step is made.
+void Group::use_gpus(const Device& device, const Log& log) const {
+  if (!state_) return;
+  const std::optional<int> gpu = device.is_cuda() ? std::optional(cuda::index_of(device.cuda())) : std::nullopt;
+  // Asked on every rank alike: contexts are made by all of them together.
+  if (state_->gpu == gpu) return;
+  state_->gpu = gpu;
+  state_->gpu_link.reset();
+  const Through way = wanted_way();
+  if (!gpu || way == Through::host) return;
+  const auto give_up = [&](const std::string& reason) {
+    if (way == Through::nccl) failed("SOME_RANKS_THROUGH=nccl: {}", reason);
+    if (root()) log.info("{}: numbers go from GPU to GPU through the host's memory", reason);
+  };
+  const std::vector<std::string> gpus = gather(cuda::identity(device));
+  for (std::size_t r = 1; r < gpus.size(); ++r) {
+    const auto first = std::find(gpus.begin(), gpus.end(), gpus[r]);
+    if (static_cast<std::size_t>(first - gpus.begin()) < r)
+      return give_up(fmt::format("ranks {} and {} share a GPU, which NCCL does not do", first - gpus.begin(), r));
+  }
+  const auto worst_of_all = [&](const std::string& problem) -> std::string {
+    const std::vector<std::string> all = gather(problem);
+    for (int r = 0; r < size(); ++r) {
+      const std::string& one = all[static_cast<std::size_t>(r)];
+      if (!one.empty()) return size() == 1 ? one : fmt::format("rank {} on {}: {}", r, host(r), one);
+    }
+    return {};
+  };
+  std::string problem;
+  const NcclLibrary nccl = find_nccl(problem);
+  const cuda::OnGpu on(device.cuda());
+  std::string id = root() && problem.empty() ? nccl.make_id(problem) : "";
+  if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
+  broadcast(id);
+  std::shared_ptr<GpuLink> link(nccl.open(rank(), size(), id, problem));
+  if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
+  use_gpus(std::move(link), device);
+}
+
+RankEnvironment rank_environment() {
+  if (const auto own = own_environment(); own && own->size > 1) return *own;
+  const char* const at = own_variable("SOME_RANKS_AT");
+  struct Names {
+    const char *rank, *size;
+  };
+  // Open MPI's mpirun; those of MPICH, Intel and others; srun (in a job script itself SLURM_NTASKS is set too, but
+  // there is only one process).
+  const Names srun{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"};
+  for (const Names& names :
+       {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"}, srun}) {
+    const auto rank = number_in_environment(names.rank), size = number_in_environment(names.size);
+    if (!rank || !size || *size == 1) continue;
+    if (at != nullptr) return {*rank, *size, at};
+    return {*rank, *size, names.rank == srun.rank ? meeting_under_srun() : ""};
+  }
+  return {};
+}
+
+Group open_group(std::function<void(const std::string&)> on_failure) {
+  const RankEnvironment started = rank_environment();
+  if (started.size == 1 && own_variable("SOME_RANKS_AT") != nullptr && own_variable("SOME_RANKS") == nullptr)
+    bad_input(
+        "SOME_RANKS_AT is set in the environment, and nothing says which of how many ranks this process is: set "
+        "SOME_RANK and SOME_RANKS too, or unset it");
+  if (started.size == 1) return wanted_way() == Through::best ? Group() : Group(std::make_shared<OwnLink>());
+  // Lives as long as the process: the link's own thread may speak up at any time.
+  struct Listener {
+    std::function<void(const std::string&)> on_failure;
+    Group group;
+    std::atomic<bool> opened{false};
+  };
+  auto* const listener = new Listener;
+  listener->on_failure = std::move(on_failure);
+  LinkOptions options;
+  options.whose = listener;
+  options.lost = [](void* whose, int rank, double seconds) {
+    const Listener& all = *static_cast<Listener*>(whose);
+    const std::string host = all.opened ? " on " + all.group.host(rank) : "";
+    if (all.on_failure && seconds == 0)
+      all.on_failure(fmt::format(
+          "rank {}{} is gone: its process ended; all ranks end, the last checkpoint is as it was", rank, host));
+    else if (all.on_failure)
+      all.on_failure(
+          fmt::format("rank {}{} was not heard of for {:.0f} seconds: its process was stopped or hangs, or its "
+                      "machine cannot be reached; all ranks end, the last checkpoint is as it was",
+                      rank, host, seconds));
+  };
+  options.waits = [](void*) { beat(); };
+  const double patience =
+      own_number("SOME_RANK_PATIENCE", 1, "seconds without a sign of life that are borne").value_or(40);
+  // A rank that hangs knows more of it than those who hear nothing, so it has the word first. Its pulse may hang with
+  // it: MPI has locks. And mpirun takes a second to end the others, who listen meanwhile.
+  options.timeout_seconds = 1.25 * patience + 2;
+  std::string problem;
+  std::shared_ptr<Link> link;
+  if (!started.meeting.empty()) {
+    link = open_tcp_link(started.rank, started.size, started.meeting, options);
+  } else {
+    const OpenLink open_mpi = find_mpi();
+    const BeginningWatch watch(started.rank, started.size, patience, listener->on_failure);
+    link.reset(open_mpi(options, problem));
+    if (!link) failed("MPI cannot begin: {}", problem);
+  }
+  if (link->size() != started.size)
+    failed(
+        "{} processes were started, but MPI sees {}: start them with the mpirun of the MPI this program was built "
+        "with, or with srun --mpi=pmix; or let them meet without MPI, at a file that all of them see: "
+        "SOME_RANKS_AT=./meet in the environment",
+        started.size, link->size());
+  listener->group = Group(std::move(link));
+  listener->opened = true;
+  std::thread([listener, patience] { watch_over(listener->group, patience, listener->on_failure); }).detach();
+  return listener->group;
+}
+
+}  // namespace some

@@ -1,0 +1,354 @@
+// What a group does to tensors: sums, folds, broadcasts and exchanges of rows.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "comm/group_state.h"
+#include "core/error.h"
+#include "core/heartbeat.h"
+
+namespace some {
+namespace {
+
+// Larger tensors are summed where they are, smaller ones together: a message costs its latency, a copy does not. On a
+// GPU a copy is quicker still, and a message takes as long as copying some twenty megabytes (docs/scale.md).
+std::size_t worth_its_own_message_on(const Device& device) {
+  return std::size_t{device.is_cuda() ? 32U << 20 : 256U << 10};
+}
+// What is on its way at once; it bounds the memory that a sum needs beside its tensors.
+constexpr std::size_t max_at_once = std::size_t{64} << 20;
+constexpr std::int64_t numbers_a_piece = 1 << 16;
+constexpr std::size_t max_timings = 256;
+
+template <typename T>
+void add_numbers(Threads& threads, const char* source, char* target, std::int64_t count) {
+  const T* const from = reinterpret_cast<const T*>(source);
+  T* const to = reinterpret_cast<T*>(target);
+  parallel_chunks(threads, count, numbers_a_piece, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) to[i] += from[i];
+  });
+}
+
+char* room(Tensor& memory, const Device& at, std::size_t bytes) {
+  if (!memory || memory.bytes() < bytes) {
+    memory = Tensor();  // not both at once
+    memory = Tensor::empty({static_cast<std::int64_t>((bytes + 7) / 8)}, DType::i64, at);
+  }
+  return static_cast<char*>(memory.raw());
+}
+
+}  // namespace
+
+Group::State::~State() {
+  if (pinned != nullptr) cuda::release_pinned(pinned);
+}
+
+char* Group::State::received(const Device& at, std::size_t bytes) {
+  return room(at.is_cpu() ? received_here : received_there, at, bytes);
+}
+
+char* Group::State::packed(const Device& device, std::size_t bytes) {
+  if (device.is_cpu()) return room(packed_here, device, bytes);
+  if (gpu_link) return room(packed_there, device, bytes);
+  if (pinned_bytes < bytes) {
+    if (pinned != nullptr) cuda::release_pinned(std::exchange(pinned, nullptr));
+    pinned = static_cast<char*>(cuda::allocate_pinned(device, bytes));
+    pinned_bytes = bytes;
+  }
+  return pinned;
+}
+
+void Ledger::refine(bool all) {
+  std::size_t done = 0;
+  for (; done < under_way.size() && (all || under_way[done].end->passed()); ++done) {
+    traffic.seconds += under_way[done].end->milliseconds_since(*under_way[done].begin) / 1e3;
+    spare.push_back(std::move(under_way[done]));
+  }
+  under_way.erase(under_way.begin(), under_way.begin() + static_cast<std::ptrdiff_t>(done));
+}
+
+void Group::State::exchange(const Device& at, std::span<const Link::Message> sends,
+                            std::span<const Link::Message> receives) {
+  for (const Link::Message& one : sends) ledger->traffic.bytes += static_cast<std::int64_t>(one.bytes);
+  ledger->traffic.exchanges += 1;
+  if (at.is_cpu()) {
+    beat();
+    const auto begin = std::chrono::steady_clock::now();
+    link->exchange(sends, receives);
+    ledger->traffic.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return;
+  }
+  beat();
+  if (ledger->under_way.size() >= max_timings) ledger->refine(false);
+  if (ledger->under_way.size() >= max_timings) ledger->refine(true);
+  Ledger::Timing timing;
+  if (!ledger->spare.empty()) {
+    timing = std::move(ledger->spare.back());
+    ledger->spare.pop_back();
+  }
+  // Marks belong to a stream; that of another context on the same GPU gets its own.
+  if (!timing.begin || timing.begin->device() != at)
+    timing = {std::make_unique<cuda::Event>(at), std::make_unique<cuda::Event>(at)};
+  const cuda::OnGpu on(at.cuda());
+  timing.begin->record();
+  if (const std::string problem = gpu_link->exchange(cuda::stream_of(at), sends, receives); !problem.empty())
+    failed("ranks cannot exchange numbers from GPU to GPU: {}; SOME_RANKS_THROUGH=host goes through the host's memory",
+           problem);
+  timing.end->record();
+  ledger->under_way.push_back(std::move(timing));
+}
+
+void Group::State::add(const Numbers& x, const char* from, char* to, std::int64_t count) {
+  if (x.at.is_cuda()) return cuda::add_numbers(x.at, x.type, from, to, count);
+  switch (x.type) {
+    case DType::f32: return add_numbers<float>(x.threads, from, to, count);
+    case DType::f64: return add_numbers<double>(x.threads, from, to, count);
+    case DType::i32: return add_numbers<std::int32_t>(x.threads, from, to, count);
+    case DType::i64: return add_numbers<std::int64_t>(x.threads, from, to, count);
+    case DType::bf16: break;
+  }
+}
+
+void Group::State::sum(const Numbers& x) {
+  if (x.type == DType::bf16) failed("ranks do not add up numbers of type {}", name_of(x.type));
+  if (size == 1)
+    round_trip(x);
+  else if (std::has_single_bit(static_cast<unsigned>(size)))
+    halve_and_double(x);
+  else
+    by_owners(x);
+}
+
+// One rank has nothing to add. One that was started as a group all the same sends its numbers to itself: the way they
+// would take is tried.
+void Group::State::round_trip(const Numbers& x) {
+  const std::size_t bytes = size_of(x.type) * static_cast<std::size_t>(x.count);
+  char* const back = received(x.at, bytes);
+  exchange(x.at, {0, x.data, bytes}, {0, back, bytes});
+  device_copy(x.at, x.data, x.at, back, bytes);
+}
+
+// A power of two of ranks. Neighbours first, as the tree has it: each of two ranks that hold the same part adds up
+// one half of it; in the end every rank holds its part of the sum, and they are handed round the same way back. No
+// rank sends more than twice (R - 1) / R of the numbers: as much as in a ring, in fewer messages.
+void Group::State::halve_and_double(const Numbers& x) {
+  const std::size_t each = size_of(x.type);
+  const auto bytes = [&](const Block& part) { return each * static_cast<std::size_t>(part.count()); };
+  const auto place = [&](const Block& part) { return x.data + each * static_cast<std::size_t>(part.begin); };
+  std::vector<Block> parts;  // what this rank held before each round
+  Block held{0, x.count};
+  char* const arrived = received(x.at, each * static_cast<std::size_t>((x.count + 1) / 2));
+  for (int d = 1; d < size; d *= 2) {
+    const std::int64_t middle = held.begin + held.count() / 2;
+    const Block low{held.begin, middle}, high{middle, held.end};
+    const bool keeps_low = (rank & d) == 0;
+    const Block &mine = keeps_low ? low : high, &other = keeps_low ? high : low;
+    exchange(x.at, {rank ^ d, place(other), bytes(other)}, {rank ^ d, arrived, bytes(mine)});
+    add(x, arrived, place(mine), mine.count());
+    parts.push_back(held);
+    held = mine;
+  }
+  for (int d = size / 2; d >= 1; d /= 2) {
+    const Block whole = parts.back();
+    parts.pop_back();
+    const Block other = held.begin == whole.begin ? Block{held.end, whole.end} : Block{whole.begin, held.begin};
+    exchange(x.at, {rank ^ d, place(held), bytes(held)}, {rank ^ d, place(other), bytes(other)});
+    held = whole;
+  }
+}
+
+// Any number of ranks: each gets one part of the numbers from everybody, adds them up by the tree and sends the sum
+// to everybody. As many bytes, but R - 1 messages at once.
+void Group::State::by_owners(const Numbers& x) {
+  const std::size_t each = size_of(x.type);
+  const auto part = [&](int r) { return Block{x.count * r / size, x.count * (r + 1) / size}; };
+  const auto bytes = [&](const Block& block) { return each * static_cast<std::size_t>(block.count()); };
+  const auto begin_of = [&](const Block& block) { return x.data + each * static_cast<std::size_t>(block.begin); };
+  const Block mine = part(rank);
+  char* const arrived = received(x.at, bytes(mine) * static_cast<std::size_t>(size));
+  const auto place = [&](int r) {
+    return r == rank ? begin_of(mine) : arrived + static_cast<std::size_t>(r) * bytes(mine);
+  };
+  std::vector<Link::Message> sends, receives;
+  for (int r = 0; r < size; ++r) {
+    if (r == rank) continue;
+    sends.push_back({r, begin_of(part(r)), bytes(part(r))});
+    receives.push_back({r, place(r), bytes(mine)});
+  }
+  exchange(x.at, sends, receives);
+  // Left and right halves meet at the left one's place; what is left over joins last.
+  for (int d = 1; d < size; d *= 2) {
+    for (int r = 0; r + d < size; r += 2 * d) add(x, place(r + d), place(r), mine.count());
+  }
+  if (rank != 0) device_copy(x.at, begin_of(mine), x.at, place(0), bytes(mine));
+  sends.clear();
+  receives.clear();
+  for (int r = 0; r < size; ++r) {
+    if (r == rank) continue;
+    sends.push_back({r, begin_of(mine), bytes(mine)});
+    receives.push_back({r, begin_of(part(r)), bytes(part(r))});
+  }
+  exchange(x.at, sends, receives);
+}
+
+void Group::State::broadcast(const Device& at, char* data, std::size_t bytes) {
+  for (std::size_t from = 0; from < bytes; from += max_at_once) {
+    const std::size_t length = std::min(max_at_once, bytes - from);
+    down(
+        [&](int source) {
+          receive(at, {source, data + from, length});
+        },
+        [&](int target) {
+          send(at, {target, data + from, length});
+        });
+  }
+}
+
+void Group::sum(Threads& threads, std::span<const Tensor> tensors) const {
+  if (!state_) return;
+  State& state = *state_;
+  std::vector<Device> devices;  // mostly one
+  for (const Tensor& tensor : tensors) {
+    if (tensor && std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
+      devices.push_back(tensor.device());
+  }
+  for (const DType type : {DType::f32, DType::f64, DType::i32, DType::i64, DType::bf16}) {
+    for (const Device& device : devices) {
+      const Device& at = state.way_of(device);
+      // Pieces that wait to be summed together, and where they came from.
+      struct Piece {
+        char* data;
+        std::size_t bytes;
+      };
+      std::vector<Piece> pieces;
+      std::size_t waiting = 0;
+      const auto numbers = [&](char* data, std::size_t bytes) {
+        return State::Numbers{threads, at, type, data, static_cast<std::int64_t>(bytes / size_of(type))};
+      };
+      const auto sum_waiting = [&] {
+        if (waiting == 0) return;
+        char* const together = state.packed(device, waiting);
+        std::size_t place = 0;
+        for (const Piece& piece : pieces)
+          device_copy(at, together + std::exchange(place, place + piece.bytes), device, piece.data, piece.bytes);
+        state.sum(numbers(together, waiting));
+        place = 0;
+        for (const Piece& piece : pieces)
+          device_copy(device, piece.data, at, together + std::exchange(place, place + piece.bytes), piece.bytes);
+        pieces.clear();
+        waiting = 0;
+      };
+      for (const Tensor& tensor : tensors) {
+        if (!tensor || tensor.dtype() != type || tensor.device() != device) continue;
+        for (std::size_t from = 0; from < tensor.bytes(); from += max_at_once) {
+          const std::size_t bytes = std::min(max_at_once, tensor.bytes() - from);
+          char* const data = static_cast<char*>(tensor.raw()) + from;
+          if (at == device && bytes >= worth_its_own_message_on(device)) {
+            state.sum(numbers(data, bytes));
+            continue;
+          }
+          if (waiting + bytes > max_at_once) sum_waiting();
+          pieces.push_back({data, bytes});
+          waiting += bytes;
+        }
+      }
+      sum_waiting();
+    }
+  }
+}
+
+void Group::fold(std::span<const Tensor> tensors,
+                 const std::function<void(std::span<const Tensor> later)>& merge) const {
+  if (!state_) return;
+  State& state = *state_;
+  const auto give = [&](int to) {
+    for (const Tensor& tensor : tensors) {
+      const Device& at = state.way_of(tensor.device());
+      const Tensor here = at == tensor.device() ? tensor : tensor.to(at);
+      state.send(at, {to, here.raw(), here.bytes()});
+    }
+  };
+  const auto take = [&](int from) {
+    std::vector<Tensor> later;
+    for (const Tensor& tensor : tensors) {
+      const Device& at = state.way_of(tensor.device());
+      const Tensor here = Tensor::empty(tensor.shape(), tensor.dtype(), at);
+      state.receive(at, {from, here.raw(), here.bytes()});
+      later.push_back(at == tensor.device() ? here : here.to(tensor.device()));
+    }
+    merge(later);
+  };
+  state.up(take, give);
+  broadcast(tensors);
+}
+
+void Group::broadcast(std::span<const Tensor> tensors) const {
+  if (!state_) return;
+  State& state = *state_;
+  for (const Tensor& tensor : tensors) {
+    if (!tensor || tensor.bytes() == 0) continue;
+    const Device& at = state.way_of(tensor.device());
+    Tensor here = tensor;
+    if (at != tensor.device()) here = root() ? tensor.to(at) : Tensor::empty(tensor.shape(), tensor.dtype(), at);
+    state.broadcast(at, static_cast<char*>(here.raw()), here.bytes());
+    if (at != tensor.device() && !root()) device_copy(tensor.device(), tensor.raw(), at, here.raw(), here.bytes());
+  }
+}
+
+void Group::exchange(const Tensor& from, std::span<const std::int64_t> sent, const Tensor& to,
+                     std::span<const std::int64_t> received) const {
+  const auto row_bytes = [](const Tensor& tensor) {
+    return tensor.dim(0) == 0 ? 0 : tensor.bytes() / static_cast<std::size_t>(tensor.dim(0));
+  };
+  const auto rows_of = [](std::span<const std::int64_t> counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  };
+  const std::size_t each = std::max(row_bytes(from), row_bytes(to));
+  const auto ranks = static_cast<std::size_t>(size()), self = static_cast<std::size_t>(rank());
+  const bool fits = sent.size() == ranks && received.size() == ranks && rows_of(sent) == from.dim(0) &&
+                    rows_of(received) == to.dim(0) && sent[self] == received[self];
+  if (!fits || from.dtype() != to.dtype() || from.device() != to.device() ||
+      from.bytes() != static_cast<std::size_t>(from.dim(0)) * each ||
+      to.bytes() != static_cast<std::size_t>(to.dim(0)) * each)
+    failed("ranks cannot exchange rows: {} rows for {} ranks into {} from {}, or their types or lengths differ",
+           from.dim(0), sent.size(), to.dim(0), received.size());
+  const auto starts = [&](std::span<const std::int64_t> counts) {
+    std::vector<std::size_t> out;
+    std::size_t at = 0;
+    for (const std::int64_t rows : counts) out.push_back(std::exchange(at, at + static_cast<std::size_t>(rows) * each));
+    return out;
+  };
+  const std::vector<std::size_t> sent_at = starts(sent), received_at = starts(received);
+  const Device& device = from.device();
+  if (sent[self] > 0)
+    device_copy(device, static_cast<char*>(to.raw()) + received_at[self], device,
+                static_cast<char*>(from.raw()) + sent_at[self], static_cast<std::size_t>(sent[self]) * each);
+  if (!state_) return;
+  const Device& at = state_->way_of(device);
+  char *source = static_cast<char*>(from.raw()), *target = static_cast<char*>(to.raw());
+  const bool staged = at != device;
+  if (staged) {
+    source = state_->packed(device, from.bytes() + to.bytes());
+    target = source + from.bytes();
+    device_copy(at, source, device, from.raw(), from.bytes());
+  }
+  std::vector<Link::Message> sends, receives;
+  for (std::size_t step = 1; step < ranks; ++step) {  // not everybody's first message to the same rank
+    const std::size_t next = (self + step) % ranks, before = (self + ranks - step) % ranks;
+    if (sent[next] > 0)
+      sends.push_back({static_cast<int>(next), source + sent_at[next], static_cast<std::size_t>(sent[next]) * each});
+    if (received[before] > 0)
+      receives.push_back(
+          {static_cast<int>(before), target + received_at[before], static_cast<std::size_t>(received[before]) * each});
+  }
+  if (!sends.empty() || !receives.empty()) state_->exchange(at, sends, receives);
+  if (!staged) return;
+  for (const Link::Message& one : receives)
+    device_copy(device, static_cast<char*>(to.raw()) + (static_cast<char*>(one.data) - target), at, one.data,
+                one.bytes);
+}
+
+}  // namespace some

@@ -1,0 +1,50 @@
+#include "core/system_error.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace some {
+namespace {
+
+const char* remedy(int error) {
+  switch (error) {
+    case ENOSPC: return "make room on that disk";
+    case EDQUOT: return "make room, or ask for a larger quota";
+    case EACCES:
+    case EPERM: return "see to its owner and permissions, and to those of the folders above it";
+    case EROFS: return "choose a place that can be written";
+    case EMFILE: return "raise the limit of this shell with 'ulimit -n'";
+    case ENFILE: return "end other programs that hold files open";
+    case ENOMEM: return "end other programs, or raise the limit of this shell with 'ulimit -v'";
+    case EIO: return "the disk or the way to it fails: look into the system's log, then try again";
+    case ESTALE:
+    case ENOTCONN:
+    case ETIMEDOUT:
+    case EHOSTDOWN:
+    case EHOSTUNREACH: return "the share it lies on is away: mount it again";
+    case ENODEV:
+    case ENXIO: return "the disk it lies on is away: bring it back";
+    case ELOOP: return "a link leads back to itself: mend it";
+    case ENAMETOOLONG: return "choose a shorter name";
+    case EFBIG: return "raise the limit of this shell with 'ulimit -f', or choose another disk";
+    case EISDIR: return "a folder of this name is in the way";
+    case ENOTDIR: return "one of the folders in this path is a file";
+    case EAGAIN: return "there is no room for another thread: end other programs, or raise 'ulimit -u' or 'ulimit -v'";
+    case EBUSY: return "another program is using it: try again";
+    case ENOENT: return "see whether the path is written right";
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+std::string reason_of(int error) {
+  const char* const what_to_do = remedy(error);
+  std::string text = std::strerror(error);
+  if (what_to_do != nullptr) text += std::string("; ") + what_to_do;
+  return text;
+}
+
+std::string last_reason() { return reason_of(errno); }
+
+}  // namespace some

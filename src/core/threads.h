@@ -1,0 +1,53 @@
+// Threads that share work. Work is cut into pieces whose number and borders depend only on the work, never on the
+// number of threads; which thread does a piece may vary. That is what makes results independent of the thread count.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace some {
+
+// A pool of threads that belongs to whoever made it. It is our own and not OpenMP's, because OpenMP has one pool for
+// the whole process, so that two models could not have thread counts of their own, and because its waiting threads
+// spin: on a machine with other work they take the cores from those that have something to do. Ours sleep (after a
+// moment's spinning, and only while nobody else seems to want the cores).
+//
+// Threads are started with the first work for more than one. A pool may be used from several threads: whoever finds it
+// busy does the work alone.
+class Threads {
+ public:
+  explicit Threads(int count = 0);  // 0: usable_cpus() (core/cpus.h)
+  ~Threads();
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+  int count() const { return count_; }
+
+  using Piece = void (*)(void* body, std::int64_t piece);
+  void run(std::int64_t pieces, Piece piece, void* body);  // for parallel_for
+
+ private:
+  struct Pool;
+  int count_;
+  std::unique_ptr<Pool> pool_;  // none where one thread is all
+};
+
+// Calls body(piece) once for each piece in [0, pieces), on all threads, in any order. Inside another parallel_for it
+// runs serially. An exception thrown by a body is rethrown here.
+template <typename Body>
+void parallel_for(Threads& threads, std::int64_t pieces, Body&& body) {
+  using Plain = std::remove_reference_t<Body>;
+  threads.run(
+      pieces, [](void* it, std::int64_t piece) { (*static_cast<Plain*>(it))(piece); },
+      const_cast<std::remove_const_t<Plain>*>(&body));
+}
+
+// Cuts [0, n) into chunks of `grain` and calls body(begin, end) for each.
+template <typename Body>
+void parallel_chunks(Threads& threads, std::int64_t n, std::int64_t grain, Body&& body) {
+  parallel_for(threads, (n + grain - 1) / grain,
+               [&](std::int64_t i) { body(i * grain, std::min(n, (i + 1) * grain)); });
+}
+
+}  // namespace some

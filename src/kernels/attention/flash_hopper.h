@@ -1,0 +1,14 @@
+// Attention with heads of 64 columns on Hopper, in bf16 (attention_hopper.cu). `arguments` as for the other kernels,
+// but no delta is needed.
+#pragma once
+
+#include "kernels/attention/tiles.cuh"
+#include "ops/attention.h"
+
+namespace some::cuda {
+
+bool fits_hopper(const Context& ctx, const AttentionArguments& arguments);
+void launch_hopper_forward(Context& ctx, const AttentionArguments& arguments, const Sequences& sequences);
+void launch_hopper_backward(Context& ctx, const AttentionArguments& arguments, const Sequences& sequences);
+
+}  // namespace some::cuda

@@ -1,0 +1,95 @@
+// Matrix products on the CPU. In float they are oneDNN's, opened at run time where it is installed; in double, and in
+// float without oneDNN, they are our own. Every product is cut into a grid of tiles that depends on its size alone and
+// each tile is computed by one thread, so the bits do not depend on the number of threads.
+//
+// Row-major throughout: C [m, n] = alpha * op(A) op(B) + beta * C, op(A) [m, k], op(B) [k, n]; lda, ldb and ldc are the
+// distances between rows as stored. With beta = 0, C need not hold numbers before.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/threads.h"
+
+namespace some::cpu {
+
+template <typename T>
+struct Product {
+  bool transpose_a, transpose_b;
+  std::int64_t m, n, k;
+  T alpha;
+  const T* a;
+  std::int64_t lda;
+  const T* b;
+  std::int64_t ldb;
+  T beta;
+  T* c;
+  std::int64_t ldc;
+};
+
+// One product in the calling thread. For use inside a piece of a parallel_for.
+template <typename T>
+void gemm_serial(const Product<T>& product);
+template <>
+void gemm_serial(const Product<float>& product);
+template <>
+void gemm_serial(const Product<double>& product);
+
+// Our own kernel, whether or not there is oneDNN.
+template <typename T>
+void gemm_own(const Product<T>& product);
+
+struct Tile {
+  std::int64_t row_begin, row_end, column_begin, column_end;
+};
+// The grid of a product whose result is [m, n]; at least `wanted` tiles unless they would become too small.
+std::vector<Tile> make_tiles(std::int64_t m, std::int64_t n, std::int64_t wanted);
+
+template <typename T>
+Product<T> part_of(const Product<T>& product, const Tile& tile) {
+  Product<T> part = product;
+  part.m = tile.row_end - tile.row_begin;
+  part.n = tile.column_end - tile.column_begin;
+  part.a += tile.row_begin * (product.transpose_a ? 1 : product.lda);
+  part.b += tile.column_begin * (product.transpose_b ? product.ldb : 1);
+  part.c += tile.row_begin * product.ldc + tile.column_begin;
+  return part;
+}
+
+// The product on all threads; epilogue(tile) is called right after each tile, while it is in the cache.
+constexpr std::int64_t tiles_wanted = 8;
+template <typename T, typename Epilogue>
+void gemm_then(Threads& threads, const Product<T>& product, Epilogue&& epilogue) {
+  const std::vector<Tile> tiles = make_tiles(product.m, product.n, tiles_wanted);
+  parallel_for(threads, static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i) {
+    const Tile& tile = tiles[static_cast<std::size_t>(i)];
+    gemm_serial(part_of(product, tile));
+    epilogue(tile);
+  });
+}
+
+template <typename T>
+void gemm(Threads& threads, const Product<T>& product) {
+  gemm_then(threads, product, [](const Tile&) {});
+}
+
+template <typename T>
+void gemm(Threads& threads, bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
+          const T* a, std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
+  gemm(threads, Product<T>{transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc});
+}
+
+// Many products at once (one for each expert): the tiles of all of them are one list of work, so that small experts do
+// not leave a thread idle.
+template <typename T>
+void gemm_batch(Threads& threads, const std::vector<Product<T>>& products);
+
+bool gemm_is_onednn();           // whether float products go to oneDNN
+std::string gemm_description();  // for the user: which library, or why not
+
+// Multiplications and additions a second that this machine's oneDNN reaches in float at this size with its own
+// threading on as many threads (our own kernel's rate where there is no oneDNN): the yardstick for everything else.
+double machine_gemm_rate(Threads& threads, std::int64_t m, std::int64_t n, std::int64_t k, double seconds);
+
+}  // namespace some::cpu

@@ -1,0 +1,165 @@
+// What the kernels of the grouped product share: their arguments and their epilogue.
+#pragma once
+
+#include "kernels/cuda/primitives.cuh"
+#include "kernels/gemm/grouped_gemm.h"
+
+namespace some::cuda {
+
+struct ProductArguments {
+  const void* a;
+  const void* b;
+  const Tile* tiles;
+  const std::int32_t* order;
+  void* result;
+  void* activated;
+  const float* gates;
+  float* row_sums;
+  int gather;
+  int rows, columns, depth;
+  int column_tiles, slots;
+  void* low;  // from here on: a low-rank correction, if rank > 0
+  const void* factor;
+  bool factor_transposed;
+  const void* inner;
+  int rank;
+};
+
+inline ProductArguments arguments_of(const GroupedProduct& product, int column_tile, int slot_width) {
+  ProductArguments arguments;
+  arguments.a = product.a;
+  arguments.b = product.b;
+  arguments.tiles = product.tiles;
+  arguments.order = product.order;
+  arguments.result = product.result;
+  arguments.activated = product.activated;
+  arguments.gates = product.gates;
+  arguments.row_sums = product.row_sums;
+  arguments.gather = product.gather;
+  arguments.rows = static_cast<int>(product.rows);
+  arguments.columns = static_cast<int>(product.columns);
+  arguments.depth = static_cast<int>(product.depth);
+  arguments.column_tiles = static_cast<int>((product.columns + column_tile - 1) / column_tile);
+  arguments.slots = static_cast<int>((product.columns + slot_width - 1) / slot_width);
+  arguments.low = product.low;
+  arguments.factor = product.factor;
+  arguments.factor_transposed = product.factor_transposed;
+  arguments.inner = product.inner;
+  arguments.rank = product.rank;
+  return arguments;
+}
+
+__device__ __forceinline__ int row_tile_count(const ProductArguments& arguments) {
+  return arguments.tiles != nullptr ? arguments.tiles[0].group : (arguments.rows + tile_rows - 1) / tile_rows;
+}
+
+__device__ __forceinline__ Tile row_tile(const ProductArguments& arguments, int index) {
+  if (arguments.tiles != nullptr) {
+    const int4 entry = __ldg(reinterpret_cast<const int4*>(arguments.tiles) + 1 + index);
+    return {entry.x, entry.y, entry.z, 0};
+  }
+  return {0, index * tile_rows, min((index + 1) * tile_rows, arguments.rows), 0};
+}
+
+// The row of `a` from which row j of the result is computed.
+__device__ __forceinline__ int source_row(const ProductArguments& arguments, int j) {
+  return arguments.gather == 0 ? j : arguments.order[j] / arguments.gather;
+}
+
+// Finishes 16 rows and 8*kTiles columns that one warp holds in the layout of the matrix product. All lanes must take
+// part. Rows from row_end on belong to another group and are left alone.
+template <Epilogue kFinish, int kTiles>
+__device__ __forceinline__ void finish_rows(const float* sums, const ProductArguments& arguments, int row, int row_end,
+                                            int column, int slot, int lane) {
+  static_assert(kTiles % 4 == 0);
+  const int quad = lane & 3;
+  const int columns = arguments.columns;
+  bf16* const result = static_cast<bf16*>(arguments.result);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int j = row + (lane >> 2) + 8 * half;
+    const bool in_group = j < row_end;
+    const std::int64_t row_start = static_cast<std::int64_t>(j) * columns;
+    if constexpr (!reads_result(kFinish)) {
+#pragma unroll
+      for (int group = 0; group < kTiles; group += 4) {
+        std::uint32_t values[4], activated[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float low = sums[(group + i) * 4 + 2 * half], high = sums[(group + i) * 4 + 2 * half + 1];
+          if constexpr (activates(kFinish)) {
+            const Gelu first = gelu_short(low), second = gelu_short(high);
+            activated[i] = pack(first.value, second.value);
+            if constexpr (kFinish == Epilogue::gelu_slope) low = first.derivative, high = second.derivative;
+          }
+          values[i] = pack(low, high);
+        }
+        const int at = column + (group + quad) * 8;
+        const bool valid = in_group && at < columns;
+        transpose_quad(values, lane);
+        if (valid)
+          *reinterpret_cast<uint4*>(result + row_start + at) = make_uint4(values[0], values[1], values[2], values[3]);
+        if constexpr (activates(kFinish)) {
+          transpose_quad(activated, lane);
+          bf16* const target = static_cast<bf16*>(arguments.activated);
+          if (valid) {
+            *reinterpret_cast<uint4*>(target + row_start + at) =
+                make_uint4(activated[0], activated[1], activated[2], activated[3]);
+          }
+        }
+      }
+    } else {
+      uint4 loaded[kTiles / 4];
+#pragma unroll
+      for (int group = 0; group < kTiles; group += 4) {
+        const int at = column + (group + quad) * 8;
+        loaded[group / 4] = make_uint4(0, 0, 0, 0);
+        if (in_group && at < columns) loaded[group / 4] = *reinterpret_cast<const uint4*>(result + row_start + at);
+      }
+      const float gate = arguments.gates != nullptr && in_group ? arguments.gates[arguments.order[j]] : 1.f;
+      float sum = 0.f;
+#pragma unroll
+      for (int group = 0; group < kTiles; group += 4) {
+        const uint4 word = loaded[group / 4];
+        std::uint32_t values[4] = {word.x, word.y, word.z, word.w};
+        transpose_quad(values, lane);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float low = sums[(group + i) * 4 + 2 * half], high = sums[(group + i) * 4 + 2 * half + 1];
+          if constexpr (kFinish == Epilogue::slope_backward) {
+            values[i] = pack(gate * low * low_half(values[i]), gate * high * high_half(values[i]));
+          } else {
+            const Gelu first = gelu_short(low_half(values[i])), second = gelu_short(high_half(values[i]));
+            sum = fmaf(low, first.value, fmaf(high, second.value, sum));
+            values[i] = pack(gate * low * first.derivative, gate * high * second.derivative);
+          }
+        }
+        transpose_quad(values, lane);
+        const int at = column + (group + quad) * 8;
+        if (in_group && at < columns) {
+          *reinterpret_cast<uint4*>(result + row_start + at) = make_uint4(values[0], values[1], values[2], values[3]);
+        }
+      }
+      if (kFinish == Epilogue::gelu_backward &&
+          arguments.row_sums != nullptr) {  // one part per warp; they are added up later, in a fixed order
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (quad == 0 && in_group && slot < arguments.slots) {
+          arguments.row_sums[static_cast<std::int64_t>(j) * arguments.slots + slot] = sum;
+        }
+      }
+    }
+  }
+}
+
+void launch_plain(Context& ctx, const GroupedProduct& product);
+void launch_warp(Context& ctx, const GroupedProduct& product);
+void launch_warpgroup(Context& ctx, const GroupedProduct& product);
+// Returns false if its kernels cannot compute this product.
+bool launch_resident(Context& ctx, const GroupedProduct& product);
+bool launch_wide(Context& ctx, const GroupedProduct& product);
+// Whether launch_resident or launch_wide would compute it in tiles of 256 columns, which can make `low` themselves.
+bool resident_is_wide(const Context& ctx, const GroupedProduct& product);
+bool takes_wide(const Context& ctx, const GroupedProduct& product);
+
+}  // namespace some::cuda

@@ -1,0 +1,141 @@
+// The grouped product with the matrix instruction of a warp (mma.sync), for GPUs before Hopper: tiles of 128x128, 32
+// deep, four stages of asynchronous copies, and eight warps that compute 64x32 each. Rows of `a` are gathered while
+// they are loaded. Two blocks fit on a multiprocessor.
+#include "kernels/gemm/grouped_gemm_kernel.cuh"
+#include "kernels/gemm/low_rank_epilogue.cuh"
+
+namespace some::cuda {
+namespace {
+
+constexpr int block_columns = 128;
+constexpr int block_depth = 32;
+constexpr int stages = 4;
+constexpr int stage_bytes = (tile_rows + block_columns) * block_depth * 2;
+constexpr int shared_bytes = stages * stage_bytes;
+
+// Rows of 64 bytes, whose 16-byte pieces are permuted so that the eight rows of a matrix load fall into different
+// banks.
+__device__ __forceinline__ std::uint32_t narrow_row(int row, int piece) {
+  return row * 64 + ((piece ^ ((row >> 1) & 3)) << 4);
+}
+// Rows of 256 bytes, permuted likewise (a transposed b, with one row per step in depth).
+__device__ __forceinline__ std::uint32_t wide_row(int row, int piece) { return row * 256 + ((piece ^ (row & 7)) << 4); }
+
+template <Epilogue kFinish, bool kTransposed>
+__global__ void __launch_bounds__(256, 2) warp_kernel(const ProductArguments arguments) {
+  const int tile_index = blockIdx.x / arguments.column_tiles;
+  if (tile_index >= row_tile_count(arguments)) return;
+  const Tile tile = row_tile(arguments, tile_index);
+  const int first_column = (blockIdx.x % arguments.column_tiles) * block_columns;
+  const int columns = arguments.columns, depth = arguments.depth;
+  const bf16* const a = static_cast<const bf16*>(arguments.a);
+  const bf16* const b = static_cast<const bf16*>(arguments.b) + static_cast<std::int64_t>(tile.group) * columns * depth;
+
+  extern __shared__ __align__(128) unsigned char memory[];
+  const std::uint32_t base = shared_address(memory);
+  const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+
+  // In each stage a thread copies two pieces of a and two of b.
+  const bf16* a_rows[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int j = min(tile.begin + thread / 4 + 64 * i, tile.end - 1);
+    a_rows[i] = a + static_cast<std::int64_t>(source_row(arguments, j)) * depth;
+  }
+  const auto load_stage = [&](int step) {
+    const std::uint32_t a_base = base + (step % stages) * stage_bytes, b_base = a_base + tile_rows * block_depth * 2;
+    const int start = step * block_depth;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int piece = thread & 3, c = start + piece * 8;
+      const bool valid = c < depth;
+      copy_async(a_base + narrow_row(thread / 4 + 64 * i, piece), valid ? a_rows[i] + c : a, valid);
+      if constexpr (kTransposed) {
+        const int row = thread / 16 + 16 * i, n = first_column + (thread & 15) * 8;
+        const bool inside = start + row < depth && n < columns;
+        copy_async(b_base + wide_row(row, thread & 15),
+                   inside ? b + static_cast<std::int64_t>(start + row) * columns + n : b, inside);
+      } else {
+        const int n = first_column + thread / 4 + 64 * i;
+        const bool inside = valid && n < columns;
+        copy_async(b_base + narrow_row(thread / 4 + 64 * i, piece),
+                   inside ? b + static_cast<std::int64_t>(n) * depth + c : b, inside);
+      }
+    }
+  };
+
+  const int steps = (depth + block_depth - 1) / block_depth;
+#pragma unroll
+  for (int step = 0; step < stages - 1; ++step) {
+    if (step < steps) load_stage(step);
+    copy_async_commit();
+  }
+
+  const int warp_row = (warp & 1) * 64, warp_column = (warp >> 1) * 32;
+  float sums[4][16] = {};
+  for (int step = 0; step < steps; ++step) {
+    copy_async_wait<stages - 2>();
+    __syncthreads();
+    if (step + stages - 1 < steps) load_stage(step + stages - 1);
+    copy_async_commit();
+    const std::uint32_t a_base = base + (step % stages) * stage_bytes, b_base = a_base + tile_rows * block_depth * 2;
+#pragma unroll
+    for (int part = 0; part < block_depth / 16; ++part) {
+      std::uint32_t left[4][4], right[2][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        load_matrices(left[i], a_base + narrow_row(warp_row + i * 16 + (lane & 15), part * 2 + (lane >> 4)));
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int n = warp_column + i * 16;
+        if constexpr (kTransposed) {
+          const int row = part * 16 + (lane & 15);
+          load_matrices_transposed(right[i], b_base + wide_row(row, n / 8 + (lane >> 4)));
+        } else {
+          const int row = n + (lane & 7) + (lane >> 4) * 8;
+          load_matrices(right[i], b_base + narrow_row(row, part * 2 + ((lane >> 3) & 1)));
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          multiply_add(&sums[i][n * 4], left[i], right[n / 2][(n & 1) * 2], right[n / 2][(n & 1) * 2 + 1]);
+        }
+      }
+    }
+  }
+  copy_async_wait<0>();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int column = first_column + warp_column, row = tile.begin + warp_row + i * 16;
+    if (arguments.rank > 0) add_low_rank<4, false>(sums[i], arguments, tile.group, row, tile.end, column, lane);
+    finish_rows<kFinish, 4>(sums[i], arguments, row, tile.end, column, column / 32, lane);
+  }
+}
+
+template <Epilogue kFinish>
+void launch(Context& ctx, const GroupedProduct& product) {
+  const ProductArguments arguments = arguments_of(product, block_columns, 32);
+  const std::int64_t tiles = tile_table_entries(product.rows, product.groups) - 1;
+  const dim3 grid(static_cast<unsigned>(tiles * arguments.column_tiles));
+  const auto kernel = product.b_transposed ? warp_kernel<kFinish, true> : warp_kernel<kFinish, false>;
+  SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+  kernel<<<grid, 256, shared_bytes, ctx.cuda->stream>>>(arguments);
+  SOME_CUDA_LAUNCHED();
+}
+
+}  // namespace
+
+void launch_warp(Context& ctx, const GroupedProduct& product) {
+  switch (product.finish) {
+    case Epilogue::store: return launch<Epilogue::store>(ctx, product);
+    case Epilogue::gelu: return launch<Epilogue::gelu>(ctx, product);
+    case Epilogue::gelu_backward: return launch<Epilogue::gelu_backward>(ctx, product);
+    case Epilogue::gelu_slope: return launch<Epilogue::gelu_slope>(ctx, product);
+    case Epilogue::slope_backward: return launch<Epilogue::slope_backward>(ctx, product);
+  }
+}
+
+}  // namespace some::cuda

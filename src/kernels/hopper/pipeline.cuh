@@ -1,0 +1,132 @@
+// A ring of stages in shared memory between a thread that has the copy engine fill them and the warps that multiply
+// (sm_90a only).
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/hopper/instructions.cuh"
+#include "kernels/hopper/tile_load.cuh"
+
+namespace some::cuda {
+
+// Bytes of shared memory for kStages stages of kBytes each, wherever it begins.
+template <int kStages, int kBytes>
+inline constexpr int stages_room = 1024 + kStages* kBytes + 2 * 8 * kStages;
+
+// Of a block that fills and uses a ring: one warpgroup, of which a single thread loads, and two that multiply.
+inline constexpr int ring_threads = 384;
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// A stage is `full` once its data has arrived and `empty` once it has been used. Who fills them starts with parity 1,
+// who uses them with 0.
+template <int kStages, int kBytes>
+struct Stages {
+  std::uint32_t data;
+  int stage = 0, parity;
+  __device__ Stages(unsigned char* memory, int first_parity)
+      : data((shared_address(memory) + 1023) & ~1023u), parity(first_parity) {}
+  __device__ std::uint32_t at(int which) const { return data + which * kBytes; }
+  __device__ std::uint32_t full(int which) const { return data + kStages * kBytes + 8 * which; }
+  __device__ std::uint32_t empty(int which) const { return full(kStages + which); }
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+  // By one thread, before the others use them: a stage is full once `fillers` have filled it, and empty once `users`
+  // warps have released it.
+  __device__ void start(int fillers, int users) const {
+    for (int i = 0; i < kStages; ++i) {
+      barrier_start(full(i), fillers);
+      barrier_start(empty(i), users);
+    }
+    barriers_visible();
+  }
+};
+
+// After waiting for products: keeps the compiler from reading their sums any earlier.
+template <int kCount>
+__device__ __forceinline__ void refine(float (&sums)[kCount]) {
+#pragma unroll
+  for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
+}
+
+struct NothingElse {
+  template <typename... Arguments>
+  __device__ void operator()(const Arguments&...) const {}
+};
+
+// Multiplies `steps` stages: 64 rows of the left operand, from a_bytes / 2 * half of a stage on, by kBlocks blocks of
+// 128 columns, which lie behind a_bytes, one after another; transposed: as boxes of 64 columns. kWide: two blocks at a
+// time are one product, which reads the left operand once for both. Leaves the sums ready to be read. also: given 16
+// terms of the left operand, where their stage begins, which 16 of it these are, and whether others came before them;
+// may add products of its own. meanwhile: called once, with as many products under way as there may be.
+template <int kTransposed, bool kWide, int kBlocks, typename Ring, typename Also = NothingElse,
+          typename Meanwhile = NothingElse>
+__device__ __forceinline__ void multiply_stages(float (&sums)[kBlocks][64], Ring& stage, int steps, int half, int lane,
+                                                const Also& also = {}, const Meanwhile& meanwhile = {}) {
+  static_assert(!kWide || kBlocks % 2 == 0);
+  constexpr int part_bytes = kTransposed ? 16 * 128 : 32;  // from 16 terms to the next
+  int previous = -1;
+  for (int step = 0; step < steps; ++step) {
+    barrier_wait(stage.full(stage.stage), stage.parity);
+    const std::uint32_t base = stage.at(stage.stage);
+    const std::uint64_t left = matrix_place(base + half * (a_bytes / 2), 1024, 16);
+    const std::uint64_t right = matrix_place(base + a_bytes, 1024, kTransposed ? b_bytes / 2 : 16);
+    products_fence();
+#pragma unroll
+    for (int part = 0; part < block_depth / 16; ++part) {
+      const std::uint64_t left_part = left + part * (32 >> 4), right_part = right + part * (part_bytes >> 4);
+#pragma unroll
+      for (int block = 0; block < kBlocks; block += kWide ? 2 : 1) {
+        const std::uint64_t columns = right_part + block * (b_bytes >> 4);
+        if constexpr (kWide) {
+          multiply_256<kTransposed>(sums[block], sums[block + 1], left_part, columns, step > 0 || part > 0);
+        } else {
+          multiply_128<kTransposed>(sums[block], left_part, columns, step > 0 || part > 0);
+        }
+      }
+      also(left_part, base, part, step > 0 || part > 0);
+    }
+    products_commit();
+    if (step == min(1, steps - 1)) meanwhile();
+    products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
+    if (previous >= 0 && lane == 0) barrier_arrive(stage.empty(previous));
+    previous = stage.stage;
+    stage.advance();
+  }
+  products_wait<0>();
+  if (lane == 0) barrier_arrive(stage.empty(previous));
+#pragma unroll
+  for (auto& block : sums) refine(block);
+}
+
+// What a block of ring_threads does, from its start on: each is given its end of the ring. fill: what a second warp
+// adds to each stage, if anything.
+template <typename Ring, typename Load, typename Multiply, typename Fill = NothingElse>
+__device__ __forceinline__ void load_and_multiply(unsigned char* memory, const Load& load, const Multiply& multiply,
+                                                  const Fill& fill = {}) {
+  constexpr int fillers = std::is_same_v<Fill, NothingElse> ? 1 : 2, multiplying_warps = 8;
+  const Ring stage(memory, 0);
+  if (threadIdx.x == 0) stage.start(fillers, multiplying_warps);
+  __syncthreads();
+  after_previous();
+  if (threadIdx.x < 128) {
+    fewer_registers<40>();
+    if (threadIdx.x == 0) {
+      load(Ring(memory, 1));
+    } else if (fillers == 2 && threadIdx.x / 32 == 1) {
+      fill(Ring(memory, 1));
+    }
+  } else {
+    more_registers<232>();
+    multiply(stage);
+  }
+}
+
+#endif
+
+}  // namespace some::cuda

@@ -1,0 +1,27 @@
+// Gradients that are sums over rows (of biases and norms) are computed in two stages. While a DeferSums exists, the
+// second may be put off, so that many layers share one launch; such gradients are complete only after its finish().
+#pragma once
+
+#include "runtime/op.h"
+
+namespace some {
+
+SOME_OP(void, defer_sums, (Context & ctx), (ctx))
+SOME_OP(void, finish_sums, (Context & ctx), (ctx))
+SOME_OP(void, drop_sums, (Context & ctx), (ctx))  // does not fail: nothing waits and nothing is held any more
+
+// If something fails before finish(), what was put off is dropped: nobody will ask for it, and it must not be mixed
+// with later sums.
+class DeferSums {
+ public:
+  explicit DeferSums(Context& ctx) : ctx_(ctx) { defer_sums(ctx_); }
+  ~DeferSums() { drop_sums(ctx_); }
+  DeferSums(const DeferSums&) = delete;
+  DeferSums& operator=(const DeferSums&) = delete;
+  void finish() { finish_sums(ctx_); }
+
+ private:
+  Context& ctx_;
+};
+
+}  // namespace some

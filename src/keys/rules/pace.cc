@@ -1,0 +1,40 @@
+#include "keys/rules/pace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/setting.h"
+#include "keys/settings.h"
+
+namespace some {
+
+void PaceRule::declare(SettingList<Settings>& list) {
+  list.sequence("frozen_layers", SettingKind::integers, &Settings::frozen_layers, 0,
+                "Layers whose keys never move (study D2), counted from 0.");
+  list.integer("update_every", &Settings::update_every, 1, unlimited, "Steps from one key update to the next.");
+  list.number("update_fraction", &Settings::update_fraction, 0, 1,
+              "Share of the positions, drawn at random, that take part in an update.")
+      .above_low = true;
+}
+
+void PaceRule::check(const KeySettings& settings, int layers) {
+  for (const int layer : settings.frozen_layers) {
+    if (layer < 0 || layer >= layers) {
+      bad_input("some.frozen_layers names layer {}: model.layers = {}, so layers are 0 to {}", layer, layers,
+                layers - 1);
+    }
+  }
+}
+
+PaceRule::Plan PaceRule::plan(const Settings& settings, const UpdateTime& time) {
+  const std::vector<int>& frozen = settings.frozen_layers;
+  Plan plan;
+  plan.learns = std::find(frozen.begin(), frozen.end(), time.layer) == frozen.end();
+  plan.fraction = settings.update_fraction;
+  if (plan.fraction < 1.0) plan.stream = random_stream(time.seed, fmt::format("keys.{}.{}", time.layer, time.step));
+  return plan;
+}
+
+}  // namespace some

@@ -1,0 +1,31 @@
+#include "keys/rules/phoenix.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/setting.h"
+#include "keys/settings.h"
+
+namespace some {
+
+void PhoenixRule::declare(SettingList<Settings>& list) {
+  list.number("respawn_threshold", &Settings::respawn_threshold, 0, unlimited,
+              "A key shorter than this is reborn at a query (phoenix); 0: never.");
+}
+
+void PhoenixRule::check(const KeySettings& settings, int) {
+  if (settings.respawn_threshold > 1 && settings.constraint != Constraint::free) {
+    bad_input(
+        "some.respawn_threshold = {}: some.constraint keeps keys no longer than 1, so that every key would die in "
+        "every update; wants a number of at most 1",
+        settings.respawn_threshold);
+  }
+}
+
+PhoenixRule::Plan PhoenixRule::plan(const Settings& settings, const UpdateTime& time) {
+  if (!(settings.respawn_threshold > 0.0)) return {};
+  return {settings.respawn_threshold, random_stream(time.seed, fmt::format("keys.{}.{}", time.layer, time.step)),
+          random_stream(time.seed, fmt::format("phoenix.{}.{}", time.layer, time.step))};
+}
+
+}  // namespace some

@@ -1,0 +1,37 @@
+#include "keys/rules/pull.h"
+
+#include "core/error.h"
+#include "core/setting.h"
+#include "keys/settings.h"
+
+namespace some {
+
+void PullRule::declare(SettingList<Settings>& list) {
+  list.number("beta", &Settings::beta, 0, unlimited, "Pull between the keys of experts chosen together.");
+  list.boolean("use_beta", &Settings::use_beta, "Whether the pull between keys acts at all.");
+  list.choice("beta_inertia", &Settings::beta_inertia, {"min", "max"},
+              "Which of two experts' usage slows their pull: the smaller or the larger.");
+  list.anneal("beta_anneal", &Settings::beta_anneal,
+              "Factor on beta over the run, from `start` to `end`; shape \"none\" leaves beta as it is.");
+  list.sequence("beta_layer_scale", SettingKind::layer_scale, &Settings::beta_layer_scale, 0,
+                "Factor on beta, one a layer (study D1); one number holds for all layers, [] means 1.");
+}
+
+void PullRule::check(const KeySettings& settings, int layers) {
+  settings.beta_anneal.check("some.beta_anneal");
+  const std::vector<double>& scale = settings.beta_layer_scale;
+  if (!scale.empty() && scale.size() != static_cast<std::size_t>(layers)) {
+    bad_input("some.beta_layer_scale has {} numbers: wants one number for all layers, or a list of model.layers = {}",
+              scale.size(), layers);
+  }
+}
+
+PullRule::Plan PullRule::plan(const Settings& settings, const UpdateTime& time) {
+  if (!settings.use_beta) return {};
+  const std::vector<double>& scale = settings.beta_layer_scale;
+  return {settings.beta * settings.beta_anneal.at(time.progress) *
+              (scale.empty() ? 1.0 : scale.at(static_cast<std::size_t>(time.layer))),
+          settings.beta_inertia};
+}
+
+}  // namespace some

@@ -1,0 +1,46 @@
+// The pull between keys of experts chosen together (spec 4.4): beta. The one rule in which keys act on one another: it
+// reads all keys as they are when each has moved by itself, and has code of its own for each device (rule_pull_cpu.h,
+// rule_pull.cuh).
+#pragma once
+
+#include <vector>
+
+#include "core/anneal.h"
+#include "keys/rules/rule.h"
+
+namespace some {
+
+enum class BetaInertia { min, max };
+
+struct PullRule : Rule<PullRule> {
+  struct Settings {
+    double beta = 0.005;
+    bool use_beta = true;
+    BetaInertia beta_inertia = BetaInertia::min;
+    Anneal beta_anneal;
+    std::vector<double> beta_layer_scale;  // one number per layer (study D1); empty: 1 everywhere
+    bool operator==(const Settings&) const = default;
+  };
+  struct Plan {
+    double beta = 0;  // of this layer, now; 0: nothing is pulled
+    BetaInertia inertia = BetaInertia::min;
+    bool operator==(const Plan&) const = default;
+
+    SOME_HD bool acts() const { return beta != 0.0; }
+    // Of a pair chosen together `count` times, whose experts have these usages.
+    SOME_HD double weight(double factor, std::int32_t count, double usage, double other) const {
+      const double mine = 1.0 + usage, theirs = 1.0 + other;
+      return factor * count * beta / (inertia == BetaInertia::min ? fmin(mine, theirs) : fmax(mine, theirs));
+    }
+  };
+  static constexpr const char* name = "beta";
+  static constexpr const char* words = "pull between experts chosen together";
+  static constexpr auto switched = &Settings::use_beta;
+
+  static void declare(SettingList<Settings>& list);
+  static void check(const KeySettings& settings, int layers);
+  static Needs needs(const Settings& settings) { return {.together = settings.use_beta}; }
+  static Plan plan(const Settings& settings, const UpdateTime& time);
+};
+
+}  // namespace some

@@ -1,0 +1,231 @@
+// A lesson's hits and who gives way to its births, where there are few slots, and heirs found by a product: three
+// kernels of a lesson in two. What others write meanwhile is not read: hits move keys while slots are ranked, so what
+// slots leave is copied beside the product that looks for their heirs, and usages are written elsewhere first.
+#include "memory/cuda/update.cuh"
+
+namespace some::cuda {
+namespace {
+
+// The order in which slots give way, by usage and then by slot, as far as they do. A block counts for 16 slots how many
+// come before them: for a few thousand slots these are fewer steps, one after another, than a sort has.
+constexpr int ranked_each = 16, ranked_tile = 4096;
+__device__ __forceinline__ void rank(const Lesson& lesson, const Legacy& legacy, const Ranked& ranked, int block,
+                                     uint4 (&tile)[ranked_tile / 4]) {
+  constexpr int halves = 2 * warps, fours = ranked_tile / 4 / threads;
+  static_assert(warp_size == 2 * ranked_each);
+  __shared__ std::int32_t before[halves][ranked_each], own_hits[ranked_each];
+  const int candidates = ranked.candidates, lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+  const int own = block * ranked_each, mine_at = own + lane % ranked_each, half = threadIdx.x / ranked_each;
+  const int there = min(mine_at, candidates - 1);
+  const float used_before = lesson.usage[there];
+  // One that is hit meanwhile holds something before and after.
+  const float own_count = static_cast<const volatile float*>(lesson.counts)[there];
+  auto* const hits = reinterpret_cast<unsigned*>(tile);  // of the slots of the tile, before their usage takes its place
+  if (threadIdx.x < ranked_each) own_hits[threadIdx.x] = 0;
+  std::int32_t sum = 0;
+  unsigned mine = 0;
+  int misses = 0;
+  for (int first = 0; first < candidates; first += ranked_tile) {
+    float4 next[fours];
+#pragma unroll
+    for (int i = 0; i < fours; ++i) {
+      const int m = first + 4 * (i * threads + static_cast<int>(threadIdx.x));
+      const auto at = [&](int slot) { return slot < candidates ? lesson.usage[slot] : 0.0f; };
+      next[i] = m + 4 <= candidates ? *reinterpret_cast<const float4*>(lesson.usage + m)
+                                    : make_float4(at(m), at(m + 1), at(m + 2), at(m + 3));
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < fours; ++i) tile[i * threads + threadIdx.x] = make_uint4(0, 0, 0, 0);
+    __syncthreads();
+    for (int base = 0; base < lesson.positions; base += threads) {
+      const int t = base + static_cast<int>(threadIdx.x);
+      const bool real = t < lesson.positions && lesson.targets[min(t, lesson.positions - 1)] >= 0;
+      const unsigned long long near = t < lesson.positions ? lesson.near[t] : 0;
+      const bool hit = real && lesson.is_near(near);
+      const int slot = slot_of(near);
+      if (hit && slot >= first && slot - first < ranked_tile) atomicAdd(hits + (slot - first), 1u);
+      if (first != 0) continue;
+      if (hit && slot >= own && slot - own < ranked_each) atomicAdd(own_hits + (slot - own), 1);
+      misses += __syncthreads_count(real && !hit);
+    }
+    __syncthreads();
+    if (first == 0) mine = __float_as_uint(lesson.used(used_before, own_hits[lane % ranked_each]));
+#pragma unroll
+    for (int i = 0; i < fours; ++i) {
+      const int at = i * threads + static_cast<int>(threadIdx.x), m = first + 4 * at;
+      const uint4 found = tile[at];
+      // Those that are none come last.
+      const auto used = [&](int slot, float usage, unsigned times) {
+        return slot < candidates ? __float_as_uint(lesson.used(usage, static_cast<int>(times))) : 0xFFFFFFFFu;
+      };
+      tile[at] = make_uint4(used(m, next[i].x, found.x), used(m + 1, next[i].y, found.y),
+                            used(m + 2, next[i].z, found.z), used(m + 3, next[i].w, found.w));
+    }
+    __syncthreads();
+    // Half a warp compares its slots with 32 others at a time.
+    for (int at = half * warp_size; at < ranked_tile && first + at < candidates; at += halves * warp_size) {
+      const uint4* others = tile + at / 4;
+      const int apart = mine_at - (first + at);  // of the others those below this number come first among equals
+      if (apart >= 0 && apart < warp_size) {
+        for (int i = 0; i < warp_size; ++i)
+          sum += reinterpret_cast<const unsigned*>(others)[i] < mine + (i < apart ? 1u : 0u);
+      } else {
+        const unsigned below = mine + (apart > 0 ? 1u : 0u);
+#pragma unroll
+        for (int i = 0; i < warp_size / 4; ++i) {
+          const uint4 four = others[i];
+          sum += (four.x < below) + (four.y < below) + (four.z < below) + (four.w < below);
+        }
+      }
+    }
+  }
+  before[half][lane % ranked_each] = sum;
+  if (threadIdx.x < ranked_each && mine_at < candidates) ranked.usage[mine_at] = __uint_as_float(mine);
+  __syncthreads();
+  for (int i = warp; i < ranked_each && own + i < candidates; i += warps) {
+    const std::int32_t slot = own + i;
+    const int place = __reduce_add_sync(full_warp, lane < halves ? before[lane % halves][i] : 0);
+    const bool gives_way = place < misses;
+    const bool holds = __shfl_sync(full_warp, own_count, i) > 0.0f;
+    if (lane != 0) continue;
+    if (gives_way) ranked.order[place] = slot;
+    if (legacy.keys == nullptr) continue;
+    legacy.closed[slot] = gives_way || !holds;
+    if (gives_way) legacy.leave_by(place, holds ? slot : -1);
+  }
+  if (legacy.keys == nullptr || block != 0) return;
+  const int rows = min(misses, candidates);
+  for (int j = rows + static_cast<int>(threadIdx.x); j < lesson.positions; j += threads) legacy.leave_by(j, -1);
+  if (threadIdx.x == 0) *legacy.rows = rows;
+}
+
+// Blocks that rank slots, and behind them one for each position that may have hit.
+__global__ void __launch_bounds__(threads) hits_and_ranks_kernel(Lesson lesson, Legacy legacy, Ranked ranked) {
+  after_whole_previous();
+  __shared__ union {
+    uint4 tile[ranked_tile / 4];
+    Group::Shared together;
+  } shared;
+  const int block = blockIdx.x, ranking = static_cast<int>(gridDim.x) - lesson.positions;
+  if (block < ranking)
+    rank(lesson, legacy, ranked, block, shared.tile);
+  else
+    take_hits(lesson, block - ranking, shared.together, nullptr);
+}
+
+// Of a window's rows about half are left, so that more of them in a block would not all be used.
+using LeftTile = HalvesProduct<2>;
+constexpr int copiers = 8;  // blocks that copy, for the rows of each block
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// A warp copies what a slot leaves; and all of them the usage of all slots.
+__device__ __forceinline__ void copy_legacy(const Lesson& lesson, const Legacy& legacy, const Ranked& ranked,
+                                            int copier) {
+  constexpr int copying = LeftTile::threads / warp_size, rows_each = LeftTile::rows / copiers;
+  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+  const int all = static_cast<int>(gridDim.y) * copiers, block = static_cast<int>(blockIdx.y) * copiers + copier;
+  for (int m = block * LeftTile::threads + static_cast<int>(threadIdx.x); m < ranked.candidates;
+       m += all * LeftTile::threads)
+    lesson.usage[m] = ranked.usage[m];
+  for (int i = warp; i < rows_each; i += copying) {
+    const int j = block * rows_each + i;
+    const std::int32_t slot = j < lesson.positions ? legacy.leaving[j] : -1;
+    if (slot < 0) continue;
+    legacy.copy(lesson, j, slot, ranked.usage);
+    const float* from = lesson.keys + static_cast<std::int64_t>(slot) * lesson.d;
+    float* to = legacy.keys + static_cast<std::int64_t>(j) * lesson.d;
+    // All numbers are on their way at once: one by one each store would hold up the next load.
+    constexpr int together = 16;
+    for (int base = lane; base < lesson.d; base += together * warp_size) {
+      float next[together];
+#pragma unroll
+      for (int k = 0; k < together; ++k) next[k] = base + k * warp_size < lesson.d ? from[base + k * warp_size] : 0.0f;
+#pragma unroll
+      for (int k = 0; k < together; ++k) {
+        if (base + k * warp_size < lesson.d) to[base + k * warp_size] = next[k];
+      }
+    }
+  }
+}
+#endif
+
+// Raises legacy.nearest to the nearest slot below `slots` that is not closed, for what each slot leaves. `tiles` blocks
+// in a row do that; those behind them, where there are any, copy it. halves: of the keys.
+__global__ void __launch_bounds__(LeftTile::threads)
+    heirs_by_product_kernel(Lesson lesson, Legacy legacy, Ranked ranked, const __half* halves, int slots, int tiles) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  after_whole_previous();
+  using Tile = LeftTile;
+  extern __shared__ __align__(16) unsigned char product_shared[];
+  if (static_cast<int>(blockIdx.x) >= tiles)
+    return copy_legacy(lesson, legacy, ranked, static_cast<int>(blockIdx.x) - tiles);
+  const int first_row = static_cast<int>(blockIdx.y) * Tile::rows,
+            first_slot = static_cast<int>(blockIdx.x) * product_slots;
+  if (first_row >= *legacy.rows) return;
+  bool open[Tile::eights][2];
+#pragma unroll
+  for (int n = 0; n < Tile::eights; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int slot = first_slot + Tile::slot_of(n, i);
+      open[n][i] = slot < slots && !legacy.closed[min(slot, slots - 1)];
+    }
+  }
+  const auto left = [&](int j) { return halves + static_cast<std::int64_t>(max(legacy.leaving[j], 0)) * 2 * lesson.d; };
+  Sums own;
+  Tile::multiply(product_shared, left, halves, first_row, first_slot, lesson.positions, slots, lesson.d, own);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first_row + Tile::row_of(half);
+    Near near = nothing_near();
+#pragma unroll
+    for (int n = 0; n < Tile::eights; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (open[n][i]) near.consider({own[4 * n + 2 * half + i], first_slot + Tile::slot_of(n, i)});
+      }
+    }
+    unsigned long long best = packed(near);
+#pragma unroll
+    for (int offset = 2; offset > 0; offset /= 2) best = max(best, __shfl_xor_sync(full_warp, best, offset));
+    if (threadIdx.x % 4 == 0 && row < lesson.positions && best != 0) atomicMax(legacy.nearest + row, best);
+  }
+#endif
+}
+
+void launch_heirs(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy, const Ranked& ranked,
+                  int copying) {
+  const unsigned tiles = grid_for(store.reach, product_slots);
+  const __half* keys = lesson.halves != nullptr ? lesson.halves : halves(in_halves(ctx, store.keys, store.reach));
+  launch_product(ctx, heirs_by_product_kernel,
+                 dim3(tiles + static_cast<unsigned>(copying), grid_for(lesson.positions, LeftTile::rows)),
+                 LeftTile::threads, LeftTile::shared_bytes, lesson, legacy, ranked, keys, static_cast<int>(store.reach),
+                 static_cast<int>(tiles));
+}
+
+}  // namespace
+
+Ranked take_hits_and_rank(Context& ctx, const Lesson& lesson, const Legacy& legacy, std::int32_t candidates) {
+  const Ranked ranked{ints(ctx.scratch({lesson.positions}, DType::i32)), floats(ctx.scratch({candidates}, DType::f32)),
+                      candidates};
+  launch_behind(ctx, hits_and_ranks_kernel,
+                dim3(grid_for(candidates, ranked_each) + static_cast<unsigned>(lesson.positions)), dim3(threads), 0,
+                lesson, legacy, ranked);
+  return ranked;
+}
+
+bool finds_heirs_by_product(const Context& ctx, const Store& store) {
+  return store.entries() > 1 && uses_halves(ctx, store) && fits(ctx, LeftTile::shared_bytes);
+}
+
+void find_heirs_by_product(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy) {
+  launch_heirs(ctx, store, lesson, legacy, Ranked{}, 0);
+}
+
+void leave_to_heirs(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy,
+                    const Ranked& ranked) {
+  launch_heirs(ctx, store, lesson, legacy, ranked, copiers);
+}
+
+}  // namespace some::cuda

@@ -1,0 +1,525 @@
+// The search on the GPU. Where every row meets every slot it is one kernel that multiplies queries and keys, and adds
+// up in its registers what the slots say, 64 slots at a time, and a small one that puts these sums together: the scores
+// are never written. Otherwise one block per position reduces its row of scores.
+#include "memory/cuda/search.cuh"
+#include "memory/cuda/split_keys.cuh"
+
+namespace some::cuda {
+namespace {
+
+__global__ void __launch_bounds__(threads)
+    masses_kernel(const float* counts, float power, std::int64_t reach, float* masses) {
+  after_whole_previous();
+  const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (m < reach) masses[m] = counts[m] > 0.0f ? powf(counts[m], power) : 0.0f;
+}
+
+// What is accumulated over the parts of the store, each [kinds, T].
+struct Gathered {
+  float *shift, *all, *matching;
+};
+
+// One block per position adds its scores with some slots to what was gathered from earlier ones, if there are any. Each
+// warp finishes one sharpness. SEVERAL: slots can hold several tokens. KINDS: of sharpnesses at most. KEPT: slots of a
+// thread that it keeps in its registers; if it has more, it reads them twice.
+template <bool SEVERAL, int KINDS, int KEPT>
+__global__ void __launch_bounds__(threads, 2)
+    search_kernel(Scores scores, Held held, const float* masses, const std::int32_t* targets, Sharpnesses sharpness,
+                  bool begins, bool last, Gathered gathered, float* said, std::int32_t* nearest, float* product,
+                  unsigned long long* near) {
+  after_whole_previous();
+  static_assert(KINDS <= warps);
+  constexpr bool keeps = KEPT > 0;
+  constexpr int together = keeps ? KEPT : 4;
+  __shared__ float partial[warp_size], sums[2][KINDS][warps];
+  __shared__ Near nearest_of[warps];
+  __shared__ float part[SEVERAL && !keeps ? slots_at_once : 1];  // every thread reads only what it wrote itself
+  const int t = blockIdx.x, positions = gridDim.x, lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+  const std::int32_t target = targets[t];
+  const int looks = scores.looks();
+  for (int which = 0; which < looks; ++which) {
+    const bool fresh = begins && which == 0;
+    const float* row = nullptr;
+    std::int32_t first = 0;
+    const std::int32_t width = scores.of_row(t, which, row, first) && target >= 0 ? scores.width : 0;
+    const float* mass = masses + first;
+    const std::int32_t* values = held.values + first;
+    float all_reduce_max = -INFINITY;
+    Near mine = nothing_near();
+    float score[together], own_mass[together], own_part[together];
+    const auto look_at = [&](int base) {
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        const int m = base + i * threads;
+        score[i] = m < width ? row[m] : 0.0f;
+        own_mass[i] = m < width ? mass[m] : 0.0f;
+        if constexpr (!SEVERAL) own_part[i] = m < width && values[m] == target ? 1.0f : 0.0f;
+      }
+      if constexpr (SEVERAL) held.parts_of(first + base, static_cast<std::int64_t>(first) + width, target, own_part);
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        const int m = base + i * threads;
+        if (own_mass[i] > 0.0f) all_reduce_max = fmaxf(all_reduce_max, score[i]);
+        if (own_part[i] > 0.0f) mine.consider({score[i], first + m});
+        if constexpr (SEVERAL && !keeps) {
+          if (m < width) part[m] = own_part[i];
+        }
+      }
+    };
+    if constexpr (keeps) {
+      look_at(threadIdx.x);
+    } else {
+      for (int base = threadIdx.x; base < width; base += together * threads) look_at(base);
+    }
+    all_reduce_max = block_highest(all_reduce_max, partial);
+    mine = block_nearest(mine, nearest_of);
+    if (threadIdx.x == 0) {
+      Near found{fresh ? 0.0f : product[t], fresh ? -1 : nearest[t]};
+      found.consider(mine);
+      nearest[t] = found.slot;
+      product[t] = found.product;
+      near[t] = packed(found);
+    }
+    float all[KINDS] = {}, matching[KINDS] = {};
+    const auto add = [&](float one_score, float one_mass, float share) {
+      const float behind = one_score - all_reduce_max;
+#pragma unroll
+      for (int s = 0; s < KINDS; ++s) {
+        if (s >= sharpness.count) break;
+        const float weight = one_mass * exp2f(behind * sharpness.binary(s));
+        all[s] += weight;
+        matching[s] = fmaf(weight, share, matching[s]);
+      }
+    };
+    if (all_reduce_max > -INFINITY) {
+      if constexpr (keeps) {
+#pragma unroll
+        for (int i = 0; i < KEPT; ++i) {
+          if (own_mass[i] > 0.0f) add(score[i], own_mass[i], own_part[i]);
+        }
+      } else {
+#pragma unroll 4
+        for (int m = threadIdx.x; m < width; m += threads) {
+          const float one_score = row[m], one_mass = mass[m];
+          const float share = SEVERAL ? part[m] : (values[m] == target ? 1.0f : 0.0f);
+          if (one_mass > 0.0f) add(one_score, one_mass, share);
+        }
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < KINDS; ++s) {
+      if (s >= sharpness.count) break;
+      const float whole = warp_sum(all[s]), right = warp_sum(matching[s]);
+      if (lane == 0) {
+        sums[0][s][warp] = whole;
+        sums[1][s][warp] = right;
+      }
+    }
+    __syncthreads();
+    if (warp < sharpness.count) {
+      const float sum = warp_sum(lane < warps ? sums[0][warp % KINDS][lane] : 0.0f);
+      const float sum_matching = warp_sum(lane < warps ? sums[1][warp % KINDS][lane] : 0.0f);
+      if (lane == 0) {
+        const int at = warp * positions + t;
+        const float shift = sharpness.of[warp] * all_reduce_max;
+        float whole = sum, right = sum_matching, level = shift;
+        if (!fresh && gathered.all[at] > 0.0f) {
+          if (sum > 0.0f) {
+            level = fmaxf(gathered.shift[at], shift);
+            const float before = expf(gathered.shift[at] - level), now = expf(shift - level);
+            whole = before * gathered.all[at] + now * sum;
+            right = before * gathered.matching[at] + now * sum_matching;
+          } else {
+            whole = gathered.all[at];
+            right = gathered.matching[at];
+            level = gathered.shift[at];
+          }
+        }
+        gathered.all[at] = whole;
+        gathered.matching[at] = right;
+        gathered.shift[at] = level;
+        if (last && which + 1 == looks) said[at] = whole > 0.0f ? right / whole : 0.0f;
+      }
+    }
+  }
+}
+
+// What a row hears from some slots of the store: `level`, the highest score, and for each sharpness the weights of all
+// of them, relative to that score, and what they say of the target. In memory a record is a few numbers in a row, in
+// groups of four.
+template <int KINDS>
+struct Heard {
+  static constexpr int numbers = (1 + 2 * KINDS + 3) / 4 * 4;
+  float level = -INFINITY, all[KINDS] = {}, matching[KINDS] = {};
+
+  __device__ void read(const float* from) {
+    float4 four[numbers / 4];
+#pragma unroll
+    for (int i = 0; i < numbers / 4; ++i) four[i] = reinterpret_cast<const float4*>(from)[i];
+    const auto* number = reinterpret_cast<const float*>(four);
+    level = number[0];
+#pragma unroll
+    for (int s = 0; s < KINDS; ++s) {
+      all[s] = number[1 + s];
+      matching[s] = number[1 + KINDS + s];
+    }
+  }
+  __device__ void write(float* to) const {
+    float4 four[numbers / 4] = {};
+    auto* number = reinterpret_cast<float*>(four);
+    number[0] = level;
+#pragma unroll
+    for (int s = 0; s < KINDS; ++s) {
+      number[1 + s] = all[s];
+      number[1 + KINDS + s] = matching[s];
+    }
+#pragma unroll
+    for (int i = 0; i < numbers / 4; ++i) reinterpret_cast<float4*>(to)[i] = four[i];
+  }
+  __device__ void add(const Heard& other, const Sharpnesses& sharpness) {
+    if (!(other.level > -INFINITY)) return;
+    const float all_reduce_max = fmaxf(level, other.level);
+#pragma unroll
+    for (int s = 0; s < KINDS; ++s) {
+      const float factor = sharpness.binary(s), others = exp2f((other.level - all_reduce_max) * factor),
+                  own = level > -INFINITY ? exp2f((level - all_reduce_max) * factor) : 0.0f;
+      all[s] = fmaf(others, other.all[s], own * all[s]);
+      matching[s] = fmaf(others, other.matching[s], own * matching[s]);
+    }
+    level = all_reduce_max;
+  }
+};
+
+using HeardTile = HalvesProduct<4>;
+constexpr int max_tiles = 256;  // side by side; a block takes several where there are more
+
+// What is known of a block's slots, in shared memory behind the product's. Entries of -1 hold nothing.
+struct SharedSlots {
+  float *mass, *counts;  // [product_slots]
+  std::int32_t* values;  // [entries, product_slots]
+  float* entry_counts;   // [entries, product_slots]
+  int entries;
+  static int bytes(std::int64_t entries) {
+    return static_cast<int>(product_slots * sizeof(float) * static_cast<std::size_t>(2 + 2 * entries));
+  }
+  __device__ SharedSlots(unsigned char* memory, int count)
+      : mass(reinterpret_cast<float*>(memory)),
+        counts(mass + product_slots),
+        values(reinterpret_cast<std::int32_t*>(counts + product_slots)),
+        entry_counts(reinterpret_cast<float*>(values + count * product_slots)),
+        entries(count) {}
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  // They come while other work is done; all threads call both.
+  __device__ void bring(const Held& held, const float* masses, int first, int end) const {
+    const auto bring_one = [](auto* to, const auto* from, bool there) {
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared_address(to)), "l"(from),
+                   "r"(there ? 4 : 0)
+                   : "memory");
+    };
+    for (int i = threadIdx.x; i < entries * product_slots; i += blockDim.x) {
+      const int slot = first + i % product_slots;
+      const bool there = slot < end;
+      const std::int64_t at = i / product_slots * held.slots + (there ? slot : 0);
+      bring_one(entry_counts + i, held.entry_counts + at, there);
+      if (there)
+        bring_one(values + i, held.values + at, true);
+      else
+        values[i] = -1;
+    }
+    for (int i = threadIdx.x; i < product_slots; i += blockDim.x) {
+      const bool there = first + i < end;
+      bring_one(mass + i, masses + (there ? first + i : 0), there);
+      bring_one(counts + i, held.counts + (there ? first + i : 0), there);
+    }
+    copy_async_commit();
+  }
+  __device__ void wait() const {
+    copy_async_wait<0>();
+    __syncthreads();
+  }
+  // Of a slot's entry: what part of the slot it is. A slot of one token is wholly of it.
+  __device__ float share(int entry, int slot) const {
+    return entries == 1 ? 1.0f : entry_counts[entry * product_slots + slot] / fmaxf(counts[slot], 1.0f);
+  }
+#endif
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// exp2 to 2 units in the last place, and 0 for what would be denormal: weights that small are as good as none.
+__device__ __forceinline__ float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+  return result;
+}
+#endif
+
+// heard: [rows, gridDim.x] records. nearest: [rows], 0 at first, is raised to the nearest slot that holds the row's
+// target, packed; the highest of them is the same in whatever order they come. rows, keys: in halves. For 256 rows,
+// 4,096 slots and a width of 512, 64 blocks bring 42 MB from L2 for 3.2 GFLOP, which is 8 us of the tensor cores of so
+// many multiprocessors; measured 23: one wave of blocks that each begin, multiply and finish.
+template <int KINDS>
+__global__ void __launch_bounds__(HeardTile::threads)
+    heard_kernel(const __half* rows, const __half* keys, int row_count, int slots, int d, Held held,
+                 const float* masses, const std::int32_t* targets, Sharpnesses sharpness, float* heard,
+                 unsigned long long* nearest) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  after_whole_previous();
+  using Tile = HeardTile;
+  extern __shared__ __align__(16) unsigned char product_shared[];
+  const SharedSlots shared(Tile::behind(product_shared), held.entries);
+  const int first_row = static_cast<int>(blockIdx.y) * Tile::rows, tiles = (slots + product_slots - 1) / product_slots;
+  std::int32_t target[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first_row + Tile::row_of(half);
+    const std::int32_t asked = row < row_count ? targets[row] : -1;
+    target[half] = asked < 0 ? -2 : asked;  // a free entry is not what it looks for
+  }
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int first_slot = tile * product_slots;
+    shared.bring(held, masses, first_slot, slots);
+    Sums score;
+    Tile::multiply(
+        product_shared, [&](int row) { return rows + static_cast<std::int64_t>(row) * 2 * d; }, keys, first_row,
+        first_slot, row_count, slots, d, score);
+    shared.wait();
+    // Of the slot, the entry that holds the row's target, a byte for each of a thread's scores.
+    static_assert(max_values < 255);
+    constexpr unsigned none = 255;
+    unsigned entry[Tile::eights];
+#pragma unroll
+    for (int n = 0; n < Tile::eights; ++n) entry[n] = 0xFFFFFFFFu;
+    for (int e = 0; e < held.entries; ++e) {
+#pragma unroll
+      for (int n = 0; n < Tile::eights; ++n) {
+        const int2 value = *reinterpret_cast<const int2*>(shared.values + e * product_slots + Tile::slot_of(n, 0));
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const auto found = [&](int i) {
+            const int at = 8 * (2 * half + i);
+            entry[n] = (entry[n] & ~(0xFFu << at)) | static_cast<unsigned>(e) << at;
+          };
+          if (value.x == target[half]) found(0);
+          if (value.y == target[half]) found(1);
+        }
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      Heard<KINDS> now;
+      float all_reduce_max = -INFINITY, share[Tile::eights][2], mass[Tile::eights][2];
+      Near near = nothing_near();
+#pragma unroll
+      for (int n = 0; n < Tile::eights; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float one = score[4 * n + 2 * half + i];
+          mass[n][i] = shared.mass[Tile::slot_of(n, i)];
+          if (mass[n][i] > 0.0f) all_reduce_max = fmaxf(all_reduce_max, one);
+          share[n][i] = 0.0f;
+          const unsigned held_in = entry[n] >> (8 * (2 * half + i)) & 0xFFu;
+          if (held_in == none) continue;
+          share[n][i] = shared.share(static_cast<int>(held_in), Tile::slot_of(n, i));
+          near.consider({one, first_slot + Tile::slot_of(n, i)});
+        }
+      }
+      unsigned long long best = packed(near);
+#pragma unroll
+      for (int offset = 2; offset > 0; offset /= 2) {
+        all_reduce_max = fmaxf(all_reduce_max, __shfl_xor_sync(full_warp, all_reduce_max, offset));
+        best = max(best, __shfl_xor_sync(full_warp, best, offset));
+      }
+      now.level = all_reduce_max;
+#pragma unroll
+      for (int s = 0; s < KINDS; ++s) {
+        if (s >= sharpness.count) break;
+        const float factor = sharpness.binary(s);
+#pragma unroll
+        for (int n = 0; n < Tile::eights; ++n) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            // Of empty slots, whose mass is 0, the score may be higher, and all may be empty.
+            const float behind = fminf((score[4 * n + 2 * half + i] - all_reduce_max) * factor, 0.0f);
+            const float weight = mass[n][i] * power_of_two(behind);
+            now.all[s] += weight;
+            now.matching[s] = fmaf(weight, share[n][i], now.matching[s]);
+          }
+        }
+#pragma unroll
+        for (int offset = 2; offset > 0; offset /= 2) {
+          now.all[s] += __shfl_xor_sync(full_warp, now.all[s], offset);
+          now.matching[s] += __shfl_xor_sync(full_warp, now.matching[s], offset);
+        }
+      }
+      const int row = first_row + Tile::row_of(half);
+      if (threadIdx.x % 4 != 0 || row >= row_count) continue;
+      if (best != 0) atomicMax(nearest + row, best);
+      float* to = heard + (static_cast<std::int64_t>(row) * gridDim.x + blockIdx.x) * now.numbers;
+      if (tile != static_cast<int>(blockIdx.x)) {
+        Heard<KINDS> before;
+        before.read(to);
+        before.add(now, sharpness);
+        now = before;
+      }
+      now.write(to);
+    }
+    if (tile + static_cast<int>(gridDim.x) < tiles) __syncthreads();  // before the next slots are brought
+  }
+#endif
+}
+
+// One warp per row puts together what it heard.
+template <int KINDS>
+__global__ void __launch_bounds__(threads)
+    gather_kernel(const float* heard, int records, const std::int32_t* targets, Sharpnesses sharpness, int positions,
+                  const unsigned long long* near, float* said, std::int32_t* nearest, float* product) {
+  const int lane = threadIdx.x % warp_size, t = static_cast<int>(blockIdx.x) * warps + threadIdx.x / warp_size;
+  if (t >= positions) return;
+  const float* own = heard + static_cast<std::int64_t>(t) * records * Heard<KINDS>::numbers;
+  const bool asks = targets[t] >= 0;
+  Heard<KINDS> all;
+  constexpr int together = 4;
+  for (int base = lane; asks && base < records; base += together * warp_size) {
+    Heard<KINDS> next[together];
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      if (base + i * warp_size < records)
+        next[i].read(own + static_cast<std::int64_t>(base + i * warp_size) * all.numbers);
+    }
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      if (base + i * warp_size < records) all.add(next[i], sharpness);
+    }
+  }
+  __syncwarp();
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    Heard<KINDS> other;
+    other.level = __shfl_xor_sync(full_warp, all.level, offset);
+#pragma unroll
+    for (int s = 0; s < KINDS; ++s) {
+      other.all[s] = __shfl_xor_sync(full_warp, all.all[s], offset);
+      other.matching[s] = __shfl_xor_sync(full_warp, all.matching[s], offset);
+    }
+    all.add(other, sharpness);
+  }
+  if (lane == 0) {
+    nearest[t] = slot_of(near[t]);
+    product[t] = near[t] == 0 ? 0.0f : product_of(near[t]);
+#pragma unroll
+    for (int s = 0; s < KINDS; ++s) {
+      if (s < sharpness.count) said[s * positions + t] = all.all[s] > 0.0f ? all.matching[s] / all.all[s] : 0.0f;
+    }
+  }
+}
+
+__global__ void nothing_found_kernel(float* said, std::int32_t* nearest, float* product, unsigned long long* near,
+                                     int positions, int kinds) {
+  after_whole_previous();
+  const int t = blockIdx.x * blockDim.x + threadIdx.x;
+  if (t >= positions) return;
+  for (int s = 0; s < kinds; ++s) said[s * positions + t] = 0.0f;
+  nearest[t] = -1;
+  product[t] = 0.0f;
+  if (near != nullptr) near[t] = 0;
+}
+
+unsigned long long* near_of(const Matches& found) { return reinterpret_cast<unsigned long long*>(longs(found.near)); }
+
+}  // namespace
+
+const float* masses(Context& ctx, const Store& store, const MemorySettings& settings) {
+  if (settings.counts == 1.0) return floats(store.counts);
+  float* out = floats(ctx.scratch({store.reach}, DType::f32));
+  launch_behind(ctx, masses_kernel, dim3(grid_for(store.reach, threads)), dim3(threads), 0, floats(store.counts),
+                static_cast<float>(settings.counts), store.reach, out);
+  return out;
+}
+
+void find_nothing(Context& ctx, std::int64_t positions, int kinds, float* said, std::int32_t* nearest, float* product,
+                  unsigned long long* near) {
+  launch_behind(ctx, nothing_found_kernel, dim3(grid_for(positions, threads)), dim3(threads), 0, said, nearest, product,
+                near, static_cast<int>(positions), kinds);
+}
+
+PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                         const Tensor& targets, Matches& found) {
+  const std::int64_t positions = queries.dim(0);
+  if (positions == 0) return {};
+  const Sharpnesses sharpness = sharpnesses(settings);
+  if (store.reach == 0) {
+    find_nothing(ctx, positions, sharpness.count, floats(found.said), ints(found.nearest), floats(found.product),
+                 near_of(found));
+    return {};
+  }
+  const Held held = held_by(store);
+  const int shared = HeardTile::shared_bytes + SharedSlots::bytes(held.entries);
+  if (!looks_into_some(store, settings) && uses_halves(ctx, store) && fits(ctx, shared)) {
+    const auto hear = [&](auto kinds) -> PutTogether {
+      constexpr int KINDS = decltype(kinds)::value;
+      const auto tiles = std::min<unsigned>(grid_for(store.reach, product_slots), max_tiles);
+      const auto records = static_cast<std::int64_t>(tiles);
+      float* heard = floats(ctx.scratch({positions, records, Heard<KINDS>::numbers}, DType::f32));
+      const ArenaScope scope(*ctx.arena);
+      const Tensor rows = found.query_halves ? found.query_halves : in_halves(ctx, queries, positions),
+                   keys = found.key_halves ? found.key_halves : in_halves(ctx, store.keys, store.reach);
+      const float* mass = masses(ctx, store, settings);
+      launch_product(ctx, heard_kernel<KINDS>, dim3(tiles, grid_for(positions, HeardTile::rows)), HeardTile::threads,
+                     shared, halves(rows), halves(keys), static_cast<int>(positions), static_cast<int>(store.reach),
+                     static_cast<int>(queries.dim(1)), held, mass, ints(targets), sharpness, heard, near_of(found));
+      return [=](cudaStream_t stream) {
+        gather_kernel<KINDS><<<grid_for(positions, warps), threads, 0, stream>>>(
+            heard, static_cast<int>(records), ints(targets), sharpness, static_cast<int>(positions), near_of(found),
+            floats(found.said), ints(found.nearest), floats(found.product));
+        SOME_CUDA_LAUNCHED();
+      };
+    };
+    if (sharpness.count == 1) return hear(std::integral_constant<int, 1>{});
+    if (sharpness.count <= 3) return hear(std::integral_constant<int, 3>{});
+    return hear(std::integral_constant<int, kinds_at_most>{});
+  }
+  const ArenaScope scope(*ctx.arena);
+  const float* mass = masses(ctx, store, settings);
+  float* kept = floats(ctx.scratch({3, static_cast<std::int64_t>(sharpness.count), positions}, DType::f32));
+  const std::int64_t each = sharpness.count * positions;
+  const auto gather = [&](const Scores& scores, bool begins, bool last) {
+    const auto launch = [&](auto kernel) {
+      launch_behind(ctx, kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held, mass,
+                    ints(targets), sharpness, begins, last, Gathered{kept, kept + each, kept + 2 * each},
+                    floats(found.said), ints(found.nearest), floats(found.product), near_of(found));
+    };
+    const auto launch_for = [&](auto several, auto slots_kept) {
+      constexpr bool SEVERAL = decltype(several)::value;
+      constexpr int KEPT = decltype(slots_kept)::value;
+      if (sharpness.count == 1)
+        launch(search_kernel<SEVERAL, 1, KEPT>);
+      else if (sharpness.count <= 3)
+        launch(search_kernel<SEVERAL, 3, KEPT>);
+      else
+        launch(search_kernel<SEVERAL, kinds_at_most, KEPT>);
+    };
+    const auto launch_some = [&](auto several) {
+      if (scores.width <= 2 * threads)
+        launch_for(several, std::integral_constant<int, 2>{});
+      else if (scores.width <= 16 * threads)
+        launch_for(several, std::integral_constant<int, 16>{});
+      else
+        launch_for(several, std::integral_constant<int, 0>{});
+    };
+    if (held.entries > 1)
+      launch_some(std::true_type{});
+    else
+      launch_some(std::false_type{});
+  };
+  for_scores(ctx, store, settings, floats(queries), positions, gather);
+  return {};
+}
+
+void search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+            const Tensor& targets, Matches& found) {
+  const ArenaScope scope(*ctx.arena);
+  if (const PutTogether put_together = begin_search(ctx, store, settings, queries, targets, found))
+    put_together(ctx.cuda->stream);
+}
+
+}  // namespace some::cuda

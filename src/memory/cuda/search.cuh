@@ -1,0 +1,133 @@
+// What the search over a store, settling and a trace's weights share on the GPU.
+#pragma once
+
+#include <functional>
+
+#include "memory/cuda/store.cuh"
+
+namespace some::cuda {
+
+constexpr int kinds_at_most = static_cast<int>(max_sharpnesses);
+
+struct Sharpnesses {
+  float of[kinds_at_most];
+  int count;
+  __device__ float binary(int s) const { return of[s] * 1.44269504f; }  // for exp2
+};
+inline Sharpnesses sharpnesses(const MemorySettings& settings) {
+  Sharpnesses out{};
+  out.count = static_cast<int>(settings.sharpness.size());
+  for (int i = 0; i < out.count; ++i) out.of[i] = static_cast<float>(settings.sharpness[static_cast<std::size_t>(i)]);
+  return out;
+}
+
+// What each slot counts for beside its nearness, [reach]: its count to a power, and 0 where it is empty. In the arena,
+// or the counts themselves.
+const float* masses(Context& ctx, const Store& store, const MemorySettings& settings);
+
+__device__ __forceinline__ float block_highest(float value, float* shared) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(full_warp, value, offset));
+  __syncthreads();
+  if (threadIdx.x % warp_size == 0) shared[threadIdx.x / warp_size] = value;
+  __syncthreads();
+  value = shared[threadIdx.x % warps];
+#pragma unroll
+  for (int offset = warps / 2; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(full_warp, value, offset));
+  return value;
+}
+
+// The slots as the search reads them.
+struct Held {
+  const float *counts, *entry_counts;
+  const std::int32_t* values;
+  std::int64_t slots;
+  int entries;
+
+  __device__ float part_of(std::int64_t slot, std::int32_t token) const {
+    float part[1];
+    parts_of(slot, slot + 1, token, part);
+    return part[0];
+  }
+  // What share of some slots, `threads` apart, belongs to a token, if slots can hold several tokens. Those from `end`
+  // on have none. Many entries are on their way from memory at once.
+  template <int COUNT>
+  __device__ void parts_of(std::int64_t slot, std::int64_t end, std::int32_t token, float (&part)[COUNT]) const {
+    static_assert(COUNT <= 32);
+    constexpr int together = 2;
+    int entry[COUNT];
+    unsigned open = 0;  // a bit for every slot whose entries may still hold the token
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      if (slot + i * threads < end) open |= 1u << i;
+      entry[i] = -1;
+    }
+    for (int j = 0; j < entries && open != 0; j += together) {
+      std::int32_t value[together][COUNT];
+#pragma unroll
+      for (int e = 0; e < together; ++e) {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i)
+          value[e][i] = (open >> i & 1u) != 0 && j + e < entries ? values[(j + e) * slots + slot + i * threads] : -1;
+      }
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) {
+#pragma unroll
+        for (int e = 0; e < together; ++e) {
+          if ((open >> i & 1u) != 0 && value[e][i] == token) entry[i] = j + e;
+          if (value[e][i] < 0 || value[e][i] == token) open &= ~(1u << i);  // free entries stand behind the others
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      const std::int64_t own = slot + i * threads;
+      part[i] = entry[i] < 0 ? 0.0f : entry_counts[entry[i] * slots + own] / fmaxf(counts[own], 1.0f);
+    }
+  }
+};
+
+inline Held held_by(const Store& store) {
+  return {floats(store.counts), floats(store.entry_counts_or_totals()), ints(store.values), store.slots(),
+          static_cast<int>(store.entries())};
+}
+
+// The result for an empty store: homes or nearest, products, and said [kinds, T]; the last may be null.
+void find_nothing(Context& ctx, std::int64_t positions, int kinds, float* said, std::int32_t* nearest, float* product,
+                  unsigned long long* near);
+
+// A search whose found.near is there for what the context is given next. Everything else that is found is there when
+// what is returned, where there is anything, was called with a stream that waits for the context's: it puts it together
+// from memory that was taken from the arena.
+using PutTogether = std::function<void(cudaStream_t)>;
+PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                         const Tensor& targets, Matches& found);
+
+// Calls work(scores, begins, last) with the scores of all rows with the slots they look into, some slots at a time.
+template <typename Work>
+void for_scores(Context& ctx, const Store& store, const MemorySettings& settings, const float* rows, std::int64_t count,
+                const Work& work) {
+  if (looks_into_some(store, settings)) {
+    const auto look = static_cast<int>(parts_to_look_into(store, settings));
+    const std::int64_t size = store.partition_size();
+    const Visits visits = visits_of(ctx, store, choose_parts(ctx, store, rows, count, look), count, look);
+    const std::int64_t widest = slots_of_part_at_once(size, visits.count);
+    float* scores = floats(ctx.scratch({visits.count, widest}, DType::f32));
+    for (std::int64_t first = 0; first < size; first += widest) {
+      const std::int64_t width = std::min(size - first, widest);
+      score_parts(ctx, store, rows, visits, first, width, scores);
+      work(Scores{scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits}, first == 0,
+           first + width == size);
+    }
+    return;
+  }
+  float* scores = floats(ctx.scratch({count, std::min(store.reach, slots_at_once)}, DType::f32));
+  for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
+    const std::int64_t last = std::min(store.reach, first + slots_at_once);
+    score(ctx, store, rows, count, first, last, scores);
+    work(Scores{scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), {}}, first == 0,
+         last == store.reach);
+  }
+}
+
+}  // namespace some::cuda

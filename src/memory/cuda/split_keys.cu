@@ -1,0 +1,42 @@
+// Rows of numbers as the products of memory/cuda/split_keys.cuh take them.
+#include "memory/cuda/split_keys.cuh"
+
+namespace some::cuda {
+namespace {
+
+// 8 bytes a number: 4 are read and 4 written.
+__global__ void __launch_bounds__(threads) halves_kernel(const float* numbers, std::int64_t count, int d, __half* to) {
+  after_whole_previous();
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < count;
+       i += static_cast<std::int64_t>(gridDim.x) * threads)
+    write_halves(to + i / d * 2 * d, static_cast<int>(i % d), numbers[i]);
+}
+
+}  // namespace
+
+Tensor in_halves(Context& ctx, const Tensor& numbers, std::int64_t rows) {
+  const std::int64_t d = numbers.dim(1);
+  const Tensor out = ctx.scratch({rows, d}, DType::i32);
+  constexpr unsigned max_blocks = 2048;
+  if (rows > 0)
+    launch_behind(ctx, halves_kernel, dim3(std::min(grid_for(rows * d, threads), max_blocks)), dim3(threads), 0,
+                  floats(numbers), rows * d, static_cast<int>(d), halves(out));
+  return out;
+}
+
+void split_windows(Context& ctx, const Store& store, const Tensor& queries, std::span<const Rows> windows,
+                   std::vector<Matches>& found) {
+  // Where parts are divided, slots get other numbers.
+  if (windows.empty() || store.parts() > 1 || !uses_halves(ctx, store)) return;
+  const Tensor all = in_halves(ctx, queries, queries.dim(0));
+  // Slots that are born meanwhile lie behind those that are now, and more are looked at than are born.
+  std::int64_t most = store.reach;
+  for (const Rows& window : windows) most += window.end - window.begin + reach_grain;
+  const Tensor keys = in_halves(ctx, store.keys, std::min(store.slots(), most));
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    found[i].query_halves = all.rows(windows[i].begin, windows[i].end);
+    found[i].key_halves = keys;
+  }
+}
+
+}  // namespace some::cuda

@@ -1,0 +1,136 @@
+// The product of rows and keys on Hopper's tensor cores, with the precision of fp32, where both were split before into
+// two numbers of 11 bits each: the three products of these that matter are added up. It is a small product that other
+// work waits for, or waits beside: what counts is how much of the GPU it takes for how long. Its limit is the way from
+// L2 to a multiprocessor, so that a block has many rows, and a few blocks do it all.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "kernels/hopper/wgmma_64.cuh"
+#include "memory/cuda/store.cuh"
+
+namespace some::cuda {
+
+constexpr int product_slots = 64;  // of a block of a product
+
+// In halves, a row of d numbers of at most 1 is 2 d halves: of every 32 numbers first what is near them, then what is
+// left. They are made larger, so that what is left does not get lost below the smallest half.
+constexpr int halves_together = 32;
+constexpr float halves_scale = 16.0f;
+__device__ __forceinline__ void write_halves(__half* row, int column, float number) {
+  const float scaled = number * halves_scale;
+  const __half near = __float2half_rn(scaled);
+  __half* to = row + column / halves_together * 2 * halves_together + column % halves_together;
+  to[0] = near;
+  to[halves_together] = __float2half_rn(scaled - __half2float(near));
+}
+// As tensors they are i32 [rows, d].
+inline __half* halves(const Tensor& tensor) { return tensor ? reinterpret_cast<__half*>(ints(tensor)) : nullptr; }
+
+// Whether products with the keys of a store are made in halves: not where there are so many slots that halves of them
+// all would take too much memory.
+constexpr std::int64_t max_in_halves = std::int64_t{1} << 18;
+inline bool uses_halves(const Context& ctx, const Store& store) {
+  return ctx.cuda->major == 9 && store.keys.dim(1) % halves_together == 0 && store.slots() <= max_in_halves;
+}
+// Some of a tensor's rows in halves, on the arena.
+Tensor in_halves(Context& ctx, const Tensor& numbers, std::int64_t rows);
+
+// A warpgroup has 64 rows; their scores with a block's 64 slots stay in its registers.
+template <int GROUPS>
+struct HalvesProduct {
+  static constexpr int rows = 64 * GROUPS, threads = 128 * GROUPS, lines = rows + product_slots;
+  static constexpr int line_bytes = 128, stage_bytes = lines * line_bytes, stages = 4;
+  static constexpr int shared_bytes = stages * stage_bytes + 1024;  // 1024: what they must be aligned to
+  static constexpr int eights = product_slots / 8;                  // slots, in eights
+
+  // Of the scores that a thread has, [4 n + 2 half + i] belongs to this row and this slot of the block.
+  __device__ static int row_of(int half) {
+    const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+    return warp * 16 + 8 * half + lane / 4;
+  }
+  __device__ static int slot_of(int n, int i) { return 8 * n + 2 * (static_cast<int>(threadIdx.x) % 4) + i; }
+  // Of dynamic shared memory, where there is room for something else behind the product's.
+  __device__ static unsigned char* behind(unsigned char* shared) { return shared + shared_bytes; }
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  // row(i): where the halves of row i of row_count are; keys: halves of all slots. Scores of rows and slots that are
+  // none are those of others. All threads must call it, and may use the shared memory again when all of them have
+  // returned.
+  template <typename Row>
+  __device__ static void multiply(unsigned char* shared, const Row& row, const __half* keys, int first_row,
+                                  int first_slot, int row_count, int slots, int d, cuda::Sums& sums) {
+    constexpr int sixteens = line_bytes / 16, apart = threads / sixteens, brought = lines / apart;
+    static_assert(lines % apart == 0 && rows % apart == 0 && apart % 8 == 0);
+    const std::uint32_t begin = (shared_address(shared) + 1023u) & ~1023u;
+    // A thread brings the same 16 bytes of several lines.
+    const int own_line = static_cast<int>(threadIdx.x) / sixteens, sixteen = static_cast<int>(threadIdx.x) % sixteens;
+    const __half* from[brought];
+#pragma unroll
+    for (int i = 0; i < brought; ++i) {
+      const int line = own_line + i * apart;
+      const __half* first = line < rows
+                                ? row(min(first_row + line, row_count - 1))
+                                : keys + static_cast<std::int64_t>(min(first_slot + line - rows, slots - 1)) * 2 * d;
+      from[i] = first + sixteen * 8;
+    }
+    const std::uint32_t to = static_cast<std::uint32_t>(own_line * line_bytes + (sixteen ^ (own_line % 8)) * 16);
+    const int steps = d / halves_together;
+    const auto bring = [&](int step) {
+      if (step < steps) {
+        const std::uint32_t stage = begin + static_cast<std::uint32_t>(step % stages * stage_bytes) + to;
+#pragma unroll
+        for (int i = 0; i < brought; ++i)
+          copy_async(stage + static_cast<std::uint32_t>(i * apart * line_bytes), from[i] + step * 2 * halves_together,
+                     true);
+      }
+      copy_async_commit();
+    };
+#pragma unroll
+    for (int n = 0; n < 32; ++n) sums[n] = 0.0f;
+#pragma unroll
+    for (int step = 0; step + 1 < stages; ++step) bring(step);
+    const auto group = static_cast<std::uint32_t>(threadIdx.x) / 128;
+    for (int step = 0; step < steps; ++step) {
+      copy_async_wait<stages - 2>();
+      publish_shared();
+      __syncthreads();
+      bring(step + stages - 1);
+      const std::uint32_t stage = begin + static_cast<std::uint32_t>(step % stages * stage_bytes);
+      const std::uint64_t a = matrix_place(stage + group * 64 * line_bytes, 8 * line_bytes, 16),
+                          b = matrix_place(stage + rows * line_bytes, 8 * line_bytes, 16);
+      // Tensor cores cut off the ends of their sums, so only these few are added up there.
+      cuda::Sums some;
+      products_fence();
+      constexpr int sixteen_columns = 32 >> 4, left = 64 >> 4;
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const std::uint64_t a_here = a + static_cast<unsigned>(k * sixteen_columns),
+                            b_here = b + static_cast<unsigned>(k * sixteen_columns);
+        multiply_64_halves(some, a_here, b_here, k);
+        multiply_64_halves(some, a_here + left, b_here, 1);
+        multiply_64_halves(some, a_here, b_here + left, 1);
+      }
+      products_commit();
+      products_wait<0>();
+#pragma unroll
+      for (int n = 0; n < 32; ++n) sums[n] += some[n];
+    }
+#pragma unroll
+    for (int n = 0; n < 32; ++n) sums[n] *= 1.0f / (halves_scale * halves_scale);
+  }
+#endif
+};
+
+// Whether a block of this GPU has room for so much shared memory. Small GPUs have less than products want.
+inline bool fits(const Context& ctx, int shared) { return shared <= ctx.cuda->max_shared; }
+
+// A kernel that wants much shared memory.
+template <typename Kernel, typename... Arguments>
+void launch_product(Context& ctx, Kernel* kernel, dim3 blocks, int threads, int shared, Arguments&&... arguments) {
+  SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  launch_behind(ctx, kernel, blocks, dim3(static_cast<unsigned>(threads)), static_cast<std::size_t>(shared),
+                std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace some::cuda

@@ -1,0 +1,162 @@
+// The memory on the GPU, all in fp32. For a window of T positions and M slots: the product of queries and keys (2 T M d
+// operations, memory/product_cuda.cuh), which adds up what the slots say (memory/cuda/search.cu); and one block per
+// position for the lesson (memory/cuda/update.cu). If slots leave what they hold to heirs, a second product compares
+// their keys with all keys. Nothing is read back in between.
+#include "memory/cuda/search.cuh"
+
+namespace some::cuda {
+namespace {
+
+// One block per row.
+template <typename T>
+__global__ void __launch_bounds__(threads) queries_kernel(const T* states, const float* mean, float* queries, int d) {
+  after_whole_previous();
+  __shared__ float partial[warp_size];
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * d;
+  float square = 0.0f;
+  for (int c = threadIdx.x; c < d; c += threads) {
+    const float away = to_f32(states[row + c]) - mean[c];
+    queries[row + c] = away;
+    square = fmaf(away, away, square);
+  }
+  const float inverse = 1.0f / fmaxf(sqrtf(block_sum(square, partial)), shortest);
+  for (int c = threadIdx.x; c < d; c += threads) queries[row + c] *= inverse;
+}
+
+// One block per row; `weights` holds the scores at first.
+__global__ void __launch_bounds__(threads) weights_kernel(float* weights, const float* scores, const float* mass,
+                                                          std::int64_t reach, Sharpnesses sharpness, const float* say) {
+  after_whole_previous();
+  __shared__ float partial[warp_size];
+  const float* row = scores + blockIdx.x * reach;
+  float* result = weights + blockIdx.x * reach;
+  float all_reduce_max = -INFINITY;
+  for (std::int64_t m = threadIdx.x; m < reach; m += threads) {
+    if (mass[m] > 0.0f) all_reduce_max = fmaxf(all_reduce_max, row[m]);
+    result[m] = 0.0f;
+  }
+  all_reduce_max = block_highest(all_reduce_max, partial);
+  if (!(all_reduce_max > -INFINITY)) return;
+  for (int s = 0; s < sharpness.count; ++s) {
+    const float sharp = sharpness.of[s], shift = sharp * all_reduce_max;
+    float all = 0.0f;
+    for (std::int64_t m = threadIdx.x; m < reach; m += threads) all += mass[m] * expf(sharp * row[m] - shift);
+    const float factor = say[blockIdx.x * sharpness.count + s] / block_sum(all, partial);
+    for (std::int64_t m = threadIdx.x; m < reach; m += threads)
+      result[m] += factor * mass[m] * expf(sharp * row[m] - shift);
+  }
+}
+
+// The same if a row looks into some parts only: scores [visits, part size].
+__global__ void __launch_bounds__(threads)
+    part_weights_kernel(float* weights, const float* scores, const float* mass, std::int64_t reach, Visits visits,
+                        Sharpnesses sharpness, const float* say) {
+  after_whole_previous();
+  __shared__ float partial[warp_size];
+  const int size = visits.partition_size, row = blockIdx.x;
+  float* result = weights + row * reach;
+  for (std::int64_t m = threadIdx.x; m < reach; m += threads) result[m] = 0.0f;
+  // Calls work(slot, score) for this thread's slots in every part the row looks into.
+  const auto each = [&](auto work) {
+    for (int i = 0; i < visits.look; ++i) {
+      const Scores part{scores, 0, size, visits};
+      const float* from = nullptr;
+      std::int32_t first = 0;
+      if (!part.of_row(row, i, from, first)) continue;
+      for (int m = threadIdx.x; m < size; m += threads) work(first + m, from[m]);
+    }
+  };
+  float all_reduce_max = -INFINITY;
+  each([&](std::int32_t slot, float score) {
+    if (mass[slot] > 0.0f) all_reduce_max = fmaxf(all_reduce_max, score);
+  });
+  all_reduce_max = block_highest(all_reduce_max, partial);
+  if (!(all_reduce_max > -INFINITY)) return;
+  __syncthreads();  // another thread may have set the zero that this one adds to
+  for (int s = 0; s < sharpness.count; ++s) {
+    const float sharp = sharpness.of[s], shift = sharp * all_reduce_max;
+    float all = 0.0f;
+    each([&](std::int32_t slot, float score) { all += mass[slot] * expf(sharp * score - shift); });
+    const float factor = say[row * sharpness.count + s] / block_sum(all, partial);
+    each([&](std::int32_t slot, float score) { result[slot] += factor * mass[slot] * expf(sharp * score - shift); });
+  }
+}
+
+// Settling: one block per position, like search_kernel; the slot that suits best of those considered so far.
+__global__ void __launch_bounds__(threads)
+    homes_kernel(Scores scores, Held held, const std::int32_t* targets, float of_token, bool begins,
+                 std::int32_t* assigned_slots, float* suits) {
+  after_whole_previous();
+  __shared__ Near nearest_of[warps];
+  const int t = blockIdx.x, looks = scores.looks();
+  const std::int32_t target = targets[t];
+  Near mine = nothing_near();
+  for (int which = 0; which < looks && target >= 0; ++which) {
+    const float* row = nullptr;
+    std::int32_t first = 0;
+    if (!scores.of_row(t, which, row, first)) continue;
+    for (int m = threadIdx.x; m < scores.width; m += threads) {
+      if (!(held.counts[first + m] > 0.0f)) continue;
+      const float part = held.part_of(first + m, target);
+      if (held.entries == 1 && !(part > 0.0f)) continue;  // it could not keep another token
+      mine.consider({row[m] + of_token * part, first + m});
+    }
+  }
+  mine = block_nearest(mine, nearest_of);
+  if (threadIdx.x != 0) return;
+  Near found{begins ? 0.0f : suits[t], begins ? -1 : assigned_slots[t]};
+  found.consider(mine);
+  assigned_slots[t] = found.slot;
+  suits[t] = found.product;
+}
+
+}  // namespace
+
+void make_queries(Context& ctx, const Tensor& states, const Tensor& mean, Tensor& queries) {
+  if (states.dim(0) == 0) return;
+  with_real_type(states.dtype(), "the memory's query", [&](auto zero) {
+    using T = decltype(zero);
+    launch_behind(ctx, queries_kernel<T>, dim3(static_cast<unsigned>(states.dim(0))), dim3(threads), 0,
+                  elements_of<T>(states), floats(mean), floats(queries), static_cast<int>(mean.dim(0)));
+  });
+}
+
+void assign_slots(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                  const Tensor& targets, Tensor& assigned_slots) {
+  const std::int64_t positions = queries.dim(0);
+  if (positions == 0) return;
+  ArenaScope scope(*ctx.arena);
+  float* suits = floats(ctx.scratch({positions}, DType::f32));
+  if (store.reach == 0) {
+    find_nothing(ctx, positions, 0, suits, ints(assigned_slots), suits, nullptr);
+    return;
+  }
+  const Held held = held_by(store);
+  for_scores(ctx, store, settings, floats(queries), positions, [&](const Scores& scores, bool begins, bool) {
+    launch_behind(ctx, homes_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held,
+                  ints(targets), static_cast<float>(token_affinity), begins, ints(assigned_slots), suits);
+  });
+}
+
+void slot_weights(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                  const Tensor& say, Tensor& weights) {
+  if (store.reach == 0 || queries.dim(0) == 0) return;
+  ArenaScope scope(*ctx.arena);
+  const float* mass = masses(ctx, store, settings);
+  if (looks_into_some(store, settings)) {
+    const auto look = static_cast<int>(parts_to_look_into(store, settings));
+    const std::int64_t rows = queries.dim(0), size = store.partition_size();
+    const Visits visits = visits_of(ctx, store, choose_parts(ctx, store, floats(queries), rows, look), rows, look);
+    float* found = floats(ctx.scratch({visits.count, size}, DType::f32));
+    score_parts(ctx, store, floats(queries), visits, 0, size, found);
+    launch_behind(ctx, part_weights_kernel, dim3(static_cast<unsigned>(rows)), dim3(threads), 0, floats(weights), found,
+                  mass, store.reach, visits, sharpnesses(settings), floats(say));
+    return;
+  }
+  float* scores = floats(ctx.scratch({queries.dim(0), store.reach}, DType::f32));
+  score(ctx, store, floats(queries), queries.dim(0), 0, store.reach, scores);
+  launch_behind(ctx, weights_kernel, dim3(static_cast<unsigned>(queries.dim(0))), dim3(threads), 0, floats(weights),
+                scores, mass, store.reach, sharpnesses(settings), floats(say));
+}
+
+}  // namespace some::cuda

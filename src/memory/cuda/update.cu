@@ -1,0 +1,282 @@
+// The memory's lesson on the GPU, with one block per position for hits, legacies and births. Nothing is read back to
+// the host.
+#include "kernels/reduce/segment_sums.h"
+#include "memory/cuda/update.cuh"
+
+namespace some::cuda {
+namespace {
+
+// Learning 1 of spec 8, for the slots of one block that nobody hit: those who hit one do it themselves. Also numbers
+// the slots, which are sorted later, and says of each whether it is too empty to be an heir, unless `closed` is null.
+__device__ void decay(const Lesson& lesson, std::int64_t first, std::int64_t count, std::int32_t* numbers,
+                      bool* closed) {
+  __shared__ bool hit[threads];
+  hit[threadIdx.x] = false;
+  __syncthreads();
+  for (int t = threadIdx.x; t < lesson.positions; t += threads) {
+    const std::int64_t slot = lesson.nearest(t) - first;
+    if (slot >= 0 && slot < threads && lesson.is_hit(t)) hit[slot] = true;
+  }
+  __syncthreads();
+  const std::int64_t m = first + threadIdx.x;
+  if (m >= count) return;
+  if (!hit[threadIdx.x]) lesson.usage[m] = lesson.used(lesson.usage[m], 0);
+  numbers[m] = static_cast<std::int32_t>(m);
+  if (closed != nullptr) closed[m] = !hit[threadIdx.x] && !(lesson.counts[m] > 0.0f);
+}
+
+// One block per position takes hits in. The blocks behind them let the other slots decay.
+__global__ void __launch_bounds__(threads)
+    hits_kernel(Lesson lesson, std::int64_t candidates, std::int32_t* numbers, bool* closed) {
+  after_whole_previous();
+  __shared__ Group::Shared together;
+  const int t = blockIdx.x, positions = lesson.positions;
+  if (t >= positions)
+    return decay(lesson, static_cast<std::int64_t>(t - positions) * threads, candidates, numbers, closed);
+  take_hits(lesson, t, together, lesson.usage);
+}
+
+// What slots leave, one block per position: the j-th slot of `order` gives way if there are more than j births, and
+// leaves something if it holds something.
+__global__ void __launch_bounds__(threads)
+    leaving_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
+  after_whole_previous();
+  const int j = blockIdx.x, d = lesson.d;
+  const int misses = lesson.misses_before(lesson.positions);
+  const bool gives_way = j < misses && j < candidates && order[j] >= 0;
+  const std::int32_t slot = gives_way ? order[j] : -1;
+  const bool leaves = gives_way && lesson.counts[slot] > 0.0f;
+  for (int c = threadIdx.x; c < d; c += threads)
+    legacy.keys[static_cast<std::int64_t>(j) * d + c] =
+        leaves ? lesson.keys[static_cast<std::int64_t>(slot) * d + c] : 0.0f;
+  if (threadIdx.x >= warp_size) return;
+  if (leaves) legacy.copy(lesson, j, slot, lesson.usage);
+  if (threadIdx.x != 0) return;
+  legacy.leave_by(j, leaves ? slot : -1);
+  if (gives_way) legacy.closed[slot] = true;
+  if (j == 0) *legacy.rows = min(misses, lesson.positions);
+}
+
+// One block per row looks for an heir among some slots, by the scores of what is left with these slots.
+__global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy legacy, Scores scores) {
+  after_whole_previous();
+  __shared__ Near nearest_of[warps];
+  const int j = blockIdx.x;
+  const std::int32_t slot = legacy.leaving[j];
+  if (slot < 0) return;
+  const std::int32_t token = lesson.values[slot];
+  const bool any = lesson.entries > 1;
+  Near mine = nothing_near();
+  for (int which = 0; which < scores.looks(); ++which) {
+    const float* row = nullptr;
+    std::int32_t first = 0;
+    if (!scores.of_row(j, which, row, first)) continue;
+#pragma unroll 4
+    for (int m = threadIdx.x; m < scores.width; m += threads) {
+      const float score = row[m];
+      const bool closed = legacy.closed[first + m];
+      if (!closed && (any || lesson.values[first + m] == token)) mine.consider({score, first + m});
+    }
+  }
+  mine = block_nearest(mine, nearest_of);
+  if (threadIdx.x == 0) legacy.nearest[j] = max(legacy.nearest[j], packed(mine));
+}
+
+// One block per row: the first row of an heir hands over what all its rows leave, in their order.
+__device__ void inherit(const Lesson& lesson, const Legacy& legacy, int j) {
+  __shared__ Group::Shared together;
+  __shared__ float partial[warp_size];
+  const int d = lesson.d;
+  const std::int32_t heir = legacy.heir_of(j);
+  if (heir < 0) return;
+  Group group{};
+  if (!group.collect(together, j, lesson.positions, [&](int other) { return legacy.heir_of(other) == heir; })) return;
+  const float inertia = lesson.counts[heir];
+  const float total = group.sum(inertia, [&](int other) { return legacy.counts[other]; });
+  move_key(lesson, heir, inertia, total, partial, [&](int c) {
+    return group.sum(
+        0.0f,
+        [&](int other) {
+          return make_float2(legacy.counts[other], legacy.keys[static_cast<std::int64_t>(other) * d + c]);
+        },
+        [](float sum, float2 next) { return fmaf(next.x, next.y, sum); });
+  });
+  if (threadIdx.x >= warp_size) return;
+  WarpEntries entries(lesson.entries_of(heir));
+  WarpEntries next(legacy.entries_of(group.members[0], lesson));
+  for (int i = 0; i < group.count; ++i) {
+    const WarpEntries other = next;
+    if (i + 1 < group.count) next = WarpEntries(legacy.entries_of(group.members[i + 1], lesson));
+    entries.take_all(other);
+  }
+  entries.write(lesson.entries_of(heir));
+  const float count = entries.total();
+  if (threadIdx.x != 0) return;
+  lesson.counts[heir] = count;
+  lesson.usage[heir] = group.sum(lesson.usage[heir], [&](int other) { return legacy.usage[other]; });
+}
+
+// One block per position: the j-th position that missed is born in the j-th slot of `order`.
+__device__ void bear(const Lesson& lesson, int t, const std::int32_t* order, std::int64_t candidates) {
+  const int d = lesson.d;
+  if (!lesson.is_miss(t)) {
+    if (threadIdx.x == 0 && lesson.targets[t] < 0) lesson.assignments[t] = no_slot;
+    return;
+  }
+  const int before = lesson.misses_before(t);
+  const std::int32_t slot = before < candidates ? order[before] : -1;
+  if (slot < 0) {
+    if (threadIdx.x == 0) lesson.assignments[t] = no_slot;
+    return;
+  }
+  const float* query = lesson.queries + static_cast<std::int64_t>(t) * d;
+  for (int c = threadIdx.x; c < d; c += threads) lesson.write_key(slot, c, query[c]);
+  if (threadIdx.x == 0) {
+    lesson.assignments[t] = slot | inserted_flag | (lesson.counts[slot] > 0.0f ? evicted_flag : 0);
+    lesson.entries_of(slot).begin(lesson.targets[t], lesson.places[t]);
+    lesson.counts[slot] = 1.0f;
+    lesson.usage[slot] = 1.0f;
+  }
+}
+
+// Heirs take in what was left, where anything was, and births take the slots that it was left by.
+__global__ void __launch_bounds__(threads)
+    births_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
+  after_whole_previous();
+  const int block = blockIdx.x, heirs = static_cast<int>(gridDim.x) - lesson.positions;
+  if (block < heirs)
+    inherit(lesson, legacy, block);
+  else
+    bear(lesson, block - heirs, order, candidates);
+}
+
+// Slots that leave nothing behind need no heir, so they look into no part.
+__global__ void __launch_bounds__(threads)
+    look_nowhere_kernel(const std::int32_t* leaving, std::int64_t pairs, int look, std::int32_t* looked) {
+  after_whole_previous();
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (i < pairs && leaving[i / look] < 0) looked[i] = -1;
+}
+
+Legacy make_legacy(Context& ctx, const Lesson& lesson, std::int64_t candidates) {
+  const std::int64_t positions = lesson.positions, entries = lesson.entries;
+  Legacy out{};
+  out.keys = floats(ctx.scratch({positions, lesson.d}, DType::f32));
+  out.leaving = ints(ctx.scratch({positions}, DType::i32));
+  out.counts = floats(ctx.scratch({positions}, DType::f32));
+  out.usage = floats(ctx.scratch({positions}, DType::f32));
+  out.entry_counts = floats(ctx.scratch({entries, positions}, DType::f32));
+  out.values = ints(ctx.scratch({entries, positions}, DType::i32));
+  out.born = longs(ctx.scratch({entries, positions}, DType::i64));
+  out.hit = longs(ctx.scratch({entries, positions}, DType::i64));
+  out.nearest = reinterpret_cast<unsigned long long*>(longs(ctx.scratch({positions}, DType::i64)));
+  out.closed = static_cast<bool*>(ctx.scratch({candidates}, DType::i32).raw());
+  out.rows = ints(ctx.scratch({1}, DType::i32));
+  return out;
+}
+
+// Finds heirs for the slots that give way, from the scores of what they leave.
+void find_heirs(Context& ctx, const Store& store, const MemorySettings& settings, const Lesson& lesson,
+                const Legacy& legacy) {
+  const std::int64_t positions = lesson.positions;
+  const dim3 each(static_cast<unsigned>(positions));
+  const auto consider = [&](const Scores& scores) {
+    launch_behind(ctx, heirs_kernel, each, dim3(threads), 0, lesson, legacy, scores);
+  };
+  if (looks_into_some(store, settings)) {
+    const auto look = static_cast<int>(parts_to_look_into(store, settings));
+    std::int32_t* looked = choose_parts(ctx, store, legacy.keys, positions, look);
+    launch_behind(ctx, look_nowhere_kernel, dim3(grid_for(positions * look, threads)), dim3(threads), 0, legacy.leaving,
+                  positions * look, look, looked);
+    const Visits visits = visits_of(ctx, store, looked, positions, look);
+    const std::int64_t size = store.partition_size(), widest = slots_of_part_at_once(size, visits.count);
+    float* scores = floats(ctx.scratch({visits.count, widest}, DType::f32));
+    for (std::int64_t first = 0; first < size; first += widest) {
+      const std::int64_t width = std::min(size - first, widest);
+      score_parts(ctx, store, legacy.keys, visits, first, width, scores);
+      consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits});
+    }
+  } else if (finds_heirs_by_product(ctx, store)) {
+    find_heirs_by_product(ctx, store, lesson, legacy);
+  } else {
+    float* scores = floats(ctx.scratch({positions, std::min(store.reach, slots_at_once)}, DType::f32));
+    for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
+      const std::int64_t last = std::min(store.reach, first + slots_at_once);
+      score(ctx, store, legacy.keys, positions, first, last, scores);
+      consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), {}});
+    }
+  }
+}
+
+}  // namespace
+
+void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
+           const Tensor& places, const Matches& found, Store& store, Tensor& assignments) {
+  const std::int64_t positions = queries.dim(0);
+  if (positions == 0) return;
+  if (positions > max_window) failed("a lesson has {} positions; {} is the most", positions, max_window);
+  ArenaScope scope(*ctx.arena);
+  const Lesson lesson{floats(queries),
+                      reinterpret_cast<const unsigned long long*>(longs(found.near)),
+                      ints(targets),
+                      longs(places),
+                      floats(store.keys),
+                      halves(found.key_halves),
+                      floats(store.counts),
+                      floats(store.usage),
+                      floats(store.entry_counts_or_totals()),
+                      ints(store.values),
+                      ints(assignments),
+                      longs(store.born),
+                      longs(store.hit),
+                      store.slots(),
+                      static_cast<float>(settings.match),
+                      static_cast<float>(1 - settings.decay),
+                      static_cast<int>(queries.dim(1)),
+                      static_cast<int>(store.entries()),
+                      static_cast<int>(positions)};
+  // Slots from reach on have usage 0, so it is enough to consider as many of them as there are positions. Parts that
+  // have not begun have no candidates.
+  const bool one_part = store.parts() == 1;
+  const std::int64_t candidates = one_part ? std::min(store.slots(), store.reach + positions) : store.reach;
+  const bool ranks = one_part && candidates <= max_ranked, inherits = settings.inherit && store.reach > 0;
+  const Legacy legacy = inherits ? make_legacy(ctx, lesson, candidates) : Legacy{};
+  const dim3 each(static_cast<unsigned>(positions));
+  const std::int32_t* order = nullptr;
+  const std::int64_t ordered = one_part ? candidates : positions;
+  bool found_heirs = false;
+  if (ranks) {
+    const Ranked ranked = take_hits_and_rank(ctx, lesson, legacy, static_cast<std::int32_t>(candidates));
+    order = ranked.order;
+    found_heirs = inherits && finds_heirs_by_product(ctx, store);
+    if (found_heirs)
+      leave_to_heirs(ctx, store, lesson, legacy, ranked);
+    else
+      SOME_CUDA_CHECK(cudaMemcpyAsync(lesson.usage, ranked.usage, sizeof(float) * static_cast<std::size_t>(candidates),
+                                      cudaMemcpyDeviceToDevice, ctx.cuda->stream));
+  } else {
+    std::int32_t* numbers = ints(ctx.scratch({candidates}, DType::i32));
+    launch_behind(ctx, hits_kernel, dim3(each.x + grid_for(candidates, threads)), dim3(threads), 0, lesson, candidates,
+                  numbers, legacy.closed);
+    order = one_part ? sort_pairs(ctx, reinterpret_cast<const std::int32_t*>(floats(store.usage)), numbers, candidates,
+                                  usage_bits)
+                           .items
+                     : slots_used_least(ctx, store, settings, lesson, numbers, positions);
+  }
+  if (inherits && !found_heirs) {
+    leaving_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, legacy, order, ordered);
+    SOME_CUDA_CHECK(cudaGetLastError());
+    find_heirs(ctx, store, settings, lesson, legacy);
+  }
+  const dim3 blocks(inherits ? 2 * each.x : each.x);
+  if (inherits) {
+    launch_behind(ctx, births_kernel, blocks, dim3(threads), 0, lesson, legacy, order, ordered);
+  } else {
+    births_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(lesson, legacy, order, ordered);
+    SOME_CUDA_CHECK(cudaGetLastError());
+  }
+  if (!one_part) return tend_parts(ctx, lesson, positions, store);
+  store.reach = std::min(store.slots(), (candidates + reach_grain - 1) / reach_grain * reach_grain);
+}
+
+}  // namespace some::cuda

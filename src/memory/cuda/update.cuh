@@ -1,0 +1,159 @@
+// A lesson on the GPU: what it is about, how hits are taken in, how slots that can be ranked give way, and what it has
+// more to do in a store of several parts.
+#pragma once
+
+#include "memory/cuda/entries.cuh"
+#include "memory/cuda/grouping.cuh"
+#include "memory/cuda/split_keys.cuh"
+
+namespace some::cuda {
+
+constexpr int usage_bits = 31;  // floats that are not negative have the order of their bits
+
+struct Lesson {
+  const float* queries;
+  const unsigned long long* near;
+  const std::int32_t* targets;
+  const long long* places;
+  float* keys;
+  __half* halves;  // the keys once more (memory/cuda/split_keys.cuh), or null
+  float *counts, *usage, *entry_counts;
+  std::int32_t *values, *assignments;
+  long long *born, *hit;
+  std::int64_t slots;
+  float match, kept;  // kept: of the usage, by decay
+  int d, entries, positions;
+
+  __device__ Entries<float, long long> entries_of(std::int32_t slot) const {
+    return {values + slot, entry_counts + slot, born + slot, hit + slot, slots, entries};
+  }
+
+  __device__ std::int32_t nearest(int t) const { return slot_of(near[t]); }
+  __device__ bool is_near(unsigned long long one) const { return (one != 0) & (product_of(one) > match); }
+  // Everything is read at once: && would wait for one number before it asks for the next.
+  __device__ bool is_hit(int t) const { return (targets[t] >= 0) & is_near(near[t]); }
+  __device__ bool is_miss(int t) const { return (targets[t] >= 0) & !is_near(near[t]); }
+  __device__ void write_key(std::int32_t slot, int column, float number) const {
+    keys[static_cast<std::int64_t>(slot) * d + column] = number;
+    if (halves != nullptr) write_halves(halves + static_cast<std::int64_t>(slot) * 2 * d, column, number);
+  }
+  // What the usage of a slot becomes, by decay and so many hits.
+  __device__ float used(float before, int hits) const {
+    return __fadd_rn(__fmul_rn(before, kept), static_cast<float>(hits));
+  }
+  // All threads must call it.
+  __device__ int misses_before(int end) const {
+    int sum = 0;
+    for (int base = 0; base < end; base += threads) {
+      const int t = base + static_cast<int>(threadIdx.x);
+      sum += __syncthreads_count(t < end && is_miss(t));
+    }
+    return sum;
+  }
+};
+
+// What the slots that give way leave behind; row j belongs to the j-th slot that does. It is all copied, since births
+// take these slots while their heirs are still taking it in. Rows of slots that leave nothing may hold anything.
+struct Legacy {
+  float* keys;            // [T, d]
+  std::int32_t* leaving;  // [T]: slots, or -1
+  float *counts, *usage;  // [T]
+  float* entry_counts;    // [K, T], as are the following
+  std::int32_t* values;
+  long long *born, *hit;
+  unsigned long long* nearest;  // [T]: the heirs, packed
+  bool* closed;                 // of every candidate, whether it can be no heir: it is empty, or gives way
+  std::int32_t* rows;           // [1]: from this row on nothing is left
+
+  __device__ Entries<float, long long> entries_of(int j, const Lesson& lesson) const {
+    return {values + j, entry_counts + j, born + j, hit + j, lesson.positions, lesson.entries};
+  }
+  // -1: nothing is left.
+  __device__ void leave_by(int j, std::int32_t slot) const {
+    leaving[j] = slot;
+    nearest[j] = 0;
+  }
+  // All but the key, and the slot's usage as it is now; one warp.
+  __device__ void copy(const Lesson& lesson, int j, std::int32_t slot, const float* slot_usage) const {
+    WarpEntries(lesson.entries_of(slot)).write(entries_of(j, lesson));
+    if (threadIdx.x % warp_size != 0) return;
+    counts[j] = lesson.counts[slot];
+    usage[j] = slot_usage[slot];
+  }
+  __device__ std::int32_t heir_of(int j) const { return leaving[j] < 0 ? -1 : slot_of(nearest[j]); }
+};
+
+// A slot's key = normalize((inertia * key + sum) / total), where sum(c) returns column c of the sum.
+template <typename Sum>
+__device__ __forceinline__ void move_key(const Lesson& lesson, std::int32_t slot, float inertia, float total,
+                                         float* partial, const Sum& sum) {
+  const int d = lesson.d;
+  float* const key = lesson.keys + static_cast<std::int64_t>(slot) * d;
+  float square = 0.0f;
+  for (int c = threadIdx.x; c < d; c += threads) {
+    const float moved = (inertia * key[c] + sum(c)) / total;
+    key[c] = moved;
+    square = fmaf(moved, moved, square);
+  }
+  const float inverse = 1.0f / fmaxf(sqrtf(block_sum(square, partial)), shortest);
+  for (int c = threadIdx.x; c < d; c += threads) lesson.write_key(slot, c, key[c] * inverse);
+}
+
+// One block per position that may have hit: the first that hit a slot moves its key, for all that did, in their order.
+// usage: of the store, where that of the slot is written too; null: whoever calls it sees to that. All threads must
+// call it.
+__device__ __forceinline__ void take_hits(const Lesson& lesson, int t, Group::Shared& together, float* usage) {
+  __shared__ float partial[warp_size];
+  const int d = lesson.d;
+  if (!lesson.is_hit(t)) return;
+  const std::int32_t slot = lesson.nearest(t);
+  if (threadIdx.x == 0) lesson.assignments[t] = slot;
+  Group group{};
+  if (!group.collect(together, t, lesson.positions,
+                     [&](int other) { return lesson.is_hit(other) && lesson.nearest(other) == slot; }))
+    return;
+  const float inertia = lesson.counts[slot], more = static_cast<float>(group.count), total = inertia + more;
+  move_key(lesson, slot, inertia, total, partial, [&](int c) {
+    return group.sum(0.0f, [&](int other) { return lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
+  });
+  if (threadIdx.x >= warp_size) return;
+  if (threadIdx.x == 0) {
+    lesson.counts[slot] = total;
+    if (usage != nullptr) usage[slot] = lesson.used(lesson.usage[slot], group.count);
+    if (lesson.entries == 1) lesson.hit[slot] = lesson.places[group.members[group.count - 1]];
+  }
+  if (lesson.entries == 1) return;
+  WarpEntries entries(lesson.entries_of(slot));
+  for (int base = 0; base < group.count; base += warp_size) {
+    const int here = min(warp_size, group.count - base);
+    const int own = group.members[base + min(static_cast<int>(threadIdx.x), here - 1)];
+    const std::int32_t token = lesson.targets[own];
+    const long long place = lesson.places[own];
+    for (int i = 0; i < here; ++i) entries.found(__shfl_sync(full_warp, token, i), __shfl_sync(full_warp, place, i));
+  }
+  entries.write(lesson.entries_of(slot));
+}
+
+// Where there are few slots, all in one part: hits are taken in, and the slots that give way are found, in one kernel.
+struct Ranked {
+  std::int32_t* order;  // [positions]: the slots that give way, those used least first
+  float* usage;         // [candidates]: of every slot, decayed and with its hits; that of the store is as before
+  std::int32_t candidates;
+};
+constexpr std::int64_t max_ranked = 8192;
+// legacy: who leaves something, where it has room; not yet what. The result is in the arena.
+Ranked take_hits_and_rank(Context& ctx, const Lesson& lesson, const Legacy& legacy, std::int32_t candidates);
+
+// Heirs for what slots leave, by a product with their keys: any slot may be one, if it can hold several tokens.
+bool finds_heirs_by_product(const Context& ctx, const Store& store);
+void find_heirs_by_product(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy);
+// The same, where nothing was copied yet: what is left is, and the usage of the slots.
+void leave_to_heirs(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy, const Ranked& ranked);
+
+// The slots that misses take, in a store of several parts: [positions], with -1 for none.
+const std::int32_t* slots_used_least(Context& ctx, const Store& store, const MemorySettings& settings,
+                                     const Lesson& lesson, const std::int32_t* numbers, std::int64_t positions);
+// Moves the centres towards what was taken in, and divides parts that have become full.
+void tend_parts(Context& ctx, const Lesson& lesson, std::int64_t positions, Store& store);
+
+}  // namespace some::cuda

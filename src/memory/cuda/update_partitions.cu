@@ -1,0 +1,135 @@
+// What a lesson on the GPU has more to do where the store has several parts: which slots misses take, and the centres.
+#include "kernels/reduce/segment_sums.h"
+#include "memory/cuda/grouping.cuh"
+#include "memory/cuda/update.cuh"
+
+namespace some::cuda {
+namespace {
+
+// Sort keys that put slots into the order in which they give way, part by part.
+__global__ void __launch_bounds__(threads)
+    part_usage_kernel(const float* usage, std::int64_t count, std::int64_t partition_size, long long* keys) {
+  after_whole_previous();
+  const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (m < count) keys[m] = ((m / partition_size) << usage_bits) | __float_as_uint(usage[m]);
+}
+
+// One block. Each miss takes, from the parts it looks into, the least used slot that no earlier miss has taken; ties go
+// to the lower slot, but between empty ones to the nearer part. Every choice depends on the ones before it, so a single
+// warp makes them all.
+__global__ void __launch_bounds__(threads)
+    take_kernel(Lesson lesson, const std::int32_t* looked, int look, int positions, SortedLongs sorted,
+                std::int32_t partition_size, int parts, std::int32_t* order) {
+  after_whole_previous();
+  __shared__ unsigned missed[max_words];
+  extern __shared__ std::int32_t next[];  // of each part
+  for (int base = 0; base < positions; base += threads) {
+    const int t = base + static_cast<int>(threadIdx.x);
+    const unsigned word = __ballot_sync(full_warp, t < positions && lesson.is_miss(t));
+    if (threadIdx.x % warp_size == 0 && t < positions) missed[t / warp_size] = word;
+    if (t < positions) order[t] = -1;
+  }
+  for (int p = threadIdx.x; p < parts; p += threads) next[p] = 0;
+  __syncthreads();
+  if (threadIdx.x >= warp_size) return;
+  constexpr unsigned long long none = ~0ull;
+  const int lane = threadIdx.x;
+  int births = 0;
+  for (int w = 0; w < (positions + warp_size - 1) / warp_size; ++w) {
+    for (unsigned left = missed[w]; left != 0; left &= left - 1, ++births) {
+      const int t = w * warp_size + __ffs(static_cast<int>(left)) - 1;
+      unsigned long long best = none;  // ordered by usage, then by slot; empty ones by how far away the part is
+      std::int32_t slot = -1, part = -1;
+      for (int i = lane; i < look; i += warp_size) {
+        const std::int32_t own = looked[static_cast<std::int64_t>(t) * look + i];
+        if (own < 0 || next[own] == partition_size) continue;
+        const std::int64_t at = static_cast<std::int64_t>(own) * partition_size + next[own];
+        const auto usage = static_cast<unsigned long long>(sorted.keys[at]) & ((1ull << usage_bits) - 1);
+        const std::int32_t candidate = sorted.items[at];
+        const auto mine = (usage << 32) | static_cast<unsigned>(usage == 0 ? i : candidate);
+        if (mine < best) {
+          best = mine;
+          slot = candidate;
+          part = own;
+        }
+      }
+      unsigned long long least = best;
+#pragma unroll
+      for (int offset = 16; offset > 0; offset /= 2) {
+        const unsigned long long other = __shfl_xor_sync(full_warp, least, offset);
+        least = other < least ? other : least;
+      }
+      if (least != none && best == least) {
+        order[births] = slot;
+        ++next[part];
+      }
+      __syncwarp();
+    }
+  }
+}
+
+// One block per position: the first position taken into a part moves its centre, for all that were, in their order.
+__global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* centres, std::int32_t partition_size) {
+  after_whole_previous();
+  __shared__ Group::Shared together;
+  const int t = blockIdx.x, positions = lesson.positions, d = lesson.d;
+  const auto part_of = [&](int other) {
+    const std::int32_t assignment = lesson.assignments[other];
+    return assignment == no_slot ? -1 : (assignment & ~(inserted_flag | evicted_flag)) / partition_size;
+  };
+  const std::int32_t part = part_of(t);
+  if (part < 0) return;
+  Group group{};
+  if (!group.collect(together, t, positions, [&](int other) { return part_of(other) == part; })) return;
+  for (int c = threadIdx.x; c < d; c += threads)
+    centres[static_cast<std::int64_t>(part) * d + c] +=
+        group.sum(0.0f, [&](int other) { return lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
+}
+
+// One block per part counts how many of its slots hold something.
+__global__ void __launch_bounds__(threads)
+    used_kernel(const float* counts, std::int32_t partition_size, std::int32_t* used) {
+  after_whole_previous();
+  const float* own = counts + static_cast<std::int64_t>(blockIdx.x) * partition_size;
+  int sum = 0;
+  for (int base = 0; base < partition_size; base += threads) {
+    const int m = base + static_cast<int>(threadIdx.x);
+    sum += __syncthreads_count(m < partition_size && own[m] > 0.0f);
+  }
+  if (threadIdx.x == 0) used[blockIdx.x] = sum;
+}
+
+}  // namespace
+
+const std::int32_t* slots_used_least(Context& ctx, const Store& store, const MemorySettings& settings,
+                                     const Lesson& lesson, const std::int32_t* numbers, std::int64_t positions) {
+  const std::int64_t size = store.partition_size(), begun = store.partitions_active();
+  const auto look = static_cast<int>(parts_to_look_into(store, settings));
+  long long* keys = longs(ctx.scratch({store.reach}, DType::i64));
+  std::int32_t* order = ints(ctx.scratch({positions}, DType::i32));
+  const std::int32_t* looked = choose_parts(ctx, store, lesson.queries, positions, look);
+  launch_behind(ctx, part_usage_kernel, dim3(grid_for(store.reach, threads)), dim3(threads), 0, lesson.usage,
+                store.reach, size, keys);
+  const SortedLongs sorted = sort_pairs(ctx, keys, numbers, store.reach, usage_bits + bits_for(begun));
+  take_kernel<<<1, threads, static_cast<std::size_t>(begun) * sizeof(std::int32_t), ctx.cuda->stream>>>(
+      lesson, looked, look, static_cast<int>(positions), sorted, static_cast<std::int32_t>(size),
+      static_cast<int>(begun), order);
+  SOME_CUDA_CHECK(cudaGetLastError());
+  return order;
+}
+
+// As long as some parts have not begun, the host needs to know how full the others are.
+void tend_parts(Context& ctx, const Lesson& lesson, std::int64_t positions, Store& store) {
+  const auto size = static_cast<std::int32_t>(store.partition_size());
+  launch_behind(ctx, centres_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, lesson,
+                floats(store.centres), size);
+  if (store.reach == store.slots()) return;
+  const std::int64_t begun = store.partitions_active();
+  const Tensor used = ctx.scratch({begun}, DType::i32);
+  launch_behind(ctx, used_kernel, dim3(static_cast<unsigned>(begun)), dim3(threads), 0, floats(store.counts), size,
+                ints(used));
+  const Tensor host = used.to(Device::cpu);
+  divide_full_parts(ctx, {host.data<std::int32_t>(), static_cast<std::size_t>(begun)}, store);
+}
+
+}  // namespace some::cuda

@@ -1,0 +1,337 @@
+// The memory's lesson on the CPU: hits, legacies, births, and the centres of the parts; and how it settles.
+#include <span>
+
+#include "memory/entries.h"
+#include "memory/store_cpu.h"
+
+namespace some::cpu {
+namespace {
+
+// Positions that hit one slot, or slots that leave what they hold to one: in order.
+struct Group {
+  std::int32_t slot;
+  std::vector<std::int64_t> members;
+};
+std::vector<Group> grouped(std::vector<std::pair<std::int32_t, std::int64_t>> of_slots) {
+  std::sort(of_slots.begin(), of_slots.end());
+  std::vector<Group> groups;
+  for (const auto& [slot, member] : of_slots) {
+    if (groups.empty() || groups.back().slot != slot) groups.push_back({slot, {}});
+    groups.back().members.push_back(member);
+  }
+  return groups;
+}
+template <typename Work>
+void for_groups(Context& ctx, const std::vector<Group>& groups, Work&& work) {
+  parallel_chunks(*ctx.threads, static_cast<std::int64_t>(groups.size()), row_grain,
+                  [&](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t i = begin; i < end; ++i) work(groups[static_cast<std::size_t>(i)]);
+                  });
+}
+
+template <typename T>
+Entries<T, std::int64_t> entries_of(Store& store, std::int64_t slot) {
+  Tensor& entry_counts = store.entries() == 1 ? store.counts : store.entry_counts;
+  return {store.values.data<std::int32_t>() + slot,
+          entry_counts.data<T>() + slot,
+          store.born.data<std::int64_t>() + slot,
+          store.hit.data<std::int64_t>() + slot,
+          store.slots(),
+          static_cast<int>(store.entries())};
+}
+
+// key <- normalize((inertia * key + sum) / total)
+template <typename T>
+void move_key(T* key, T inertia, const T* sum, T total, std::int64_t d) {
+  for (std::int64_t c = 0; c < d; ++c) key[c] = (inertia * key[c] + sum[c]) / total;
+  normalize(key, d);
+}
+
+// The slot that each of those that give way has for its heir: the nearest one that stays; of the same token where slots
+// hold but one. -1: there is none.
+template <typename T>
+std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const MemorySettings& settings,
+                                   const std::vector<std::int32_t>& leaving) {
+  const std::int64_t d = store.keys.dim(1), rows = std::ssize(leaving), reach = store.reach;
+  const std::int32_t* values = store.values.data<std::int32_t>();
+  T* stays = ctx.scratch({reach}, dtype_of<T>()).template data<T>();  // their counts; 0: it is empty, or leaves
+  std::copy_n(store.counts.data<T>(), reach, stays);
+  T* keys = ctx.scratch({rows, d}, dtype_of<T>()).template data<T>();
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t slot = leaving[static_cast<std::size_t>(i)];
+    stays[slot] = T(0);
+    std::copy_n(store.keys.data<T>() + slot * d, d, keys + i * d);
+  }
+  std::vector<std::int32_t> heirs(leaving.size(), -1);
+  std::vector<T> nearness(leaving.size());
+  // scores: of one row with the slots [first, first + width).
+  const auto look_at = [&](std::int64_t i, const T* scores, std::int64_t first, std::int64_t width) {
+    const auto at = static_cast<std::size_t>(i);
+    Best<T> heir{heirs[at], nearness[at]};
+    const NotEmpty<T> left{stays + first};
+    if (store.entries() > 1)
+      heir.meet_all(scores, first, width, left);
+    else
+      heir.meet_all(scores, first, width, [left, own = values[leaving[at]], value = values + first](std::int64_t m) {
+        return left(m) & (value[m] == own);
+      });
+  };
+  for_scores(ctx, store, settings, keys, rows, look_at);
+  return heirs;
+}
+
+// spec 8, learning 5: what slots hold that give way (-1: none) goes to their heirs.
+template <typename T>
+void pass_on(Context& ctx, const MemorySettings& settings, std::span<const std::int32_t> giving_way, Store& store) {
+  T* counts = store.counts.data<T>();
+  T* usage = store.usage.data<T>();
+  std::vector<std::int32_t> leaving;
+  for (const std::int32_t slot : giving_way) {
+    if (slot >= 0 && counts[slot] > 0) leaving.push_back(slot);
+  }
+  if (leaving.empty()) return;
+  ArenaScope scope(*ctx.arena);
+  const std::int64_t d = store.keys.dim(1);
+  const std::vector<std::int32_t> heirs = heirs_of<T>(ctx, store, settings, leaving);
+  std::vector<std::pair<std::int32_t, std::int64_t>> of_heirs;
+  for (std::size_t i = 0; i < leaving.size(); ++i) {
+    if (heirs[i] >= 0) of_heirs.emplace_back(heirs[i], static_cast<std::int64_t>(i));
+  }
+  T* keys = store.keys.data<T>();
+  for_groups(ctx, grouped(std::move(of_heirs)), [&](const Group& group) {
+    T* sum = thread_buffer<T>(0, d);
+    std::fill_n(sum, d, T(0));
+    const auto heir = entries_of<T>(store, group.slot);
+    T total = counts[group.slot], used = usage[group.slot];
+    const T inertia = total;
+    for (const std::int64_t i : group.members) {
+      const std::int64_t slot = leaving[static_cast<std::size_t>(i)];
+      add_scaled(counts[slot], keys + slot * d, sum, d);
+      total += counts[slot];
+      used += usage[slot];
+      heir.take_all(entries_of<T>(store, slot));
+    }
+    move_key(keys + group.slot * d, inertia, sum, total, d);
+    counts[group.slot] = heir.total();
+    usage[group.slot] = used;
+  });
+}
+
+// The slots that so many misses take: those used least. All slots from `reach` on have usage 0: as many of them as
+// there are misses are candidates enough.
+template <typename T>
+std::vector<std::int32_t> slots_used_least(const Store& store, std::size_t misses) {
+  const T* usage = store.usage.data<T>();
+  const std::int64_t candidates = std::min(store.slots(), store.reach + static_cast<std::int64_t>(misses));
+  std::vector<std::int32_t> order(static_cast<std::size_t>(candidates));
+  std::iota(order.begin(), order.end(), 0);
+  const auto births = std::min(static_cast<std::ptrdiff_t>(misses), static_cast<std::ptrdiff_t>(candidates));
+  const auto less_used = [&](std::int32_t a, std::int32_t b) {
+    return usage[a] != usage[b] ? usage[a] < usage[b] : a < b;
+  };
+  if (births < static_cast<std::ptrdiff_t>(order.size()))
+    std::nth_element(order.begin(), order.begin() + births, order.end(), less_used);
+  std::sort(order.begin(), order.begin() + births, less_used);
+  order.resize(static_cast<std::size_t>(births));
+  return order;
+}
+
+// The same where each miss looks into parts of its own (spec 8, parts): it takes the slot used least of those parts
+// that no miss before it took; among equals the lower one, but among empty ones that of the nearer part. -1: none left.
+template <typename T>
+std::vector<std::int32_t> slots_used_least(Context& ctx, const Store& store, const MemorySettings& settings,
+                                           const T* queries, std::int64_t positions,
+                                           const std::vector<std::int64_t>& misses) {
+  const T* usage = store.usage.data<T>();
+  const std::int64_t look = parts_to_look_into(store, settings), size = store.partition_size();
+  const std::vector<std::int32_t> looked = choose_parts(ctx, store, queries, positions, look);
+  // No part can lose more slots than there are misses that look into it.
+  const auto begun = static_cast<std::size_t>(store.partitions_active());
+  std::vector<std::int64_t> wanted(begun, 0);
+  for (const std::int64_t t : misses) {
+    for (std::int64_t i = t * look; i < (t + 1) * look; ++i)
+      ++wanted[static_cast<std::size_t>(looked[static_cast<std::size_t>(i)])];
+  }
+  std::vector<std::vector<std::int32_t>> order(begun);
+  parallel_chunks(*ctx.threads, static_cast<std::int64_t>(begun), 1, [&](std::int64_t p, std::int64_t) {
+    std::vector<std::int32_t>& own = order[static_cast<std::size_t>(p)];
+    const auto count = static_cast<std::ptrdiff_t>(std::min(size, wanted[static_cast<std::size_t>(p)]));
+    if (count == 0) return;
+    own.resize(static_cast<std::size_t>(size));
+    std::iota(own.begin(), own.end(), static_cast<std::int32_t>(p * size));
+    const auto less_used = [&](std::int32_t a, std::int32_t b) {
+      return usage[a] != usage[b] ? usage[a] < usage[b] : a < b;
+    };
+    if (count < std::ssize(own)) std::nth_element(own.begin(), own.begin() + count, own.end(), less_used);
+    std::sort(own.begin(), own.begin() + count, less_used);
+    own.resize(static_cast<std::size_t>(count));
+  });
+  std::vector<std::size_t> next(begun, 0);
+  std::vector<std::int32_t> out;
+  for (const std::int64_t t : misses) {
+    std::int32_t best = -1;
+    std::size_t from = 0;
+    for (std::int64_t i = t * look; i < (t + 1) * look; ++i) {
+      const auto part = static_cast<std::size_t>(looked[static_cast<std::size_t>(i)]);
+      if (next[part] == order[part].size()) continue;
+      const std::int32_t slot = order[part][next[part]];
+      // Among empty ones the nearer part's.
+      const bool equal = best >= 0 && usage[slot] == usage[best];
+      if (best >= 0 && !(usage[slot] < usage[best] || (equal && usage[slot] > 0 && slot < best))) continue;
+      best = slot;
+      from = part;
+    }
+    if (best >= 0) ++next[from];
+    out.push_back(best);
+  }
+  return out;
+}
+
+// Every query that was born or hit in a part is added to the part's centre.
+template <typename T>
+void move_centres(Context& ctx, const T* queries, const std::int32_t* assignments, std::int64_t positions,
+                  Store& store) {
+  const std::int64_t d = store.keys.dim(1), size = store.partition_size();
+  std::vector<std::pair<std::int32_t, std::int64_t>> taken;  // part, position
+  for (std::int64_t t = 0; t < positions; ++t) {
+    if (assignments[t] != no_slot)
+      taken.emplace_back(static_cast<std::int32_t>(slot_of_assignment(assignments[t]) / size), t);
+  }
+  for_groups(ctx, grouped(std::move(taken)), [&](const Group& group) {
+    T* sum = thread_buffer<T>(0, d);
+    std::fill_n(sum, d, T(0));
+    for (const std::int64_t t : group.members) add_scaled(T(1), queries + t * d, sum, d);
+    add_scaled(T(1), sum, store.centres.data<T>() + group.slot * d, d);
+  });
+}
+
+template <typename T>
+void divide_parts(Context& ctx, Store& store) {
+  const std::int64_t size = store.partition_size();
+  const T* counts = store.counts.data<T>();
+  std::vector<std::int32_t> used;
+  for (std::int64_t p = 0; p < store.partitions_active(); ++p)
+    used.push_back(static_cast<std::int32_t>(
+        std::count_if(counts + p * size, counts + (p + 1) * size, [](T count) { return count > 0; })));
+  divide_full_parts(ctx, used, store);
+}
+
+template <typename T>
+void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
+                 const Tensor& places, const Matches& found, Store& store, Tensor& assignments) {
+  const std::int64_t positions = queries.dim(0), d = queries.dim(1);
+  const std::int32_t* target = targets.data<std::int32_t>();
+  const std::int64_t* place = places.data<std::int64_t>();
+  const std::int32_t* nearest = found.nearest.data<std::int32_t>();
+  const T* product = found.product.data<T>();
+  const T* query = queries.data<T>();
+  T* keys = store.keys.data<T>();
+  T* counts = store.counts.data<T>();
+  T* usage = store.usage.data<T>();
+  std::int32_t* assignment = assignments.data<std::int32_t>();
+
+  const T kept = static_cast<T>(1 - settings.decay), match = static_cast<T>(settings.match);
+  for (std::int64_t m = 0; m < store.reach; ++m) usage[m] *= kept;  // spec 8, learning 1
+
+  std::vector<std::int64_t> misses;
+  std::vector<std::pair<std::int32_t, std::int64_t>> found_in;  // slot, position
+  for (std::int64_t t = 0; t < positions; ++t) {
+    assignment[t] = no_slot;
+    if (target[t] < 0) continue;
+    if (nearest[t] >= 0 && product[t] > match) {
+      found_in.emplace_back(nearest[t], t);
+      assignment[t] = nearest[t];
+    } else {
+      misses.push_back(t);
+    }
+  }
+  for_groups(ctx, grouped(std::move(found_in)), [&](const Group& hits) {  // learning 3
+    T* sum = thread_buffer<T>(0, d);
+    std::fill_n(sum, d, T(0));
+    const auto entries = entries_of<T>(store, hits.slot);
+    const T inertia = counts[hits.slot], more = static_cast<T>(hits.members.size());
+    for (const std::int64_t t : hits.members) {
+      add_scaled(T(1), query + t * d, sum, d);
+      entries.found(target[t], place[t]);
+    }
+    move_key(keys + hits.slot * d, inertia, sum, inertia + more, d);
+    counts[hits.slot] = entries.total();
+    usage[hits.slot] += more;
+  });
+
+  const std::vector<std::int32_t> order =  // learning 4
+      store.parts() > 1 ? slots_used_least<T>(ctx, store, settings, query, positions, misses)
+                        : slots_used_least<T>(store, misses.size());
+  if (settings.inherit) pass_on<T>(ctx, settings, order, store);
+  for (std::size_t j = 0; j < order.size(); ++j) {
+    const std::int64_t slot = order[j], t = misses[j];
+    if (slot < 0) continue;
+    assignment[t] = static_cast<std::int32_t>(slot) | inserted_flag | (counts[slot] > 0 ? evicted_flag : 0);
+    std::copy_n(query + t * d, d, keys + slot * d);
+    entries_of<T>(store, slot).begin(target[t], place[t]);
+    counts[slot] = usage[slot] = T(1);
+    store.reach = std::max(store.reach, slot + 1);
+  }
+  if (store.parts() == 1) return;
+  move_centres<T>(ctx, query, assignment, positions, store);
+  if (store.reach < store.slots()) divide_parts<T>(ctx, store);
+}
+
+template <typename T>
+void move_positions_in(Context& ctx, const Tensor& queries, const Tensor& targets, const Tensor& places,
+                       const Tensor& assigned_slots, Store& store) {
+  const std::int64_t positions = queries.dim(0), d = queries.dim(1);
+  const std::int32_t* target = targets.data<std::int32_t>();
+  const std::int64_t* place = places.data<std::int64_t>();
+  const std::int32_t* home = assigned_slots.data<std::int32_t>();
+  std::vector<std::pair<std::int32_t, std::int64_t>> of_slots;
+  for (std::int64_t t = 0; t < positions; ++t) {
+    if (home[t] >= 0) of_slots.emplace_back(home[t], t);
+  }
+  for_groups(ctx, grouped(std::move(of_slots)), [&](const Group& group) {
+    T* sum = store.keys.data<T>() + group.slot * d;
+    const auto entries = entries_of<T>(store, group.slot);
+    for (const std::int64_t t : group.members) {
+      add_scaled(T(1), queries.data<T>() + t * d, sum, d);
+      entries.meet(target[t], place[t]);
+    }
+  });
+}
+
+template <typename T>
+void make_keys_of_sums(Context& ctx, Store& store) {
+  const std::int64_t d = store.keys.dim(1), size = store.partition_size();
+  T* keys = store.keys.data<T>();
+  for (std::int64_t p = 0; store.parts() > 1 && p < store.parts(); ++p) {
+    T* centre = store.centres.data<T>() + p * d;
+    std::fill_n(centre, d, T(0));
+    for (std::int64_t m = p * size; m < (p + 1) * size; ++m) add_scaled(T(1), keys + m * d, centre, d);
+  }
+  parallel_chunks(*ctx.threads, store.slots(), row_grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t m = begin; m < end; ++m) {
+      store.counts.data<T>()[m] = store.usage.data<T>()[m] = entries_of<T>(store, m).total();
+      normalize(keys + m * d, d);
+    }
+  });
+}
+
+}  // namespace
+
+void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
+           const Tensor& places, const Matches& found, Store& store, Tensor& assignments) {
+  with_precision(ctx, [&](auto zero) {
+    take_lesson<decltype(zero)>(ctx, settings, queries, targets, places, found, store, assignments);
+  });
+}
+
+void insert_assigned(Context& ctx, const Tensor& queries, const Tensor& targets, const Tensor& places,
+                     const Tensor& assigned_slots, Store& store) {
+  with_precision(
+      ctx, [&](auto zero) { move_positions_in<decltype(zero)>(ctx, queries, targets, places, assigned_slots, store); });
+}
+
+void finish_refinement(Context& ctx, Store& store) {
+  with_precision(ctx, [&](auto zero) { make_keys_of_sums<decltype(zero)>(ctx, store); });
+}
+
+}  // namespace some::cpu

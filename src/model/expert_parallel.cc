@@ -1,0 +1,251 @@
+#include "model/expert_parallel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "ops/conv.h"
+#include "ops/elementwise.h"
+#include "runtime/staging.h"
+
+namespace some {
+namespace {
+
+Tensor on_host(const Tensor& tensor) {
+  return tensor.device().is_cpu() || tensor.elements() == 0 ? tensor : tensor.to(Device::cpu);
+}
+
+std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+// Rows to the ranks, by `sent`, for those that come, by `received`.
+Tensor travel(Context& ctx, const Tensor& rows, const std::vector<std::int64_t>& sent,
+              const std::vector<std::int64_t>& received) {
+  const Tensor came = ctx.scratch({sum_of(received), rows.dim(1)}, rows.dtype());
+  ctx.expert_group.exchange(rows, sent, came, received);
+  return came;
+}
+
+Tensor gathered(Context& ctx, const Tensor& from, const Tensor& rows) {
+  Tensor out = ctx.scratch({rows.elements(), from.dim(1)}, from.dtype());
+  if (rows.elements() > 0) gather_rows(ctx, from, rows, out);
+  return out;
+}
+
+// A row of each of the tokens' states: there, a row of each choice that came.
+Tensor show(Context& ctx, const ExpertParallelTape& tape, const Tensor& states) {
+  Tensor out = ctx.scratch({tape.arrived(), states.dim(1)}, states.dtype());
+  const ArenaScope scope(*ctx.arena);
+  const Tensor came = travel(ctx, gathered(ctx, states, tape.rows), tape.rows_out, tape.rows_in);
+  if (tape.arrived() > 0) gather_rows(ctx, came, tape.shown, out);
+  return out;
+}
+
+// A row of each choice that came goes home; there they lie as the choices left (tape.place).
+Tensor bring_back(Context& ctx, const ExpertParallelTape& tape, const Tensor& rows) {
+  return travel(ctx, rows, tape.choices_in, tape.choices_out);
+}
+
+// Each choice of a token as one of a token of its own: of the modulation only what modulate_experts_forward and
+// modulate_experts_backward read.
+Modulation single_choices(const ExpertParallelTape& tape, const Tensor& inputs, const Tensor& w1) {
+  Modulation out;
+  out.states = inputs;
+  out.w1 = w1;
+  out.plan = tape.plan;
+  out.routing.indices = tape.experts;
+  out.routing.gates = tape.gates;
+  return out;
+}
+
+// out = rows that came home, in the order of the layer's dispatch plan.
+void put_in_plan_order(Context& ctx, const ExpertParallelTape& tape, const DispatchPlan& plan, const Tensor& rows,
+                       Tensor& out) {
+  const ArenaScope scope(*ctx.arena);
+  scatter_rows(ctx, gathered(ctx, rows, tape.place.reshape({rows.dim(0)})), plan.place, out);
+}
+
+}  // namespace
+
+Block experts_of(int experts, int rank, int ranks) {
+  const std::int64_t all = experts;
+  return {all * rank / ranks, all * (rank + 1) / ranks};
+}
+
+ExpertParallelTape begin_expert_parallel(Context& ctx, int experts, const Routing& routing, const Tensor& past,
+                                         int token_shift) {
+  const Group& group = ctx.expert_group;
+  const auto ranks = static_cast<std::size_t>(group.size());
+  const std::int64_t tokens = routing.indices.dim(0), k = routing.indices.dim(1), choices = tokens * k;
+  if (choices >= std::int64_t{1} << 31) failed("a batch of {} tokens is too large for experts over ranks", tokens);
+  const Tensor indices = on_host(routing.indices), gates = on_host(routing.gates),
+               table = token_shift > 0 ? on_host(past) : Tensor();
+  const auto* const expert_of = indices.data<std::int32_t>();
+  const std::int64_t width = token_shift > 0 && tokens > 0 ? table.dim(1) : 0;
+  const auto state_of = [&](std::int64_t choice) {
+    const std::int64_t t = choice / k;
+    if (token_shift == 0) return static_cast<std::int32_t>(t);
+    return table.data<std::int32_t>()[t * width + 1 + expert_of[choice] % token_shift];
+  };
+
+  std::vector<std::int32_t> owner(static_cast<std::size_t>(experts));
+  std::vector<Block> held;
+  for (int r = 0; r < group.size(); ++r) {
+    held.push_back(experts_of(experts, r, group.size()));
+    std::fill(owner.begin() + held.back().begin, owner.begin() + held.back().end, r);
+  }
+  const auto rank_of = [&](std::int64_t choice) {
+    return static_cast<std::size_t>(owner[static_cast<std::size_t>(expert_of[choice])]);
+  };
+  ExpertParallelTape tape;
+  tape.choices_out.assign(ranks, 0);
+  std::int32_t last_state = -1;
+  for (std::int64_t c = 0; c < choices; ++c) {
+    ++tape.choices_out[rank_of(c)];
+    last_state = std::max(last_state, state_of(c));
+  }
+  std::vector<std::int64_t> next(ranks, 0);
+  std::partial_sum(tape.choices_out.begin(), tape.choices_out.end() - 1, next.begin() + 1);
+  std::vector<std::int32_t> place(static_cast<std::size_t>(choices)), leaving(static_cast<std::size_t>(choices));
+  for (std::int64_t c = 0; c < choices; ++c) {
+    const std::int64_t at = next[rank_of(c)]++;
+    place[static_cast<std::size_t>(c)] = static_cast<std::int32_t>(at);
+    leaving[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(c);
+  }
+
+  // Of each choice: which of the owner's experts, which of the rows sent there, and the gate as it lies in memory.
+  const std::size_t gate_bytes = size_of(ctx.master), words = 2 + gate_bytes / sizeof(std::int32_t);
+  std::vector<std::int32_t> wishes(static_cast<std::size_t>(choices) * words), rows;
+  std::vector<std::int32_t> row_at(static_cast<std::size_t>(last_state) + 2, -1);  // of each state, -1 among them
+  std::vector<std::int64_t> numbers;
+  std::size_t at = 0;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto first = static_cast<std::int32_t>(rows.size());
+    for (const std::size_t end = at + static_cast<std::size_t>(tape.choices_out[r]); at < end; ++at) {
+      const std::int32_t choice = leaving[at], state = state_of(choice);
+      std::int32_t& row = row_at[static_cast<std::size_t>(state + 1)];
+      if (row < first) {  // it was not sent to this rank yet
+        row = static_cast<std::int32_t>(rows.size());
+        rows.push_back(state);
+      }
+      std::int32_t* const wish = wishes.data() + at * words;
+      wish[0] = expert_of[choice] - static_cast<std::int32_t>(held[r].begin);
+      wish[1] = row - first;
+      std::memcpy(wish + 2, static_cast<const char*>(gates.raw()) + static_cast<std::size_t>(choice) * gate_bytes,
+                  gate_bytes);
+    }
+    tape.rows_out.push_back(static_cast<std::int64_t>(rows.size()) - first);
+    numbers.push_back(tape.choices_out[r] << 32 | tape.rows_out.back());
+  }
+  for (const std::int64_t both : group.exchange(numbers)) {
+    tape.choices_in.push_back(both >> 32);
+    tape.rows_in.push_back(both & 0xffffffff);
+  }
+
+  const std::int64_t arrived = sum_of(tape.choices_in), columns = static_cast<std::int64_t>(words);
+  std::vector<std::int32_t> came(static_cast<std::size_t>(arrived) * words);
+  const auto table_of = [&](std::vector<std::int32_t>& values) {
+    return Tensor::wrap(values.data(), {static_cast<std::int64_t>(values.size()) / columns, columns}, DType::i32,
+                        Device::cpu, nullptr);
+  };
+  group.exchange(table_of(wishes), tape.choices_out, table_of(came), tape.choices_in);
+  std::vector<std::int32_t> wanted, shown, weights;
+  std::int32_t first_row = 0;
+  const std::int32_t* wish = came.data();
+  for (std::size_t r = 0; r < ranks; ++r) {
+    for (std::int64_t i = 0; i < tape.choices_in[r]; ++i, wish += words) {
+      wanted.push_back(wish[0]);
+      shown.push_back(first_row + wish[1]);
+      weights.insert(weights.end(), wish + 2, wish + words);
+    }
+    first_row += static_cast<std::int32_t>(tape.rows_in[r]);
+  }
+  const std::vector<Tensor> parts = ctx.staging->upload(ctx, {&rows, &place, &shown, &wanted, &weights});
+  tape.rows = parts[0];
+  tape.place = parts[1].reshape({tokens, k});
+  tape.shown = parts[2];
+  tape.experts = parts[3].reshape({arrived, 1});
+  tape.gates = Tensor::wrap(parts[4].raw(), {arrived, 1}, ctx.master, ctx.device, nullptr);
+  if (arrived > 0) {
+    const Block mine = held[static_cast<std::size_t>(group.rank())];
+    tape.plan = make_dispatch(ctx, tape.experts, static_cast<int>(mine.count()));
+  }
+  return tape;
+}
+
+void expert_parallel_forward(Context& ctx, const ExpertWeights& weights, const ExpertParallelOptions& keeps,
+                             const Tensor& seen, const Routing& routing, ExpertParallelTape& tape, Tensor& mixed) {
+  const std::int64_t arrived = tape.arrived(), d = seen.dim(1);
+  if (keeps.inputs) tape.inputs = show(ctx, tape, seen);
+  if (arrived > 0) {
+    tape.choices.pre = ctx.scratch({arrived, weights.w1.dim(1)});
+    if (keeps.outputs) tape.choices.outputs = ctx.scratch({arrived, d});
+    if (weights.low1) tape.choices.low1 = ctx.scratch({arrived, weights.low1.rank()});
+    if (weights.low2) tape.choices.low2 = ctx.scratch({arrived, weights.low2.rank()});
+  }
+  const ArenaScope scope(*ctx.arena);
+  const Tensor inputs = keeps.inputs ? tape.inputs : show(ctx, tape, seen);
+  Tensor answers = ctx.scratch({arrived, mixed.dim(1)}), ones = ctx.scratch({arrived, 1}, ctx.master);
+  if (arrived > 0) {
+    fill(ctx, 1, ones);  // gates are applied where the sum is taken
+    experts_forward(ctx, inputs, weights, tape.plan, ones, tape.choices, answers);
+  }
+  const Tensor back = bring_back(ctx, tape, answers);
+  if (mixed.dim(0) > 0) sum_choices(ctx, back, tape.place, &routing.gates, Into::overwrite, mixed);
+}
+
+void expert_parallel_backward(Context& ctx, const Tensor& dmixed, const ExpertWeights& weights,
+                              ExpertParallelTape& tape, Tensor& dseen, Into into, Tensor& dgates, ExpertGrads* grads) {
+  const ArenaScope scope(*ctx.arena);
+  const std::int64_t arrived = tape.arrived();
+  const Tensor upstream = show(ctx, tape, dmixed);
+  Tensor dinputs = ctx.scratch({arrived, dseen.dim(1)}), dweights = ctx.scratch({arrived, 1}, ctx.master);
+  if (arrived > 0) {
+    const Tensor& inputs = tape.inputs ? tape.inputs : dinputs;  // frozen experts read nothing of it but its shape
+    experts_backward(ctx, upstream, inputs, weights, tape.plan, tape.gates, tape.choices, dinputs, Into::overwrite,
+                     dweights, grads);
+  }
+  const Tensor back = bring_back(ctx, tape, dinputs), gates_back = bring_back(ctx, tape, dweights);
+  const std::int64_t choices = dgates.elements();
+  if (choices == 0) return;
+  sum_choices(ctx, back, tape.place, nullptr, into, dseen);
+  Tensor flat = dgates.reshape({choices, 1});
+  gather_rows(ctx, gates_back, tape.place.reshape({choices}), flat);
+}
+
+void expert_parallel_modulate_forward(Context& ctx, const Modulation& in, const Tensor& w1,
+                                      const ExpertParallelOptions& keeps, ExpertParallelTape& tape, Tensor& pre) {
+  if (keeps.inputs) tape.inputs = show(ctx, tape, in.states);
+  const ArenaScope scope(*ctx.arena);
+  const Tensor inputs = keeps.inputs ? tape.inputs : show(ctx, tape, in.states);
+  Tensor said = ctx.scratch({tape.arrived(), w1.dim(1)}), answers = said;
+  if (tape.arrived() > 0) {
+    modulate_experts_forward(ctx, single_choices(tape, inputs, w1), said);
+    answers = gathered(ctx, said, tape.plan.place);
+  }
+  const Tensor back = bring_back(ctx, tape, answers);
+  if (back.dim(0) > 0) put_in_plan_order(ctx, tape, in.plan, back, pre);
+}
+
+void expert_parallel_modulate_backward(Context& ctx, const Modulation& in, const Tensor& w1, const Tensor& dpre,
+                                       ExpertParallelTape& tape, Tensor& dstates, ExpertGrads* grads) {
+  const ArenaScope scope(*ctx.arena);
+  const std::int64_t choices = dpre.dim(0);
+  Tensor leaving = ctx.scratch(dpre.shape());
+  if (choices > 0) scatter_rows(ctx, gathered(ctx, dpre, in.plan.place), tape.place.reshape({choices}), leaving);
+  const Tensor came = travel(ctx, leaving, tape.choices_out, tape.choices_in);
+  Tensor dinputs = ctx.scratch({tape.arrived(), dstates.dim(1)});
+  if (tape.arrived() > 0) {
+    fill(ctx, 0, dinputs);
+    const Modulation own = single_choices(tape, tape.inputs ? tape.inputs : dinputs, w1);
+    modulate_experts_backward(ctx, own, gathered(ctx, came, tape.plan.order), dinputs, grads);
+  }
+  const Tensor back = bring_back(ctx, tape, dinputs);
+  if (choices == 0) return;
+  Tensor rows = ctx.scratch(back.shape());
+  put_in_plan_order(ctx, tape, in.plan, back, rows);
+  scatter_add_states(ctx, in, rows, dstates);
+}
+
+}  // namespace some

@@ -1,0 +1,269 @@
+#include "ops/experts.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/support.h"
+#include "ops/cpu/low_rank.h"
+#include "ops/elementwise.h"
+
+namespace some::cpu {
+namespace {
+
+// A piece of work: some of the choices of one expert. Large enough for its products to run at full speed, small enough
+// that the hidden layer between them stays in the cache.
+constexpr std::int64_t largest_block = 384;
+struct Block {
+  std::int64_t number, expert, begin, end;  // of plan.order
+};
+
+std::vector<Block> make_blocks(const DispatchPlan& plan) {
+  const std::int32_t* offsets = plan.offsets.data<std::int32_t>();
+  std::vector<Block> blocks;
+  for (std::int64_t e = 0; e < plan.experts; ++e) {
+    const std::int64_t begin = offsets[e], count = offsets[e + 1] - begin;
+    const std::int64_t parts = (count + largest_block - 1) / largest_block;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      blocks.push_back({static_cast<std::int64_t>(blocks.size()), e, begin + count * part / parts,
+                        begin + count * (part + 1) / parts});
+    }
+  }
+  return blocks;
+}
+
+template <typename Body>
+void for_each_block(Context& ctx, const std::vector<Block>& blocks, Body&& body) {
+  parallel_for(*ctx.threads, static_cast<std::int64_t>(blocks.size()),
+               [&](std::int64_t i) { body(blocks[static_cast<std::size_t>(i)]); });
+}
+
+// target[j] = x[token of the j-th choice], for the choices of a block
+template <typename T>
+void gather(const T* x, std::int64_t width, const std::int32_t* order, std::int64_t k, const Block& block, T* target) {
+  for (std::int64_t j = block.begin; j < block.end; ++j) {
+    std::copy_n(x + order[j] / k * width, width, target + (j - block.begin) * width);
+  }
+}
+
+template <typename T>
+void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan, const Tensor& gates,
+             ExpertTape& tape, Tensor& y) {
+  const std::int64_t tokens = x.dim(0), d = x.dim(1), f = weights.w1.dim(1), k = gates.dim(1);
+  const std::int32_t* order = plan.order.data<std::int32_t>();
+  const std::int32_t* place = plan.place.data<std::int32_t>();
+  const T* gate = gates.data<T>();
+  T* hidden = tape.pre.data<T>();
+  T* result = y.data<T>();
+  const Correction<T> first(weights.low1, tape.low1), second(weights.low2, tape.low2);
+  ArenaScope scope(*ctx.arena);
+  T* answers = weights.w2 ? ctx.scratch({tokens * k, d}).template data<T>() : nullptr;  // of each choice, in plan order
+  for_each_block(ctx, make_blocks(plan), [&](const Block& block) {
+    const std::int64_t rows = block.end - block.begin;
+    T* input = thread_buffer<T>(0, rows * d);
+    gather(x.data<T>(), d, order, k, block, input);
+    T* before = hidden + block.begin * f;
+    gemm_serial(Product<T>{false, true, rows, f, d, T(1), input, d, weights.w1.data<T>() + block.expert * f * d, d,
+                           T(0), before, f});
+    first.forward(block.expert, block.begin, rows, input, before);
+    if (answers == nullptr) return;
+    T* after = thread_buffer<T>(1, rows * f);
+    gelu(before, after, rows * f);
+    gemm_serial(Product<T>{false, true, rows, d, f, T(1), after, f, weights.w2.data<T>() + block.expert * d * f, f,
+                           T(0), answers + block.begin * d, d});
+    second.forward(block.expert, block.begin, rows, after, answers + block.begin * d);
+  });
+  // Each token adds up its own experts, best first: no two pieces of work add to one number.
+  parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t width = answers != nullptr ? d : f;
+    T* features = thread_buffer<T>(0, f);
+    for (std::int64_t t = begin; t < end; ++t) {
+      T* target = result + t * width;
+      std::fill_n(target, width, T(0));
+      for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
+        if (answers != nullptr) {
+          add_scaled(gate[i], answers + place[i] * d, target, d);
+        } else {
+          gelu(hidden + place[i] * f, features, f);
+          add_scaled(gate[i], features, target, f);
+        }
+      }
+    }
+  });
+}
+
+// Turns the gradient of one choice's GELU(pre), not yet weighted by its gate, into that of pre; returns the gate's.
+// activation receives gate * GELU(pre) where the experts learn.
+template <bool Learns, typename T>
+T choice_gradient(const T* pre, T gate, T* gradient, [[maybe_unused]] T* activation, std::int64_t f) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < f; ++i) {
+    const NormalLaw<T> law = normal_law(pre[i]);
+    const T value = pre[i] * law.cumulative;
+    sum += gradient[i] * value;
+    gradient[i] *= gate * (law.cumulative + pre[i] * law.density);
+    if constexpr (Learns) activation[i] = gate * value;
+  }
+  return sum;
+}
+
+// Each expert adds up its own blocks in their order: the same sums for any number of threads.
+template <typename T>
+void add_corrections(Context& ctx, const DispatchPlan& plan, const std::vector<Block>& blocks,
+                     const Correction<T>& first, const Correction<T>& second) {
+  parallel_for(*ctx.threads, plan.experts, [&](std::int64_t e) {
+    auto block = std::lower_bound(blocks.begin(), blocks.end(), e,
+                                  [](const Block& one, std::int64_t expert) { return one.expert < expert; });
+    for (; block != blocks.end() && block->expert == e; ++block) {
+      first.add_block(block->number, e);
+      second.add_block(block->number, e);
+    }
+  });
+}
+
+template <typename T>
+void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
+              const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates, ExpertGrads* grads) {
+  const std::int64_t tokens = x.dim(0), d = x.dim(1), f = weights.w1.dim(1), k = gates.dim(1);
+  const std::int64_t choices = tokens * k, dy_width = dy.dim(1);
+  const std::int32_t* order = plan.order.data<std::int32_t>();
+  const std::int32_t* place = plan.place.data<std::int32_t>();
+  const T* gate = gates.data<T>();
+  T* hidden = tape.pre.data<T>();
+  T* gate_gradient = dgates.data<T>();
+  const bool w1_learns = grads != nullptr && grads->w1, w2_learns = grads != nullptr && grads->w2 && weights.w2;
+  ArenaScope scope(*ctx.arena);
+  T* shares = ctx.scratch({choices, d}).template data<T>();  // each choice's part of dx, in plan order
+  // What the weight gradients need is kept for all choices; frozen experts keep nothing.
+  T* activations = w2_learns ? ctx.scratch({choices, f}).template data<T>() : nullptr;
+  T* answers = w2_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
+  T* inputs = w1_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
+  const std::vector<Block> blocks = make_blocks(plan);
+  Correction<T> first(weights.low1, tape.low1), second(weights.low2, tape.low2);
+  first.make_room(ctx, static_cast<std::int64_t>(blocks.size()));
+  second.make_room(ctx, static_cast<std::int64_t>(blocks.size()));
+  for_each_block(ctx, blocks, [&](const Block& block) {
+    const std::int64_t rows = block.end - block.begin;
+    T* gradient = thread_buffer<T>(1, rows * f);
+    T* answer = w2_learns ? answers + block.begin * d : thread_buffer<T>(0, rows * d);
+    T* pulled = thread_buffer<T>(3, rows * std::max(first.rank(), second.rank()));
+    if (weights.w2) {
+      gather(dy.data<T>(), d, order, k, block, answer);
+      gemm_serial(Product<T>{false, false, rows, f, d, T(1), answer, d, weights.w2.data<T>() + block.expert * d * f, f,
+                             T(0), gradient, f});
+      second.backward(block.expert, rows, answer, pulled, gradient);
+    } else {
+      gather(dy.data<T>(), dy_width, order, k, block, gradient);
+    }
+    // gate * GELU(pre), for gradients of w2 or of its correction
+    T* activation = w2_learns ? activations + block.begin * f : second ? thread_buffer<T>(2, rows * f) : nullptr;
+    for (std::int64_t j = block.begin; j < block.end; ++j) {
+      const std::int64_t own = (j - block.begin) * f;
+      T* row = gradient + own;
+      gate_gradient[order[j]] = activation != nullptr
+                                    ? choice_gradient<true>(hidden + j * f, gate[order[j]], row, activation + own, f)
+                                    : choice_gradient<false, T>(hidden + j * f, gate[order[j]], row, nullptr, f);
+      if (w1_learns) std::copy_n(row, f, hidden + j * f);
+    }
+    second.weigh(block.begin, rows, order, gate);
+    second.sum_block(block.number, block.begin, rows, activation, answer, pulled);
+    T* share = shares + block.begin * d;
+    gemm_serial(Product<T>{false, false, rows, d, f, T(1), gradient, f, weights.w1.data<T>() + block.expert * f * d, d,
+                           T(0), share, d});
+    if (w1_learns) gather(x.data<T>(), d, order, k, block, inputs + block.begin * d);
+    if (first) {
+      first.backward(block.expert, rows, gradient, pulled, share);
+      T* input = thread_buffer<T>(0, rows * d);
+      gather(x.data<T>(), d, order, k, block, input);
+      first.sum_block(block.number, block.begin, rows, input, gradient, pulled);
+    }
+  });
+  if (first || second) add_corrections(ctx, plan, blocks, first, second);
+  T* input_gradient = dx.data<T>();
+  parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      for (std::int64_t i = t * k; i < (t + 1) * k; ++i)
+        add_scaled(T(1), shares + place[i] * d, input_gradient + t * d, d);
+    }
+  });
+  const std::int32_t* offsets = plan.offsets.data<std::int32_t>();
+  std::vector<Product<T>> products;
+  for (std::int64_t e = 0; e < plan.experts; ++e) {
+    const std::int64_t begin = offsets[e], count = offsets[e + 1] - begin;
+    if (count == 0) continue;
+    if (w1_learns) {
+      products.push_back({true, false, f, d, count, T(1), hidden + begin * f, f, inputs + begin * d, d, T(1),
+                          grads->w1.data<T>() + e * f * d, d});
+    }
+    if (w2_learns) {
+      products.push_back({true, false, d, f, count, T(1), answers + begin * d, d, activations + begin * f, f, T(1),
+                          grads->w2.data<T>() + e * d * f, f});
+    }
+  }
+  gemm_batch(*ctx.threads, products);
+}
+
+}  // namespace
+
+DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts, const Tensor&) {
+  const std::int64_t choices = indices.elements();
+  DispatchPlan plan;
+  plan.experts = experts;
+  plan.order = ctx.scratch({choices}, DType::i32);
+  plan.place = ctx.scratch({choices}, DType::i32);
+  plan.offsets = ctx.scratch({experts + 1}, DType::i32);
+  const std::int32_t* chosen = indices.data<std::int32_t>();
+  std::int32_t* order = plan.order.data<std::int32_t>();
+  std::int32_t* place = plan.place.data<std::int32_t>();
+  std::int32_t* offsets = plan.offsets.data<std::int32_t>();
+  // Counting sort: it keeps the order of equal elements, and 100,000 choices take less than a millisecond.
+  std::fill_n(offsets, experts + 1, 0);
+  for (std::int64_t i = 0; i < choices; ++i) {
+    if (chosen[i] < 0 || chosen[i] >= experts) failed("choice {} names expert {} of {}", i, chosen[i], experts);
+    ++offsets[chosen[i] + 1];
+  }
+  for (int e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
+  std::vector<std::int32_t> next(offsets, offsets + experts);
+  for (std::int64_t i = 0; i < choices; ++i) {
+    place[i] = next[static_cast<std::size_t>(chosen[i])]++;
+    order[place[i]] = static_cast<std::int32_t>(i);
+  }
+  return plan;
+}
+
+bool experts_keep_outputs(Context&, const ExpertWeights&) { return false; }
+
+void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
+                     const Tensor& gates, ExpertTape& tape, Tensor& y) {
+  with_precision(ctx, [&](auto zero) { forward<decltype(zero)>(ctx, x, weights, plan, gates, tape, y); });
+}
+
+void sum_choices(Context& ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y) {
+  with_precision(ctx, [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t tokens = y.dim(0), width = y.dim(1), k = place.dim(1);
+    const std::int32_t* at = place.data<std::int32_t>();
+    const T* gate = gates != nullptr ? gates->data<T>() : nullptr;
+    parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        T* target = y.data<T>() + t * width;
+        if (into == Into::overwrite) std::fill_n(target, width, T(0));
+        for (std::int64_t i = t * k; i < (t + 1) * k; ++i)
+          add_scaled(gate != nullptr ? gate[i] : T(1), rows.data<T>() + at[i] * width, target, width);
+      }
+    });
+  });
+}
+
+void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
+                      const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Into into,
+                      Tensor& dgates, ExpertGrads* grads, const std::function<void()>& beside) {
+  if (into == Into::overwrite) cpu::fill(ctx, 0, dx);
+  with_precision(
+      ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weights, plan, gates, tape, dx, dgates, grads); });
+  if (beside) beside();
+}
+
+}  // namespace some::cpu

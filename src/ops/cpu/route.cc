@@ -1,0 +1,244 @@
+#include "ops/route.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/support.h"
+#include "ops/elementwise.h"
+#include "ops/hash_choice.h"
+
+namespace some::cpu {
+namespace {
+
+constexpr double shortest = 1e-12;  // spec 3.2
+constexpr std::int64_t row_grain = 64;
+
+template <typename T>
+void make_queries(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
+                  Tensor& norms) {
+  const std::int64_t rows = raw.dim(0), d = raw.dim(1);
+  const T* in = raw.data<T>();
+  const T* below = previous != nullptr && ground > 0 ? previous->data<T>() : nullptr;
+  T* out = query.data<T>();
+  T* lengths = norms.data<T>();
+  const auto normalize = [d](T* row) {
+    const T length = std::max(std::sqrt(dot(row, row, d)), static_cast<T>(shortest));
+    const T inverse = T(1) / length;
+    for (std::int64_t i = 0; i < d; ++i) row[i] *= inverse;
+    return length;
+  };
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      T* q = out + row * d;
+      std::copy_n(in + row * d, d, q);
+      lengths[2 * row] = normalize(q);
+      lengths[2 * row + 1] = T(1);
+      if (below != nullptr) {
+        add_scaled(static_cast<T>(ground), below + row * d, q, d);
+        lengths[2 * row + 1] = normalize(q);
+      }
+    }
+  });
+}
+
+// u/|u| passes on (g - n (n.g)) / |u|, n = u/|u|; where the length was cut off at 1e-12 it was a constant. Without
+// grounding the outer step has length 1 and the same n: it then removes what the inner one removes anyway.
+template <typename T>
+void query_gradient(Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms,
+                    double ground, Tensor& draw, Tensor* dprevious) {
+  const std::int64_t rows = raw.dim(0), d = raw.dim(1);
+  const T* gradient = dquery.data<T>();
+  const T* in = raw.data<T>();
+  const T* out = query.data<T>();
+  const T* lengths = norms.data<T>();
+  T* result = draw.data<T>();
+  T* below = dprevious != nullptr ? dprevious->data<T>() : nullptr;
+  const auto project = [d](const T* direction, T scale, T length, T* g) {
+    const T along = length > static_cast<T>(shortest) ? dot(direction, g, d) * scale * scale : T(0);
+    const T inverse = T(1) / length;
+    for (std::int64_t i = 0; i < d; ++i) g[i] = (g[i] - along * direction[i]) * inverse;
+  };
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      T* g = result + row * d;
+      if (g != gradient + row * d) std::copy_n(gradient + row * d, d, g);
+      const T first = lengths[2 * row], second = lengths[2 * row + 1];
+      if (ground > 0) {
+        project(out + row * d, T(1), second, g);
+        if (below != nullptr) add_scaled(static_cast<T>(ground), g, below + row * d, d);
+      }
+      project(in + row * d, T(1) / first, first, g);
+    }
+  });
+}
+
+// The k largest of scores[0..experts-1] (plus bias, where there is one), best first, equal ones by index. A score that
+// is not a number counts as the lowest, so that the indices stay valid until the loss is found not to be a number.
+template <typename T>
+void select_best(const T* scores, const T* bias, int experts, int k, std::int32_t* indices, T* best) {
+  constexpr int few = 16;
+  const auto rank = [&](std::int64_t e) {
+    const T value = bias != nullptr ? scores[e] + bias[e] : scores[e];
+    return std::isnan(value) ? -std::numeric_limits<T>::infinity() : value;
+  };
+  if (k <= few) {
+    T kept[few];
+    int count = 0;
+    for (int e = 0; e < experts; ++e) {
+      const T score = rank(e);
+      if (count == k && !(score > kept[k - 1])) continue;
+      int place = count < k ? count++ : k - 1;
+      for (; place > 0 && score > kept[place - 1]; --place) {
+        kept[place] = kept[place - 1];
+        indices[place] = indices[place - 1];
+      }
+      kept[place] = score;
+      indices[place] = e;
+    }
+  } else {
+    std::int32_t* order = thread_buffer<std::int32_t>(1, experts);
+    std::iota(order, order + experts, 0);
+    std::partial_sort(order, order + k, order + experts, [&](std::int32_t a, std::int32_t b) {
+      const T left = rank(a), right = rank(b);
+      return left != right ? left > right : a < b;
+    });
+    std::copy_n(order, k, indices);
+  }
+  for (int i = 0; i < k; ++i) best[i] = scores[indices[i]];
+}
+
+template <typename T>
+void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias, const Tensor& temperature,
+            bool choice_given, Routing& routing) {
+  const std::int64_t rows = query.dim(0), d = query.dim(1), experts = keys.dim(0), k = routing.indices.dim(1);
+  if (k > experts) failed("cannot choose {} of {} experts", k, experts);
+  const T* queries = query.data<T>();
+  const T* address = keys.data<T>();
+  const T* favour = bias != nullptr ? bias->data<T>() : nullptr;
+  const T inverse = T(1) / temperature.data<T>()[0];
+  std::int32_t* indices = routing.indices.data<std::int32_t>();
+  T* scores = routing.scores.data<T>();
+  T* gates = routing.gates.data<T>();
+  parallel_chunks(*ctx.threads, rows, 256, [&](std::int64_t begin, std::int64_t end) {
+    T* all = nullptr;
+    if (!choice_given) {
+      all = thread_buffer<T>(0, (end - begin) * experts);
+      gemm_serial(Product<T>{false, true, end - begin, experts, d, T(1), queries + begin * d, d, address, d, T(0), all,
+                             experts});
+    }
+    for (std::int64_t row = begin; row < end; ++row) {
+      if (choice_given) {
+        for (std::int64_t i = 0; i < k; ++i) {
+          scores[row * k + i] = dot(queries + row * d, address + indices[row * k + i] * d, d);
+        }
+      } else {
+        select_best(all + (row - begin) * experts, favour, static_cast<int>(experts), static_cast<int>(k),
+                    indices + row * k, scores + row * k);
+      }
+      for (std::int64_t i = 0; i < k; ++i) gates[row * k + i] = scores[row * k + i] * inverse;
+      softmax(gates + row * k, k);
+    }
+  });
+}
+
+// gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau and dtau = -sum_i ds_i s_i / tau.
+template <typename T>
+void route_gradient(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
+                    const Tensor& temperature, Tensor& dquery, Tensor* dlog_temperature) {
+  const std::int64_t rows = dgates.dim(0), k = dgates.dim(1), d = keys.dim(1);
+  const T* gradient = dgates.data<T>();
+  const T* gates = routing.gates.data<T>();
+  const T* scores = routing.scores.data<T>();
+  const std::int32_t* indices = routing.indices.data<std::int32_t>();
+  const T* address = keys.data<T>();
+  const T inverse = T(1) / temperature.data<T>()[0];
+  T* result = dquery.data<T>();
+  std::vector<double> sums(static_cast<std::size_t>((rows + row_grain - 1) / row_grain));
+  parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
+    double sum = 0;
+    for (std::int64_t row = begin; row < end; ++row) {
+      T* target = result + row * d;
+      std::fill_n(target, d, T(0));
+      const T mean = dot(gates + row * k, gradient + row * k, k);
+      for (std::int64_t i = row * k; i < (row + 1) * k; ++i) {
+        const T dscore = gates[i] * (gradient[i] - mean) * inverse;
+        add_scaled(dscore, address + indices[i] * d, target, d);
+        sum += static_cast<double>(dscore) * static_cast<double>(scores[i]);
+      }
+    }
+    sums[static_cast<std::size_t>(begin / row_grain)] = sum;
+  });
+  if (dlog_temperature != nullptr) {
+    const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
+    const T slope = -static_cast<T>(total * static_cast<double>(inverse));
+    T& target = dlog_temperature->data<T>()[0];
+    target = target + slope * temperature.data<T>()[0];
+  }
+}
+
+}  // namespace
+
+void query_forward(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
+                   Tensor& norms) {
+  with_precision(ctx, [&](auto zero) { make_queries<decltype(zero)>(ctx, raw, previous, ground, query, norms); });
+}
+
+void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms,
+                    double ground, Tensor& draw, Tensor* dprevious) {
+  with_precision(
+      ctx, [&](auto zero) { query_gradient<decltype(zero)>(ctx, dquery, raw, query, norms, ground, draw, dprevious); });
+}
+
+void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias, const Tensor& temperature,
+                   bool choice_given, Routing& routing) {
+  with_precision(
+      ctx, [&](auto zero) { choose<decltype(zero)>(ctx, query, keys, bias, temperature, choice_given, routing); });
+}
+
+void query_route_forward(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
+                         Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature,
+                         Tensor& temperature, bool choice_given, Routing& routing) {
+  if (log_temperature != nullptr) cpu::exponential(ctx, *log_temperature, temperature);
+  cpu::query_forward(ctx, raw, previous, ground, query, norms);
+  cpu::route_forward(ctx, query, keys, bias, temperature, choice_given, routing);
+}
+
+void router_route_forward(Context& ctx, const RouterEnd& router, Tensor& raw, const Tensor* previous, double ground,
+                          Tensor& query, Tensor& norms, const Tensor& keys, const Tensor* bias,
+                          const Tensor* log_temperature, Tensor& temperature, bool choice_given, Routing& routing) {
+  cpu::linear_forward(ctx, router.y, router.weight, router.bias, raw);
+  cpu::query_route_forward(ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature,
+                           choice_given, routing);
+}
+
+void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
+  const std::int32_t* token = tokens.data<std::int32_t>();
+  const int k = static_cast<int>(indices.dim(1));
+  if (k > experts) failed("cannot choose {} of {} experts", k, experts);
+  std::int32_t* chosen = indices.data<std::int32_t>();
+  parallel_chunks(*ctx.threads, tokens.elements(), 256, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) choose_experts(seed, layer, token[t], experts, k, chosen + t * k);
+  });
+}
+
+void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
+                    const Tensor& temperature, Tensor& dquery, Tensor* dlog_temperature) {
+  with_precision(ctx, [&](auto zero) {
+    route_gradient<decltype(zero)>(ctx, dgates, routing, keys, temperature, dquery, dlog_temperature);
+  });
+}
+
+void route_query_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
+                          const Tensor& temperature, const Tensor& raw, const Tensor& query, const Tensor& norms,
+                          double ground, Tensor& draw, Tensor* dprevious, Tensor* dlog_temperature) {
+  const ArenaScope scope(*ctx.arena);
+  Tensor dquery = ctx.scratch(query.shape(), ctx.master);
+  cpu::route_backward(ctx, dgates, routing, keys, temperature, dquery, dlog_temperature);
+  cpu::query_backward(ctx, dquery, raw, query, norms, ground, draw, dprevious);
+}
+
+}  // namespace some::cpu

@@ -1,0 +1,253 @@
+// Head and cross entropy, in chunks of rows: first the logits of a chunk in compute precision; then one kernel that
+// reads each logit once, overwrites it with its gradient and sums the bias gradient along the way; then two products.
+// Bytes per logit (bf16): 2 written by the product, 2 read and 2 written here, 2 + 2 read by the products of the
+// gradients.
+#include <algorithm>
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/toolkit.cuh"
+#include "kernels/reduce/column_sums.h"
+#include "ops/head_loss.h"
+
+namespace some::cuda {
+namespace {
+
+constexpr int threads = 512;
+constexpr int warps = threads / warp_size;
+constexpr std::int64_t largest_chunk = std::int64_t{64} << 20;  // logits at a time
+
+struct Softmax {
+  float all_reduce_max, sum;
+};
+
+template <typename T>
+__device__ __forceinline__ float exp_for(float x) {
+  return std::is_same_v<T, float> ? expf(x) : __expf(x);
+}
+
+__device__ __forceinline__ Softmax merge(Softmax a, Softmax b) {
+  const float all_reduce_max = fmaxf(a.all_reduce_max, b.all_reduce_max);
+  // If both parts are empty, exp(-inf + inf) would be NaN.
+  if (all_reduce_max == -INFINITY) return {all_reduce_max, 0.0f};
+  return {all_reduce_max,
+          a.sum * expf(a.all_reduce_max - all_reduce_max) + b.sum * expf(b.all_reduce_max - all_reduce_max)};
+}
+
+// The sums of a warp's lanes as one: the largest first, so that each lane's sum is brought to it by one exponential.
+template <int LANES>
+__device__ __forceinline__ Softmax warp_merge(Softmax mine) {
+  float all_reduce_max = mine.all_reduce_max;
+#pragma unroll
+  for (int offset = LANES / 2; offset > 0; offset /= 2)
+    all_reduce_max = fmaxf(all_reduce_max, __shfl_xor_sync(full_warp, all_reduce_max, offset));
+  // Two empty parts: exp(-inf + inf) would not be a number.
+  float sum = all_reduce_max == -INFINITY ? 0.0f : mine.sum * expf(mine.all_reduce_max - all_reduce_max);
+#pragma unroll
+  for (int offset = LANES / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(full_warp, sum, offset);
+  return {all_reduce_max, sum};
+}
+
+// The result is the same in every thread. `shared` may be reused after the next barrier.
+__device__ __forceinline__ Softmax block_merge(Softmax mine, Softmax* shared) {
+  const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
+  mine = warp_merge<warp_size>(mine);
+  if (lane == 0) shared[warp] = mine;
+  __syncthreads();
+  return warp_merge<warps>(shared[lane % warps]);
+}
+
+// Rows are dealt out to the blocks in turn, and a thread always has the same columns: its part p starts at column
+// (p*threads + thread)*WIDTH. The row stays in registers between the sum and the gradient, and so do the column sums
+// over the block's rows. partials: [blocks, vocabulary].
+template <typename T, int PARTS, int WIDTH, bool GRADIENT>
+__global__ void __launch_bounds__(threads, 2)
+    cross_entropy_kernel(T* logits, const std::int32_t* targets, std::int64_t rows, int vocabulary, float scale,
+                         float* nll, float* partials) {
+  after_previous();
+  __shared__ Softmax shared[2][warps];
+  float column_sum[PARTS][WIDTH] = {};
+  int turn = 0;
+  // The next row is already being loaded while this one is summed.
+  uint4 next[PARTS];
+  std::int32_t next_target = -1;
+  const auto fetch = [&](std::int64_t row) {
+    if (row >= rows) return;
+    next_target = targets[row];
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      const int column = (p * threads + threadIdx.x) * WIDTH;
+      if (column < vocabulary) next[p] = *reinterpret_cast<const uint4*>(logits + row * vocabulary + column);
+    }
+  };
+  fetch(blockIdx.x);
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    T* line = logits + row * vocabulary;
+    const std::int32_t target = next_target;
+    float values[PARTS][WIDTH];
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      const int column = (p * threads + threadIdx.x) * WIDTH;
+#pragma unroll
+      for (int i = 0; i < WIDTH; ++i) values[p][i] = -INFINITY;
+      if (column < vocabulary) unpack16<T>(next[p], values[p]);
+    }
+    fetch(row + gridDim.x);
+    if (target < 0) {
+      if (GRADIENT) {
+        const float zeros[WIDTH] = {};
+#pragma unroll
+        for (int p = 0; p < PARTS; ++p) {
+          const int column = (p * threads + threadIdx.x) * WIDTH;
+          if (column < vocabulary) store_elements<WIDTH>(line + column, zeros);
+        }
+      }
+      if (threadIdx.x == 0) nll[row] = 0.0f;
+      continue;
+    }
+    float all_reduce_max = -INFINITY, wanted = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      const int before = target - (p * threads + static_cast<int>(threadIdx.x)) * WIDTH;
+#pragma unroll
+      for (int i = 0; i < WIDTH; ++i) {
+        all_reduce_max = fmaxf(all_reduce_max, values[p][i]);
+        if (i == before) wanted = values[p][i];
+      }
+    }
+    const float shift = all_reduce_max == -INFINITY ? 0.0f : all_reduce_max;  // -INFINITY for a thread without columns
+    float sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+#pragma unroll
+      for (int i = 0; i < WIDTH; ++i) {
+        values[p][i] = exp_for<T>(values[p][i] - shift);
+        sum += values[p][i];
+      }
+    }
+    const Softmax all = block_merge({all_reduce_max, sum}, shared[turn]);
+    turn ^= 1;  // the two halves alternate: a warp may get here again before the last one has read
+    if (target / WIDTH % threads == static_cast<int>(threadIdx.x))
+      nll[row] = logf(all.sum) + all.all_reduce_max - wanted;
+    if constexpr (GRADIENT) {
+      const float factor = scale / all.sum * expf(shift - all.all_reduce_max);
+#pragma unroll
+      for (int p = 0; p < PARTS; ++p) {
+        const int column = (p * threads + threadIdx.x) * WIDTH;
+        if (column >= vocabulary) continue;
+#pragma unroll
+        for (int i = 0; i < WIDTH; ++i) {
+          values[p][i] = values[p][i] * factor - (column + i == target ? scale : 0.0f);
+          column_sum[p][i] += values[p][i];
+        }
+        store_elements<WIDTH>(line + column, values[p]);
+      }
+    }
+  }
+  if constexpr (GRADIENT) {
+    if (partials == nullptr) return;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) {
+      const int column = (p * threads + threadIdx.x) * WIDTH;
+      if (column < vocabulary)
+        store_elements<WIDTH>(partials + static_cast<std::int64_t>(blockIdx.x) * vocabulary + column, column_sum[p]);
+    }
+  }
+}
+
+// For any size of vocabulary: the row is read twice.
+template <typename T>
+__global__ void __launch_bounds__(threads)
+    cross_entropy_any_kernel(T* logits, const std::int32_t* targets, int vocabulary, float scale, bool gradient,
+                             float* nll) {
+  after_previous();
+  __shared__ Softmax shared[warps];
+  const std::int64_t row = blockIdx.x;
+  T* line = logits + row * vocabulary;
+  const std::int32_t target = targets[row];
+  if (target < 0) {
+    if (gradient) {
+      for (int column = threadIdx.x; column < vocabulary; column += threads) line[column] = from_f32<T>(0.0f);
+    }
+    if (threadIdx.x == 0) nll[row] = 0.0f;
+    return;
+  }
+  const float wanted = to_f32(line[target]);
+  Softmax mine{-INFINITY, 0.0f};
+  for (int column = threadIdx.x; column < vocabulary; column += threads)
+    mine = merge(mine, {to_f32(line[column]), 1.0f});
+  const Softmax all = block_merge(mine, shared);
+  if (threadIdx.x == 0) nll[row] = logf(all.sum) + all.all_reduce_max - wanted;
+  if (!gradient) return;
+  for (int column = threadIdx.x; column < vocabulary; column += threads) {
+    const float p = exp_for<T>(to_f32(line[column]) - all.all_reduce_max) / all.sum;
+    line[column] = from_f32<T>((p - (column == target ? 1.0f : 0.0f)) * scale);
+  }
+}
+
+}  // namespace
+
+void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& bias, const Tensor& targets,
+               double scale, Tensor& nll, Tensor* dh) {
+  const std::int64_t tokens = h.dim(0), d = h.dim(1), vocabulary = weight.value.dim(0);
+  if (tokens == 0) return;
+  const bool gradient = dh != nullptr;
+  float* bias_grad = gradient && bias && bias.grad ? floats(bias.grad) : nullptr;
+  // Chunks are of equal size, so that no product is left with only a few rows.
+  const std::int64_t max_rows = std::max<std::int64_t>(128, largest_chunk / vocabulary);
+  const std::int64_t chunks = (tokens + max_rows - 1) / max_rows;
+  const std::int64_t chunk_rows = (tokens + chunks - 1) / chunks;
+  with_real_type(h.dtype(), "the head", [&](auto tag) {
+    using T = decltype(tag);
+    constexpr int width = vector_width<T>;
+    const ArenaScope scope(*ctx.arena);
+    const Tensor scratch = ctx.scratch({chunk_rows, vocabulary}, h.dtype());
+    T* logits = elements_of<T>(scratch);
+    const int parts = vocabulary % width == 0 ? grid_for(vocabulary, threads * width) : 99;
+    constexpr int max_parts = 32 / width;
+    const bool in_registers = parts <= max_parts;
+    const int blocks = static_cast<int>(std::min<std::int64_t>(chunk_rows, 2 * ctx.cuda->multiprocessors));
+    float* partials =
+        in_registers && bias_grad != nullptr ? floats(ctx.scratch({blocks, vocabulary}, DType::f32)) : nullptr;
+    for (std::int64_t first = 0; first < tokens; first += chunk_rows) {
+      const std::int64_t rows = std::min(chunk_rows, tokens - first);
+      const T* states = elements_of<T>(h) + first * d;
+      matmul(ctx, rows, vocabulary, d, {states, h.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), true},
+             logits, h.dtype(), false, bias ? bias.compute.raw() : nullptr);
+      const std::int32_t* wanted = ints(targets) + first;
+      float* losses = floats(nll) + first;
+      const auto launch = [&](auto kernel) {
+        launch_behind(ctx, kernel, blocks, threads, 0, logits, wanted, rows, static_cast<int>(vocabulary),
+                      static_cast<float>(scale), losses, partials);
+      };
+      const auto launch_parts = [&](auto count) {
+        constexpr int P = decltype(count)::value;
+        gradient ? launch(cross_entropy_kernel<T, P, width, true>) : launch(cross_entropy_kernel<T, P, width, false>);
+      };
+      if (!in_registers) {
+        launch_behind(ctx, cross_entropy_any_kernel<T>, static_cast<unsigned>(rows), threads, 0, logits, wanted,
+                      static_cast<int>(vocabulary), static_cast<float>(scale), gradient, losses);
+      } else if (parts <= max_parts / 4) {
+        launch_parts(std::integral_constant<int, max_parts / 4>{});
+      } else if (parts <= max_parts / 2) {
+        launch_parts(std::integral_constant<int, max_parts / 2>{});
+      } else {
+        launch_parts(std::integral_constant<int, max_parts>{});
+      }
+      if (!gradient) continue;
+      if (bias_grad != nullptr) {
+        if (in_registers)
+          add_partials(ctx, partials, blocks, vocabulary, bias_grad);
+        else
+          add_column_sums(ctx, logits, h.dtype(), rows, vocabulary, bias_grad);
+      }
+      T* state_grad = elements_of<T>(*dh) + first * d;
+      matmul(ctx, rows, d, vocabulary, {logits, h.dtype(), false},
+             {weight.compute.raw(), weight.compute.dtype(), false}, state_grad, h.dtype(), false);
+      if (weight.grad)
+        matmul(ctx, vocabulary, d, rows, {logits, h.dtype(), true}, {states, h.dtype(), false}, weight.grad.raw(),
+               weight.grad.dtype(), true);
+    }
+  });
+}
+
+}  // namespace some::cuda

@@ -1,0 +1,532 @@
+#include "recipe/recipe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/escape.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "recipe/schema.h"
+#include "recipe/toml.h"
+
+namespace some {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t deepest_base = 16;
+
+std::string arrows(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : " -> ") + name;
+  return text;
+}
+
+// One reading of a recipe: the files it is built from, where each key was last set, and the values so far.
+class Reader {
+ public:
+  Recipe recipe;
+
+  void read_text(const std::string& text, const std::string& origin, std::vector<std::string> chain) {
+    const TomlNode root = parse_toml(text, origin);
+    if (const TomlNode* base = root.find("base")) read_base(*base, origin, chain);
+    recipe.title.clear();
+    recipe.published.reset();
+    recipe.from.reset();
+    for (const auto& [name, node] : root.entries) {
+      if (name == "base") continue;
+      const std::string place = fmt::format("{}:{}", origin, node.line);
+      if (name == "published") {
+        read_published(node, origin, place);
+      } else if (name == "from") {
+        read_from(node, origin, place);
+      } else if (name == "stage") {
+        read_stages(node, origin, place);
+      } else if (node.kind == TomlNode::Kind::table && find_recipe_key(name) == nullptr) {
+        read_table(name, node, origin, place);
+      } else {
+        assign(name, node, place, origin);
+      }
+    }
+    if (root.find("title") == nullptr) recipe.title = first_comment(text);
+  }
+
+  void override_with(const std::string& text) {
+    std::string place = "override " + shortened(text, 200);
+    std::replace(place.begin(), place.end(), '\n', ' ');  // a message is one line
+    const std::size_t sign = text.find('=');
+    if (sign == std::string::npos || sign == 0) bad_input("{}: wants KEY=VALUE, such as train.max_steps=100", place);
+    const std::string name = text.substr(0, sign), value = text.substr(sign + 1);
+    if (name == "base" || name == "published" || name.starts_with("published.")) {
+      bad_input("{}: {} can only stand in the file", place, name);
+    }
+    if (name == "from" || name.starts_with("from."))
+      bad_input("{}: what a run begins from is said with --from RUN", place);
+    const auto [stage, own_name] = stage_in(name, place);
+    const RecipeKey& key = known(own_name, place);
+    TomlNode bare;
+    bare.kind = TomlNode::Kind::text;
+    bare.text = value;
+    TomlNode node = bare;
+    try {
+      // One value and nothing behind it; anything else is a bare text, so that paths and names need no quotes.
+      const TomlNode parsed = parse_toml("value = " + value, place);
+      if (parsed.entries.size() == 1) node = parsed.entries[0].second;
+    } catch (const Error&) {
+    }
+    const bool wants_text = key.kind == SettingKind::text || key.kind == SettingKind::choice;
+    if (wants_text && node.kind != TomlNode::Kind::text) node = bare;
+    if (stage) {
+      assign_in_stage(*stage, own_name, node, place, "");
+      return;
+    }
+    assign(name, node, place, "");
+    // What is asked for explicitly holds in every stage.
+    for (Stage& one : recipe.stages)
+      std::erase_if(one.settings, [&](const auto& setting) { return setting.first == name; });
+  }
+
+  void finish(const std::string& origin) {
+    recipe.model.seed = recipe.seed;
+    recipe.model.vocab = recipe.data.vocab;
+    if (scale_of_all_layers_)
+      recipe.model.keys.beta_layer_scale.assign(static_cast<std::size_t>(recipe.model.layers), *scale_of_all_layers_);
+    for (const char* name : {"data.train", "data.valid", "data.tokenizer"}) {
+      const RecipeKey& key = *find_recipe_key(name);
+      key.set(recipe, located(std::get<std::string>(key.get(recipe)), name));
+    }
+    check(recipe, "", origin);
+    finish_stages(origin);
+  }
+
+ private:
+  std::map<std::string, std::string> places_;     // key -> "file:line" or "override ..."
+  std::map<std::string, std::string> folders_;    // key -> folder of the file that set it
+  std::optional<double> scale_of_all_layers_;     // some.beta_layer_scale given as one number
+  std::map<std::size_t, double> scale_in_stage_;  // likewise
+
+  // Checks of combinations begin with the key at fault; say where it was set.
+  void check(const Recipe& one, const std::string& prefix, const std::string& origin) const {
+    try {
+      check_config(one.model);
+      check_run(one);
+      if (one.memory.slots > 0) check_settings(one.memory, "memory.");
+    } catch (const Error& error) {
+      const std::string message = error.what(), key = message.substr(0, message.find_first_of(" :"));
+      auto place = places_.find(prefix + key);
+      if (place == places_.end()) place = places_.find(key);
+      throw Error(Fault::input,
+                  fmt::format("{}: {}{}", place == places_.end() ? origin : place->second,
+                              prefix.empty() ? "" : "in " + prefix.substr(0, prefix.size() - 1) + ": ", message));
+    }
+  }
+
+  // --- stages ---
+
+  static std::string stage_prefix(std::size_t stage) { return fmt::format("stage.{}.", stage + 1); }
+
+  // "stage.2.train.lr": the second stage, and the name of the key there.
+  std::pair<std::optional<std::size_t>, std::string> stage_in(const std::string& name, const std::string& place) const {
+    if (name != "stage" && !name.starts_with("stage.")) return {std::nullopt, name};
+    const std::size_t begin = std::min<std::size_t>(name.size(), 6), dot = name.find('.', begin);
+    const std::string number = name.substr(begin, dot == std::string::npos ? dot : dot - begin);
+    const bool digits = !number.empty() && number.size() < 6 && number.find_first_not_of("0123456789") == number.npos;
+    if (!digits || dot == std::string::npos) bad_input("{}: wants stage.NUMBER.KEY, such as stage.1.train.lr", place);
+    const auto stage = static_cast<std::size_t>(std::stoul(number));
+    if (stage < 1 || stage > recipe.stages.size())
+      bad_input("{}: there is no stage {}; the recipe has {}", place, stage,
+                recipe.stages.empty() ? "no [[stage]]" : fmt::format("stages 1 to {}", recipe.stages.size()));
+    return {stage - 1, name.substr(dot + 1)};
+  }
+
+  void read_stages(const TomlNode& node, const std::string& origin, const std::string& place) {
+    constexpr std::size_t max_stages = 1000;
+    if (node.kind != TomlNode::Kind::array || node.items.empty() || node.items.size() > max_stages)
+      bad_input("{}: stage: wants tables headed [[stage]], at most {}", place, max_stages);
+    recipe.stages.assign(node.items.size(), {});  // those of a base are not added to
+    scale_in_stage_.clear();
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+      if (node.items[i].kind != TomlNode::Kind::table)
+        bad_input("{}: stage: wants tables headed [[stage]], not {}", place, node.items[i].describe());
+      for (const auto& [name, value] : node.items[i].entries) read_in_stage(i, name, value, origin);
+    }
+  }
+
+  void read_in_stage(std::size_t stage, const std::string& name, const TomlNode& node, const std::string& origin) {
+    const std::string place = fmt::format("{}:{}", origin, node.line);
+    if (name == "title") {
+      if (node.kind != TomlNode::Kind::text)
+        bad_input("{}: {}title: wants a text in quotes, not {}", place, stage_prefix(stage), node.describe());
+      recipe.stages[stage].title = node.text;
+    } else if (node.kind == TomlNode::Kind::table && find_recipe_key(name) == nullptr) {
+      check_table(name, place);
+      for (const auto& [key, value] : node.entries)
+        assign_in_stage(stage, name + "." + key, value, fmt::format("{}:{}", origin, value.line), origin);
+    } else {
+      assign_in_stage(stage, name, node, place, origin);
+    }
+  }
+
+  void assign_in_stage(std::size_t stage, const std::string& name, const TomlNode& node, const std::string& place,
+                       const std::string& file) {
+    const RecipeKey& key = known(name, place);
+    const auto refuse = [&](const char* why) { bad_input("{}: {}{}: {}", place, stage_prefix(stage), name, why); };
+    switch (key.role) {
+      case SettingRole::model: refuse("decides what the weights are; it is the same in every stage"); break;
+      case SettingRole::tokens: refuse("a run has one tokenizer, trained on the texts of all its stages"); break;
+      case SettingRole::run: refuse("belongs to the run as a whole, not to a stage"); break;
+      case SettingRole::machine: refuse("belongs to the machine, not to a stage"); break;
+      case SettingRole::training_stage:
+      case SettingRole::length:
+      case SettingRole::habit: break;
+    }
+    if (key.kind == SettingKind::layer_scale) {
+      scale_in_stage_.erase(stage);
+      if (node.is_number()) {
+        check_range(key, node.number, node, place);
+        scale_in_stage_[stage] = node.number;
+      }
+    }
+    auto& settings = recipe.stages[stage].settings;
+    std::erase_if(settings, [&](const auto& setting) { return setting.first == name; });
+    settings.emplace_back(name, setting(key, node, place));
+    places_[stage_prefix(stage) + name] = place;
+    folders_[stage_prefix(stage) + name] = fs::path(file).parent_path().string();
+  }
+
+  void finish_stages(const std::string& origin) {
+    for (std::size_t i = 0; i < recipe.stages.size(); ++i) {
+      for (auto& [name, value] : recipe.stages[i].settings) {
+        if (name == "data.train" || name == "data.valid")
+          value = located(std::get<std::string>(value), stage_prefix(i) + name);
+        if (const auto scale = scale_in_stage_.find(i);
+            scale != scale_in_stage_.end() && find_recipe_key(name)->kind == SettingKind::layer_scale)
+          value = std::vector<double>(static_cast<std::size_t>(recipe.model.layers), scale->second);
+      }
+    }
+    if (recipe.stages.empty()) return;
+    const std::vector<Recipe> each = stage_recipes(recipe);
+    for (std::size_t i = 0; i < each.size(); ++i) check(each[i], stage_prefix(i), origin);
+  }
+
+  void read_base(const TomlNode& base, const std::string& origin, std::vector<std::string> chain) {
+    const std::string place = fmt::format("{}:{}", origin, base.line);
+    if (base.kind != TomlNode::Kind::text || base.text.empty()) {
+      bad_input("{}: base: wants the file name of another recipe, such as \"a4.toml\", not {}", place, base.describe());
+    }
+    const std::string path = (fs::path(origin).parent_path() / base.text).lexically_normal().string();
+    chain.push_back(fs::path(origin).lexically_normal().string());
+    if (std::find(chain.begin(), chain.end(), path) != chain.end()) {
+      bad_input("{}: base = \"{}\": the recipe builds on itself ({} -> {})", place, shortened(base.text, 200),
+                shortened(arrows(chain), 400), shortened(path, 400));
+    }
+    if (chain.size() > deepest_base)
+      bad_input("{}: base: more than {} recipes build on one another", place, deepest_base);
+    if (!exists_path(path))
+      bad_input("{}: base = \"{}\": there is no file {}", place, shortened(base.text, 200), shortened(path, 400));
+    read_text(read_file(path), path, chain);
+  }
+
+  void read_table(const std::string& table, const TomlNode& node, const std::string& origin, const std::string& place) {
+    check_table(table, place);
+    for (const auto& [name, value] : node.entries) {
+      assign(table + "." + name, value, fmt::format("{}:{}", origin, value.line), origin);
+    }
+  }
+
+  static void check_table(const std::string& table, const std::string& place) {
+    std::vector<std::string> tables;
+    for (const RecipeTable& known_table : recipe_tables()) {
+      if (!known_table.name.empty()) tables.push_back(known_table.name);
+    }
+    if (std::find(tables.begin(), tables.end(), table) != tables.end()) return;
+    tables.insert(tables.end(), {"published", "from", "stage"});
+    const std::string meant = nearest_name(table, tables);
+    bad_input("{}: unknown table [{}]; did you mean {}?", place, table,
+              meant == "stage" ? "[[stage]]" : "[" + meant + "]");
+  }
+
+  const RecipeKey& known(const std::string& given, const std::string& place) const {
+    if (const RecipeKey* key = find_recipe_key(given)) return *key;
+    const std::string name = shortened(given, 200);
+    const std::string last = name.substr(name.rfind('.') + 1);
+    std::vector<std::string> names;
+    for (const RecipeKey& key : recipe_keys()) {
+      // The right name in the wrong table is nearer than any misspelling.
+      if (key.name == last) bad_input("{}: unknown key {}; did you mean {}?", place, name, key.full_name());
+      names.push_back(key.full_name());
+    }
+    if (name == "model" || name == "some" || name == "data" || name == "train") {
+      bad_input("{}: {} is a table: its keys are written under [{}], or as {}.KEY=VALUE on the command line", place,
+                name, name, name);
+    }
+    const std::string meant = misspelled_name(name, names);
+    if (meant.empty()) bad_input("{}: unknown key {}; recipes/default.toml has every key", place, name);
+    bad_input("{}: unknown key {}; did you mean {}?", place, name, meant);
+  }
+
+  void assign(const std::string& name, const TomlNode& node, const std::string& place, const std::string& file) {
+    const RecipeKey& key = known(name, place);
+    if (key.kind == SettingKind::layer_scale) {
+      scale_of_all_layers_.reset();
+      if (node.is_number()) {
+        check_range(key, node.number, node, place);
+        scale_of_all_layers_ = node.number;
+      }
+    }
+    key.set(recipe, setting(key, node, place));
+    places_[name] = place;
+    folders_[name] = fs::path(file).parent_path().string();
+  }
+
+  [[noreturn]] static void wrong(const RecipeKey& key, const TomlNode& node, const std::string& place) {
+    bad_input("{}: {}: wants {}, not {}", place, key.full_name(), key.wants(), node.describe());
+  }
+
+  static void check_range(const RecipeKey& key, double value, const TomlNode& node, const std::string& place) {
+    if (!key.contains(value)) wrong(key, node, place);
+  }
+
+  static SettingValue setting(const RecipeKey& key, const TomlNode& node, const std::string& place) {
+    switch (key.kind) {
+      case SettingKind::boolean:
+        if (node.kind != TomlNode::Kind::boolean) wrong(key, node, place);
+        return node.boolean;
+      case SettingKind::integer:
+        if (node.kind != TomlNode::Kind::integer) wrong(key, node, place);
+        check_range(key, node.number, node, place);
+        return node.integer;
+      case SettingKind::number:
+        if (!node.is_number()) wrong(key, node, place);
+        check_range(key, node.number, node, place);
+        return node.number;
+      case SettingKind::text:
+        if (node.kind != TomlNode::Kind::text) wrong(key, node, place);
+        return node.text;
+      case SettingKind::choice: {
+        if (node.kind != TomlNode::Kind::text) wrong(key, node, place);
+        const bool known = key.accepts != nullptr
+                               ? key.accepts(node.text)
+                               : std::find(key.choices.begin(), key.choices.end(), node.text) != key.choices.end();
+        if (!known) wrong(key, node, place);
+        return node.text;
+      }
+      case SettingKind::layer_scale:
+        if (node.is_number()) return std::vector<double>{};  // filled in when the number of layers is known
+        return numbers(key, node, place);
+      case SettingKind::numbers:
+      case SettingKind::integers: return numbers(key, node, place);
+      case SettingKind::anneal: return anneal(key, node, place);
+    }
+    return SettingValue();
+  }
+
+  static std::vector<double> numbers(const RecipeKey& key, const TomlNode& node, const std::string& place) {
+    if (node.kind != TomlNode::Kind::array) wrong(key, node, place);
+    std::vector<double> values;
+    for (const TomlNode& item : node.items) {
+      if (key.kind == SettingKind::integers ? item.kind != TomlNode::Kind::integer : !item.is_number())
+        wrong(key, item, place);
+      check_range(key, item.number, item, place);
+      values.push_back(item.number);
+    }
+    const bool right_length =
+        key.lengths.empty() || std::find(key.lengths.begin(), key.lengths.end(), values.size()) != key.lengths.end();
+    if (!right_length) wrong(key, node, place);
+    return values;
+  }
+
+  static Anneal anneal(const RecipeKey& key, const TomlNode& node, const std::string& place) {
+    if (node.kind != TomlNode::Kind::table) wrong(key, node, place);
+    Anneal result;
+    for (const auto& [name, value] : node.entries) {
+      const std::string full = key.full_name() + "." + name;
+      if (name == "shape") {
+        const auto& shapes = anneal_shapes();
+        if (value.kind != TomlNode::Kind::text || std::find(shapes.begin(), shapes.end(), value.text) == shapes.end())
+          wrong(key, value, place);
+        result.shape = anneal_shape(value.text);
+      } else if (name == "start" || name == "end") {
+        if (!value.is_number() || !std::isfinite(value.number) || value.number < 0) {
+          bad_input("{}: {}: wants a number of at least 0, not {}", place, full, value.describe());
+        }
+        (name == "start" ? result.start : result.end) = value.number;
+      } else {
+        bad_input("{}: unknown key {}; did you mean {}.{}?", place, full, key.full_name(),
+                  nearest_name(name, {"shape", "start", "end"}));
+      }
+    }
+    if (result.shape == AnnealShape::exponential && (result.start <= 0 || result.end <= 0)) {
+      bad_input("{}: {}: an exponential shape wants start and end above 0", place, key.full_name());
+    }
+    return result;
+  }
+
+  void read_published(const TomlNode& node, const std::string& origin, const std::string& place) {
+    if (node.kind != TomlNode::Kind::table) bad_input("{}: published: wants a table, not {}", place, node.describe());
+    Published published;
+    std::vector<std::string> names = {"source", "note", "epochs"};
+    names.insert(names.end(), published_scalars().begin(), published_scalars().end());
+    names.insert(names.end(), published_columns().begin(), published_columns().end());
+    const auto contains = [](const std::vector<std::string>& list, const std::string& name) {
+      return std::find(list.begin(), list.end(), name) != list.end();
+    };
+    std::vector<std::pair<std::string, const TomlNode*>> columns;
+    const TomlNode* epochs = nullptr;
+    for (const auto& [name, value] : node.entries) {
+      const std::string here = fmt::format("{}:{}", origin, value.line);
+      if (name == "source" || name == "note") {
+        if (value.kind != TomlNode::Kind::text)
+          bad_input("{}: published.{}: wants a text in quotes, not {}", here, name, value.describe());
+        (name == "source" ? published.source : published.note) = value.text;
+      } else if (contains(published_scalars(), name)) {
+        if (!value.is_number()) bad_input("{}: published.{}: wants a number, not {}", here, name, value.describe());
+        published.values[name] = value.number;
+      } else if (name == "epochs" || contains(published_columns(), name)) {
+        const bool all_numbers = std::all_of(value.items.begin(), value.items.end(), [&](const TomlNode& item) {
+          return name == "epochs" ? item.kind == TomlNode::Kind::integer : item.is_number();
+        });
+        if (value.kind != TomlNode::Kind::array || !all_numbers) {
+          bad_input("{}: published.{}: wants a list of numbers, one an epoch, nan where nothing was reported", here,
+                    name);
+        }
+        if (name == "epochs") {
+          epochs = &value;
+        } else {
+          columns.emplace_back(name, &value);
+        }
+      } else {
+        bad_input("{}: unknown key published.{}; did you mean published.{}?", here, name, nearest_name(name, names));
+      }
+    }
+    const std::size_t count = epochs != nullptr ? epochs->items.size()
+                              : columns.empty() ? 0
+                                                : columns[0].second->items.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      PublishedEpoch epoch;
+      epoch.epoch = epochs != nullptr ? static_cast<int>(epochs->items[i].integer) : static_cast<int>(i) + 1;
+      for (const auto& [name, column] : columns) {
+        if (column->items.size() != count) {
+          bad_input("{}:{}: published.{} has {} numbers where the other lists have {}", origin, column->line, name,
+                    column->items.size(), count);
+        }
+        if (!std::isnan(column->items[i].number)) epoch.values[name] = column->items[i].number;
+      }
+      published.epochs.push_back(epoch);
+    }
+    recipe.published = published;
+  }
+
+  void read_from(const TomlNode& node, const std::string& origin, const std::string& place) {
+    if (node.kind != TomlNode::Kind::table) bad_input("{}: from: wants a table, not {}", place, node.describe());
+    InitializedFrom from;
+    const auto wrong = [&](const std::string& name, const TomlNode& value, const char* wants) {
+      bad_input("{}:{}: from.{}: wants {}, not {}", origin, value.line, name, wants, value.describe());
+    };
+    for (const auto& [name, value] : node.entries) {
+      if (name == "run" || name == "hash") {
+        if (value.kind != TomlNode::Kind::text || value.text.empty()) wrong(name, value, "a text in quotes");
+        (name == "run" ? from.run : from.hash) = value.text;
+      } else if (name == "step") {
+        if (value.kind != TomlNode::Kind::integer || value.integer < 0)
+          wrong(name, value, "a whole number of at least 0");
+        from.step = value.integer;
+      } else if (name == "optimizer") {
+        if (value.kind != TomlNode::Kind::boolean) wrong(name, value, "true or false");
+        from.optimizer = value.boolean;
+      } else {
+        bad_input("{}:{}: unknown key from.{}; did you mean from.{}?", origin, value.line, name,
+                  nearest_name(name, {"run", "step", "hash", "optimizer"}));
+      }
+    }
+    if (from.run.empty() || from.hash.empty()) bad_input("{}: [from] wants run, step and hash", place);
+    recipe.from = from;
+  }
+
+  // Checks across keys that are not the model's own. As in check_config, a message begins with the key at fault.
+  static void check_run(const Recipe& recipe) {
+    if (recipe.data.train.empty()) bad_input("data.train = \"\": wants a file, a folder or \"builtin:stories\"");
+    if (recipe.data.unit != TextUnit::document && recipe.data.train.starts_with("builtin:"))
+      bad_input("data.unit: built-in text comes as documents; lines and paragraphs are units of files");
+    if (recipe.data.tokenizer.empty())
+      bad_input("data.tokenizer = \"\": wants \"bytelevel\", \"whitespace\" or a tokenizer.json");
+    // Three special tokens and one for each byte.
+    if (recipe.data.tokenizer == "bytelevel" && recipe.data.vocab < 259) {
+      bad_input("data.vocab = {}: a bytelevel vocabulary has at least 259 tokens, 256 bytes and 3 special ones",
+                recipe.data.vocab);
+    }
+    if (recipe.data.valid.empty() && recipe.data.valid_share <= 0) {
+      bad_input("data.valid_share = 0: leaves nothing to validate on; give data.valid, or a share above 0");
+    }
+    if (recipe.train.max_steps > 0 && recipe.train.warmup_steps > recipe.train.max_steps) {
+      bad_input("train.warmup_steps = {}: must not be more than train.max_steps = {}; lower it too",
+                recipe.train.warmup_steps, recipe.train.max_steps);
+    }
+    if (recipe.train.precision == PrecisionChoice::f64 && recipe.train.device.kind == DeviceChoice::Kind::cuda) {
+      bad_input("train.precision = \"f64\": is computed on the CPU only; train.device must be \"cpu\"");
+    }
+  }
+
+  // A relative path that leads nowhere from the working folder is tried from the folder of the recipe that gave it.
+  std::string located(const std::string& path, const std::string& name) const {
+    const auto folder = folders_.find(name);
+    if (path.empty() || path.starts_with("builtin:") || folder == folders_.end() || folder->second.empty()) return path;
+    if (fs::path(path).is_absolute() || exists_path(path)) return path;
+    const std::string beside = (fs::path(folder->second) / path).lexically_normal().string();
+    return exists_path(beside) ? beside : path;
+  }
+
+  static std::string first_comment(const std::string& text) {
+    if (!text.starts_with("#")) return "";
+    const std::string line = text.substr(0, text.find('\n'));
+    const std::size_t first = line.find_first_not_of("# \t"), last = line.find_last_not_of(" \t\r");
+    return first == std::string::npos ? "" : line.substr(first, last - first + 1);
+  }
+};
+
+}  // namespace
+
+std::vector<Recipe> stage_recipes(const Recipe& recipe) {
+  if (recipe.stages.empty()) return {recipe};
+  std::vector<Recipe> out;
+  for (const Stage& stage : recipe.stages) {
+    Recipe& one = out.emplace_back(recipe);
+    one.stages.clear();
+    for (const auto& [name, value] : stage.settings) find_recipe_key(name)->set(one, value);
+  }
+  return out;
+}
+
+std::string stage_name(const Recipe& recipe, std::size_t stage) {
+  const std::string& title = recipe.stages.at(stage).title;
+  return title.empty() ? fmt::format("stage {}", stage + 1) : title;
+}
+
+Recipe parse_recipe(const std::string& text, const std::string& origin, const std::vector<std::string>& overrides) {
+  Reader reader;
+  reader.read_text(text, origin, {});
+  for (const std::string& override_text : overrides) reader.override_with(override_text);
+  reader.finish(origin);
+  reader.recipe.name = fs::path(origin).stem().string();
+  return reader.recipe;
+}
+
+Recipe override_recipe(const Recipe& recipe, const std::string& origin, const std::vector<std::string>& overrides) {
+  Reader reader;
+  reader.recipe = recipe;
+  for (const std::string& override_text : overrides) reader.override_with(override_text);
+  reader.finish(origin);
+  return reader.recipe;
+}
+
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  if (folder_exists(path)) bad_input("{}: is a folder; a recipe is a TOML file such as recipes/default.toml", path);
+  if (!exists_path(path))
+    bad_input("{}: there is no such recipe; a recipe is a TOML file such as recipes/default.toml", path);
+  return parse_recipe(read_file(path), path, overrides);
+}
+
+}  // namespace some

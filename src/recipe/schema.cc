@@ -1,0 +1,268 @@
+#include "recipe/schema.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "core/error.h"
+#include "recipe/toml.h"
+#include "runtime/machine.h"
+
+namespace some {
+
+namespace {
+
+#define FIELD(place) \
+  [](auto& recipe) -> auto& { return recipe.place; }
+
+void add_top(SettingList<Recipe>& list) {
+  list.table = "";
+  list.role = SettingRole::run;
+  list.text("title", FIELD(title), "One line on what this run is.");
+  list.integer("seed", FIELD(seed), 0, unlimited,
+               "Seed of every random choice of the run but the experts: initial weights, keys, order of the data.");
+}
+
+void add_data(SettingList<Recipe>& list) {
+  list.table = "data";
+  list.role = SettingRole::training_stage;
+  list.text("train", FIELD(data.train),
+            "Training text: a file, a folder, or \"builtin:DOMAIN\". A relative path is looked up from the working "
+            "folder, then from the recipe's.");
+  list.text("valid", FIELD(data.valid), "Validation text, likewise; empty: valid_share of the training text.");
+  list.text("separator", FIELD(data.separator),
+            "The line between two documents of a plain-text file; empty: a file is one document.");
+  list.text("field", FIELD(data.field), "Name of the text's field in JSON lines; empty: text.");
+  list.choice("unit", FIELD(data.unit), {"document", "line", "paragraph"},
+              "What one document is: what stands between separators, or each line or paragraph of that.");
+  list.choice("long", FIELD(data.long_documents), {"split", "cut"},
+              "Documents longer than seq_len: read as consecutive sequences (split), or only their beginning (cut, "
+              "as published).");
+  list.integer("train_stories", FIELD(data.train_stories), 0, unlimited,
+               "Use only the first so many training documents; 0: all.");
+  list.integer("valid_stories", FIELD(data.valid_stories), 0, unlimited, "Likewise for validation.");
+  list.number("valid_share", FIELD(data.valid_share), 0, 1,
+              "Share of the training documents kept for validation where `valid` is empty; of the end of each where "
+              "there are too few.")
+      .below_high = true;
+  list.role = SettingRole::tokens;
+  list.text("tokenizer", FIELD(data.tokenizer),
+            "\"bytelevel\" or \"whitespace\" (trained on the training text; the published runs used whitespace), or "
+            "a tokenizer.json.");
+  list.integer("vocab", FIELD(data.vocab), 4, 1048576, "Size of the vocabulary to train.");
+  list.role = SettingRole::training_stage;
+  list.boolean("count_pads", FIELD(data.count_pads),
+               "Fill rows with padding that is predicted, routed and counted like text, as the runs up to v4 did.");
+  list.boolean("eos", FIELD(data.eos), "End each story with [EOS]; the first prototypes did not.");
+}
+
+void add_train(SettingList<Recipe>& list) {
+  list.table = "train";
+  list.role = SettingRole::length;
+  list.integer("epochs", FIELD(train.epochs), 1, 1e9, "Times the training text is read.");
+  list.integer("max_steps", FIELD(train.max_steps), 0, unlimited,
+               "Stop, and end the learning-rate schedule, after so many steps; 0: as many as the epochs give.")
+      .in_steps = true;
+  list.role = SettingRole::training_stage;
+  list.integer("batch", FIELD(train.batch), 1, 1048576, "Sequences in one pass.");
+  list.integer("accumulate", FIELD(train.accumulate), 1, 1048576,
+               "Passes whose gradients make one step; ranks share them (docs/scale.md).");
+  list.number("lr", FIELD(train.lr), 0, unlimited, "Highest learning rate.").above_low = true;
+  list.integer("warmup_steps", FIELD(train.warmup_steps), 0, unlimited,
+               "Steps over which the learning rate rises to lr.")
+      .in_steps = true;
+  list.choice("schedule", FIELD(train.schedule), {"cosine", "constant"},
+              "Learning rate after that: down to 0 along a cosine, or as it is.");
+  list.number("weight_decay", FIELD(train.weight_decay), 0, unlimited,
+              "Weight decay of AdamW, on every trained parameter.");
+  Setting<Recipe>& betas = list.add("betas", SettingKind::numbers, "The two averaging factors of AdamW.");
+  betas.low = 0;
+  betas.high = 1;
+  betas.below_high = true;
+  betas.lengths = {2};
+  betas.get = [](const Recipe& recipe) {
+    return SettingValue(std::vector<double>{recipe.train.beta1, recipe.train.beta2});
+  };
+  betas.set = [](Recipe& recipe, const SettingValue& value) {
+    recipe.train.beta1 = std::get<std::vector<double>>(value)[0];
+    recipe.train.beta2 = std::get<std::vector<double>>(value)[1];
+  };
+  list.number("eps", FIELD(train.eps), 0, 1, "The small number in AdamW's divisor.").above_low = true;
+  list.number("clip", FIELD(train.clip), 0, unlimited, "Longest gradient; 0: no limit.");
+  list.role = SettingRole::habit;
+  list.integer("eval_every", FIELD(train.eval_every), 0, unlimited,
+               "Steps from one evaluation to the next; 0: only after each epoch.")
+      .in_steps = true;
+  list.integer("measure_every", FIELD(train.measure_every), 1, unlimited,
+               "Steps from one line of cheap measures to the next.")
+      .in_steps = true;
+  list.integer("checkpoint_every", FIELD(train.checkpoint_every), 0, unlimited,
+               "Steps from one checkpoint to the next; 0: only after each epoch.")
+      .in_steps = true;
+  list.integer("keep_checkpoints", FIELD(train.keep_checkpoints), 1, 1e6, "Checkpoints kept; older ones are removed.");
+  list.integer("save_keys_every", FIELD(train.save_keys_every), 0, unlimited,
+               "Steps from one saving of the key positions to the next; 0: at each evaluation.")
+      .in_steps = true;
+  list.integer("patience", FIELD(train.patience), 0, 1e6,
+               "Stop after so many evaluations without a better loss; 0: never.");
+  list.role = SettingRole::training_stage;
+  list.choice("eval_average", FIELD(train.eval_average), {"tokens", "batches"},
+              "Validation loss as a mean over tokens, or over batches as published.");
+  list.role = SettingRole::machine;
+  list.choice("precision", FIELD(train.precision), precision_choices(),
+              "Of the computation; auto: bf16 on a GPU, fp32 on a CPU.");
+  Setting<Recipe>& device =
+      list.add("device", SettingKind::choice, "auto: the first GPU where there is one; cuda:N: GPU number N, from 0.");
+  device.choices = {"auto", "cpu", "cuda", "cuda:N"};
+  device.accepts = [](const std::string& name) { return find_device_choice(name).has_value(); };
+  device.get = [](const Recipe& recipe) { return SettingValue(text_of(recipe.train.device)); };
+  device.set = [](Recipe& recipe, const SettingValue& value) {
+    recipe.train.device = device_choice(std::get<std::string>(value));
+  };
+  list.integer("threads", FIELD(train.threads), 0, 4096, "CPU threads; 0: one for each CPU that the process may use.");
+  list.integer("expert_ranks", FIELD(train.expert_ranks), 1, 65536,
+               "Ranks that hold the experts of each layer together, each a part of them (docs/scale.md).");
+}
+
+#undef FIELD
+
+std::size_t edit_distance(std::string_view left, std::string_view right) {
+  std::vector<std::size_t> row(right.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= left.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= right.size(); ++j) {
+      const std::size_t change = diagonal + (left[i - 1] == right[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+    }
+  }
+  return row[right.size()];
+}
+
+}  // namespace
+
+const std::vector<RecipeKey>& recipe_keys() {
+  static const std::vector<RecipeKey> keys = [] {
+    SettingList<Recipe> list;
+    add_top(list);
+    list.include(
+        model_settings(), [](auto& recipe) -> auto& { return recipe.model; });
+    add_data(list);
+    add_train(list);
+    list.table = "memory";
+    list.include(
+        memory_settings(), [](auto& recipe) -> auto& { return recipe.memory; });
+    return std::vector<RecipeKey>(list.list.begin(), list.list.end());
+  }();
+  return keys;
+}
+
+const RecipeKey* find_recipe_key(std::string_view full_name) {
+  for (const RecipeKey& key : recipe_keys()) {
+    if (key.full_name() == full_name) return &key;
+  }
+  return nullptr;
+}
+
+const std::vector<RecipeTable>& recipe_tables() {
+  static const std::vector<RecipeTable> tables = {
+      {"", ""},
+      {"model", "The transformer."},
+      {"some", "Experts, routing and the rules that move the keys. Unused where model.ffn is not \"some\"."},
+      {"data", "The text and its tokens."},
+      {"train", "The run."},
+      {"memory", "What is learnt in use, without a gradient: slots with a key and a token."},
+  };
+  return tables;
+}
+
+const std::vector<SettingWords>& stage_keys() {
+  static const std::vector<SettingWords> keys = [] {
+    SettingWords title;
+    title.table = "stage";
+    title.name = "title";
+    title.kind = SettingKind::text;
+    title.meaning = "What the stage is called in messages, metrics and tables.";
+    std::string kept;
+    for (const RecipeKey& key : recipe_keys()) {
+      const bool own =
+          key.role == SettingRole::training_stage || key.role == SettingRole::length || key.role == SettingRole::habit;
+      if (!own && key.role != SettingRole::run && key.role != SettingRole::machine)
+        kept += (kept.empty() ? "" : ", ") + key.full_name();
+    }
+    SettingWords any;
+    any.table = "stage";
+    any.name = "KEY";
+    any.kind = SettingKind::text;
+    any.meaning =
+        "Any key of the tables above, such as data.train or train.lr, for this stage alone, but those that are the "
+        "same "
+        "for the whole run: title, seed, the machine's (device, precision, threads, expert_ranks), and what decides "
+        "weights, library and tokens (" +
+        kept +
+        "). The tokenizer is trained once, on the texts of all stages. On the command line: "
+        "stage.1.train.lr=0.001; a key without a stage there holds in every stage.";
+    return std::vector<SettingWords>{title, any};
+  }();
+  return keys;
+}
+
+const std::vector<std::string>& published_scalars() {
+  static const std::vector<std::string> names = {
+      "total_parameters_m", "trainable_parameters_m", "steps",     "experts_used", "best_gini",   "best_entropy",
+      "best_gini_mass",     "best_entropy_mass",      "gini_peak", "entropy_low",  "step_seconds"};
+  return names;
+}
+
+const std::vector<std::string>& published_columns() {
+  static const std::vector<std::string> names = {"train",     "val",          "ppl",  "gini",       "entropy",
+                                                 "gini_mass", "entropy_mass", "dead", "temperature"};
+  return names;
+}
+
+AnnealShape anneal_shape(const std::string& name) {
+  const auto& shapes = anneal_shapes();
+  return static_cast<AnnealShape>(std::find(shapes.begin(), shapes.end(), name) - shapes.begin());
+}
+
+std::string RecipeKey::write(const SettingValue& value) const {
+  if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "false";
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return fmt::format("{}", *integer);
+  if (const auto* number = std::get_if<double>(&value)) return toml_number(*number);
+  if (const auto* anneal = std::get_if<Anneal>(&value)) {
+    return fmt::format("{{shape = \"{}\", start = {}, end = {}}}",
+                       anneal_shapes().at(static_cast<std::size_t>(anneal->shape)), toml_number(anneal->start),
+                       toml_number(anneal->end));
+  }
+  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) {
+    std::string text;
+    for (const double item : *numbers) {
+      text +=
+          (text.empty() ? "" : ", ") + (kind == SettingKind::integers ? fmt::format("{}", item) : toml_number(item));
+    }
+    return "[" + text + "]";
+  }
+  return toml_quote(std::get<std::string>(value));
+}
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t smallest = std::numeric_limits<std::size_t>::max();
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(name, candidate);
+    if (distance < smallest) {
+      smallest = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string misspelled_name(std::string_view name, const std::vector<std::string>& candidates) {
+  const std::string nearest = nearest_name(name, candidates);
+  return edit_distance(name, nearest) <= (name.size() + 2) / 3 ? nearest : "";
+}
+
+}  // namespace some

@@ -1,0 +1,148 @@
+#include "runs/forecast.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/system_memory.h"
+#include "data/outlook.h"
+#include "model/expert_part.h"
+#include "runs/run.h"
+#include "tensor/device.h"
+#include "train/step_sums.h"
+
+namespace some {
+namespace {
+
+double limit_of(bool gpu) { return gpu ? std::numeric_limits<double>::infinity() : memory_limit(); }
+
+std::string gibibytes(double bytes) {
+  return fmt::format("{:.{}f} GiB", bytes / (1 << 30), bytes < (10u << 30) ? 2 : 0);
+}
+
+}  // namespace
+
+Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optional<DataUse>& counted) {
+  const ModelConfig& model = recipe.model;
+  const TrainConfig& train = recipe.train;
+  Forecast out;
+  out.parameters = count_parameters(model);
+  out.text = counted;
+  if (counted) {
+    out.max_sequences = counted->sequences;
+  } else {
+    const DataOutlook data = look_at_data(host, recipe.data, model.seq_len);
+    if (data.known) out.text = data.use;
+    out.unknown_reason = data.unknown_reason;
+    out.max_sequences = data.max_sequences;
+  }
+  out.sequences_per_step = static_cast<std::int64_t>(train.batch) * train.accumulate;
+  out.slots_per_step = out.sequences_per_step * model.seq_len;
+  double row = model.seq_len;  // tokens of a sequence that are computed
+  const auto sequences = static_cast<double>(out.sequences_per_step);
+  if (out.text) {
+    out.steps = out.text->sequences / out.sequences_per_step * train.epochs;
+    if (train.max_steps > 0) out.steps = std::min(*out.steps, train.max_steps);
+    // Sequences of a split document share a token with the one before.
+    const double real =
+        std::min<double>(model.seq_len, static_cast<double>(out.text->used) / static_cast<double>(out.text->sequences));
+    out.real_tokens_per_step = real * sequences;
+    if (!recipe.data.count_pads) row = real;
+  }
+  out.tokens_per_step = row * sequences;
+  out.operations = count_operations(model, out.tokens_per_step, sequences * row * (row + 1) / 2);
+  const bool gpu = train.device.kind == DeviceChoice::Kind::cuda ||
+                   (train.device.kind == DeviceChoice::Kind::automatic && some::cuda::available());
+  out.device = gpu ? DeviceKind::cuda : DeviceKind::cpu;
+  out.precision = chosen_precision(train.precision, out.device);
+  out.memory_known = out.precision != Precision::f64;  // the estimate counts numbers of two and of four bytes
+  out.memory = estimate_memory(model, row * train.batch, out.precision == Precision::bf16, true);
+  share_experts(out.memory, model, row * train.batch, out.precision == Precision::bf16, train.expert_ranks);
+  // Sums of several micro-batches (train/step_sums.h); on several ranks there are fewer of them.
+  out.memory.parameters += sum_levels(train.accumulate) * 4.0 * static_cast<double>(out.parameters.trainable);
+  out.memory_limit = limit_of(gpu);
+  return out;
+}
+
+void share_experts(MemoryEstimate& memory, const ModelConfig& config, double tokens, bool bf16, int ranks) {
+  if (ranks == 1) return;
+  const double d = config.d_model, f = config.d_ffn, k = config.top_k, c = bf16 ? 2 : 4;
+  const double largest = (config.experts + ranks - 1) / ranks;
+  memory.library *= largest / config.experts;
+  // While states and answers travel they lie here as they leave and as they come. Experts that learn keep what they are
+  // shown.
+  memory.activations += 2 * tokens * k * c * (d + (config.experts_have_output() ? d : f));
+  if (experts_learn(config)) memory.activations += tokens * k * c * d * config.layers;
+}
+
+namespace {
+
+// Bytes that a rank sends in one pass of `tokens` to the experts of others, and for theirs to its own, where every
+// expert is chosen as often (model/expert_parallel.h).
+double expert_bytes(const ModelConfig& model, double tokens, bool bf16, int ranks) {
+  const double e = model.experts, k = model.top_k, d = model.d_model, f = model.d_ffn, c = bf16 ? 2 : 4;
+  const double others = ranks - 1, choices = tokens * k * others / ranks;
+  // A token has business with a rank unless none of its experts, all different, is there.
+  double none = 1;
+  for (double i = 0; i < k; ++i) none *= std::max(0.0, e - e / ranks - i) / (e - i);
+  const bool listens = model.modulates() && model.token_shift > 0;
+  const double rows = listens ? choices : tokens * others * (1 - none);
+  double layer = 8 * others + choices * 12;  // how many, and which with what gate
+  if (model.modulates())
+    layer += rows * d * c + choices * f * c + choices * (f + d) * c;
+  else
+    layer += (rows + choices) * (d + (model.experts_have_output() ? d : f)) * c + choices * 4;
+  return layer * model.layers;
+}
+
+}  // namespace
+
+RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int ranks) {
+  const ModelConfig& model = recipe.model;
+  const std::int64_t all = recipe.train.accumulate;
+  const double gradients = 4.0 * static_cast<double>(forecast.parameters.trainable);
+  RankForecast out;
+  out.micro_batches = block_of(all, 0, ranks).count();
+  out.busy = static_cast<double>(all) / static_cast<double>(out.micro_batches * ranks);
+  // Fewer micro-batches of its own need fewer sums kept; half of what is exchanged at once is received beside it.
+  out.memory_bytes = forecast.memory.total() - (sum_levels(all) - sum_levels(out.micro_batches)) * gradients;
+  if (ranks > 1) out.memory_bytes += std::min(gradients, double{64 << 20}) / 2;
+  double added = gradients + 8;
+  if (model.ffn == Ffn::some) {
+    const double e = model.experts, k = model.top_k, row = 4.0 * model.query_size();
+    const Needs needs = needs_of(model.keys);
+    double layer = e * k * 4 + e * 4 + 8;
+    if (needs.query_sums) layer += e * k * row;
+    if (needs.together) layer += e * e * 4;
+    // Samples go up a tree and down again: a list a rank, about.
+    added += layer * model.layers;
+    if (needs.sample && ranks > 1) out.sent_bytes_per_step += e * (8 + row) * model.layers;
+  }
+  out.sent_bytes_per_step += 2.0 * (ranks - 1) / ranks * added;
+  if (const int together = recipe.train.expert_ranks; together > 1) {
+    const double tokens = forecast.tokens_per_step / static_cast<double>(all);
+    out.expert_bytes_per_step = static_cast<double>(out.micro_batches) *
+                                expert_bytes(model, tokens, forecast.precision == Precision::bf16, together);
+    out.sent_bytes_per_step += out.expert_bytes_per_step;
+  }
+  return out;
+}
+
+void check_memory(const Forecast& forecast) {
+  if (forecast.fits()) return;
+  const MemoryEstimate& memory = forecast.memory;
+  bad_input(
+      "the run needs {} of memory ({} for parameters and optimizer, {} for the frozen library, {} for activations) and "
+      "there are {}: make the model or train.batch smaller; 'some info' tells what a change brings",
+      gibibytes(memory.total()), gibibytes(memory.parameters), gibibytes(memory.library), gibibytes(memory.activations),
+      gibibytes(forecast.memory_limit));
+}
+
+void check_memory(const ModelConfig& config, const Context& ctx) {
+  const MemoryEstimate memory = estimate_memory(config, 0, ctx.compute == DType::bf16, false);
+  const double limit = limit_of(ctx.device.is_cuda());
+  if (memory.total() > limit)
+    bad_input("the model needs {} of memory ({} for parameters, {} for the frozen library) and there are {}",
+              gibibytes(memory.total()), gibibytes(memory.parameters), gibibytes(memory.library), gibibytes(limit));
+}
+
+}  // namespace some

@@ -1,0 +1,89 @@
+// metrics.jsonl and the TensorBoard file beside it: one line for each thing a run has to tell.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/log.h"
+#include "evaluation/evaluate.h"
+#include "runs/event_file.h"
+#include "runs/run.h"
+
+namespace some {
+
+struct StageTag {
+  std::int64_t number = 0;  // counted from 1
+  std::string title;
+};
+
+struct TrainLine {  // of the steps since the last one
+  std::int64_t step = 0;
+  double epoch = 0;
+  std::optional<StageTag> stage;  // here and below: where the run has stages
+  double loss = 0;                // their mean
+  double lr = 0, gradient_norm = 0;
+  std::optional<double> auxiliary_loss;
+  std::vector<UsageMeasures> layers;
+};
+
+struct EpochLine {
+  std::int64_t step = 0, epoch = 0;
+  std::optional<StageTag> stage;
+  double train_loss = 0;
+};
+
+struct EvaluationReport {
+  std::int64_t step = 0;
+  double epoch = 0;
+  std::optional<StageTag> stage;
+  Evaluation evaluation;
+  EvaluateOptions options;  // that it was made with
+  std::vector<LayerMeasures> layers;
+  int middle_layer = 0;
+  const LayerMeasures* middle() const {
+    return layers.empty() ? nullptr : &layers.at(static_cast<std::size_t>(middle_layer));
+  }
+};
+
+// The end of a stage: every stage's validation text, so that what was forgotten is seen.
+struct StageReport {
+  struct OnText {
+    StageTag stage;
+    Evaluation evaluation;
+    double loss = 0;  // the one a run is compared by
+  };
+  std::int64_t step = 0;
+  double epoch = 0;
+  StageTag stage;  // the one that ended
+  std::vector<OnText> texts;
+};
+
+nlohmann::json to_json(const TrainLine& line);
+nlohmann::json to_json(const EpochLine& line);
+nlohmann::json to_json(const EvaluationReport& report);
+nlohmann::json to_json(const StageReport& report);
+
+class MetricsFile {
+ public:
+  // Goes on behind the first `bytes` bytes; what stands after them is cut off, since it will be written again. `kept`:
+  // those bytes as the checkpoint has them. A file that is shorter, gone or otherwise not the same is mended from it.
+  MetricsFile(const Log& log, const RunPaths& paths, std::int64_t bytes, const std::optional<std::string>& kept);
+  void write(const TrainLine& line);
+  void write(const EpochLine& line);
+  void write(const EvaluationReport& report);
+  void write(const StageReport& report);
+  std::int64_t bytes() const { return bytes_; }
+  // The whole file, once what was appended is safely on disk.
+  std::string flushed();
+
+ private:
+  void write_json(const nlohmann::json& line);
+  std::string path_;
+  std::int64_t bytes_ = 0;
+  std::optional<EventFile> events_;
+};
+
+}  // namespace some

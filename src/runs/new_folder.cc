@@ -1,0 +1,56 @@
+#include "runs/new_folder.h"
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/folders.h"
+
+namespace some {
+namespace fs = std::filesystem;
+namespace {
+
+std::string without_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+}  // namespace
+
+NewFolder::NewFolder(const std::string& flag, const std::string& out, std::vector<std::string> ours)
+    : flag_(flag), out_(without_slash(out)), folder_(out_ + ".writing"), ours_(std::move(ours)) {
+  check_free();
+  lock_ = std::make_unique<RunLock>(folder_);
+  for (const std::string& name : list_folder(folder_)) check_ours(name);
+  for (const std::string& name : list_folder(folder_)) remove_tree(folder_ + "/" + name);
+}
+
+NewFolder::~NewFolder() {
+  if (done_) return;
+  std::error_code ignored;  // what is left over is removed by the next attempt
+  fs::remove_all(folder_, ignored);
+}
+
+void NewFolder::finish() {
+  check_free();
+  move_path(folder_, out_);
+  done_ = true;
+  const std::string parent = fs::path(out_).parent_path().string();
+  flush_folder(parent.empty() ? "." : parent);
+}
+
+void NewFolder::check_free() const {
+  if (exists_path(out_) && (!folder_exists(out_) || !list_folder(out_).empty()))
+    bad_input("{} {}: there is something already; choose a new folder", flag_, out_);
+}
+
+// Nothing is removed that was not written here.
+void NewFolder::check_ours(const std::string& name) const {
+  for (const std::string& ours : ours_) {
+    const bool beginning = ours.back() == '*';
+    if (name == ours || name.starts_with(beginning ? ours.substr(0, ours.size() - 1) : ours + ".tmp-")) return;
+  }
+  bad_input("{} {}: {}/{} is in the way, which this command has not written; move it elsewhere", flag_, out_, folder_,
+            name);
+}
+
+}  // namespace some

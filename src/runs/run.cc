@@ -1,0 +1,162 @@
+#include "runs/run.h"
+
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "core/folders.h"
+#include "core/json.h"
+#include "evaluation/json.h"
+#include "kernels/cpu/gemm.h"
+#include "recipe/toml.h"
+#include "runs/checkpoint.h"
+#include "runs/forecast.h"
+#include "tensor/device.h"
+#include "tensor/safetensors.h"
+#include "train/rank_checks.h"
+
+namespace some {
+namespace fs = std::filesystem;
+namespace {
+
+// For a run whose checkpoints were removed: the line on a sitting's time, written after its last checkpoint, says
+// whether the run had come to its end.
+bool ended_by_its_timing(const std::string& folder) {
+  const std::string path = RunPaths{folder}.timing();
+  if (!exists_path(path)) return false;
+  bool ended = false;
+  std::istringstream lines(read_file(path));
+  for (std::string line; std::getline(lines, line);) {
+    const auto sitting = parse_json_line(line);
+    if (sitting && sitting->is_object()) ended = sitting->value("finished", nlohmann::json()) == true;
+  }
+  return ended;
+}
+
+}  // namespace
+
+std::string RunPaths::cache() const {
+  const fs::path parent = fs::path(folder).lexically_normal().parent_path();
+  return ((parent.empty() ? fs::path(".") : parent) / "cache").string();
+}
+
+void save_run_data(const RunPaths& paths, const RunData& data) {
+  nlohmann::json out{{"train", to_json(data.train)}, {"valid", to_json(data.valid)}};
+  for (const RunData& stage : data.stages)
+    out["stages"].push_back({{"train", to_json(stage.train)}, {"valid", to_json(stage.valid)}});
+  write_file_atomic(paths.data(), out.dump(1) + "\n");
+}
+
+std::optional<RunData> read_run_data(const RunPaths& paths) {
+  if (!exists_path(paths.data())) return std::nullopt;
+  const JsonObject all(parse_json(read_file(paths.data()), paths.data()), paths.data());
+  const auto use = [](const JsonObject& of, const char* name) {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    const JsonObject one = of.object(name);
+    DataUse out;
+    out.documents = one.need<std::int64_t>("documents", 1, most);
+    out.tokens = one.need<std::int64_t>("tokens", 1, most);
+    out.used = one.need<std::int64_t>("used", 1, out.tokens);
+    out.sequences = one.need<std::int64_t>("sequences", 1, most);
+    return out;
+  };
+  RunData data{use(all, "train"), use(all, "valid"), {}};
+  if (!all.has("stages")) return data;
+  for (const JsonObject& stage : all.objects("stages"))
+    data.stages.push_back({use(stage, "train"), use(stage, "valid"), {}});
+  return data;
+}
+
+namespace {
+
+// Ranks of one machine take its GPUs in turn, unless one was chosen by its number.
+DeviceName device_for(const TrainConfig& train, const Group& sharing) {
+  DeviceName device = choose_device(train.device);
+  if (!sharing.alone() && device.kind == DeviceKind::cuda && !train.device.index) {
+    constexpr int max_gpus = 64;
+    std::vector<int> usable;
+    for (int i = 0; i < max_gpus; ++i) {
+      if (some::cuda::unusable_reason(i).empty()) usable.push_back(i);
+    }
+    device.index = usable.at(static_cast<std::size_t>(sharing.local_rank()) % usable.size());
+  }
+  return device;
+}
+
+std::shared_ptr<Context> open_context(const TrainConfig& train, const DeviceName& device, const Host& host) {
+  std::shared_ptr<Context> ctx = make_context(device, chosen_precision(train.precision, device.kind), host);
+  ctx->group.use_gpus(ctx->device, ctx->log);
+  ctx->expert_group = make_expert_group(ctx->group, train.expert_ranks);  // parts go the way of the whole
+  return ctx;
+}
+
+}  // namespace
+
+std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host) {
+  return open_context(train, device_for(train, host.group), host);
+}
+
+std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Log& log, const Group& group,
+                                        const Group& sharing) {
+  const Group& shared = sharing.alone() ? group : sharing;
+  Host host = make_host(train.threads == 0 && !shared.alone() ? shared.cpus() : train.threads, log, group);
+  return open_context(train, device_for(train, shared), host);
+}
+
+std::string computed_by(const Context& ctx) {
+  return ctx.device.is_cuda() ? some::cuda::device_name(ctx.device) + ", cuBLASLt" : cpu::gemm_description();
+}
+
+Recipe read_run_recipe(const std::string& folder, const std::vector<std::string>& changes) {
+  const RunPaths paths{folder};
+  if (!folder_exists(folder))
+    bad_input("there is no run folder {}; 'some train RECIPE --out {}' makes one", folder, folder);
+  if (!exists_path(paths.config())) bad_input("{} is not a run folder: it has no config.toml", folder);
+  // Every key stands in the file. A run from before there was data.long cut its documents.
+  std::vector<std::string> overrides = changes;
+  const TomlNode config = parse_toml(read_file(paths.config()), paths.config());
+  const TomlNode* data = config.find("data");
+  if (data != nullptr && data->find("long") == nullptr) overrides.push_back("data.long=cut");
+  return load_recipe(paths.config(), overrides);
+}
+
+Recipe recipe_at(const Recipe& recipe, const CheckpointName& checkpoint) {
+  if (recipe.stages.empty()) return recipe;
+  const JsonObject state(read_checkpoint_state(checkpoint), checkpoint.folder);
+  const auto last = static_cast<std::int64_t>(recipe.stages.size());
+  return stage_recipes(recipe).at(static_cast<std::size_t>(state.get<std::int64_t>("stage", last, 1, last) - 1));
+}
+
+bool run_is_finished(const std::string& folder) {
+  const auto checkpoints = list_checkpoints(folder);
+  if (checkpoints.empty()) return ended_by_its_timing(folder);
+  const SafetensorsFile file = SafetensorsFile::open(checkpoints.back().folder + "/optimizer.safetensors");
+  return read_state(file).need<bool>("finished");
+}
+
+OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
+  OpenedRun run{
+      RunPaths{folder}, read_run_recipe(folder), Tokenizer::load(RunPaths{folder}.tokenizer()), nullptr, nullptr, 0};
+  const CheckpointName checkpoint = find_checkpoint(folder, options.checkpoint);
+  run.recipe = recipe_at(run.recipe, checkpoint);
+  TrainConfig train = run.recipe.train;
+  train.device = options.device;
+  if (options.precision)
+    train.precision = *options.precision;
+  else if (choose_device(options.device).kind == DeviceKind::cpu && train.precision == PrecisionChoice::bf16)
+    train.precision = PrecisionChoice::fp32;
+  // However many ranks held the experts in training, as many may here as fit.
+  if (options.host.group.size() % train.expert_ranks != 0) train.expert_ranks = 1;
+  run.ctx = recipe_context(train, options.host);
+  run.recipe.model.vocab = run.tokenizer.vocab_size();
+  check_memory(run.recipe.model, *run.ctx);
+  run.model = std::make_unique<Model>(run.ctx, run.recipe.model, false);
+  load_checkpoint(checkpoint, *run.model, false);
+  run.step = checkpoint.step;
+  return run;
+}
+
+}  // namespace some

@@ -1,0 +1,90 @@
+#include "train/async_all_reduce.h"
+
+#include <chrono>
+#include <utility>
+
+#include "comm/group.h"
+
+namespace some {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+
+}  // namespace
+
+AsyncAllReduce::~AsyncAllReduce() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void AsyncAllReduce::add_over_ranks(std::vector<Tensor> tensors) {
+  Bucket parcel;
+  if (ctx_.device.is_cuda()) {
+    if (device_.is_cpu()) device_ = Device(some::cuda::open(some::cuda::index_of(ctx_.device.cuda())));
+    const std::lock_guard lock(mutex_);
+    if (extra_events_.empty()) {
+      parcel.ready = std::make_unique<some::cuda::Event>(ctx_.device);
+    } else {
+      parcel.ready = std::move(extra_events_.back());
+      extra_events_.pop_back();
+    }
+    parcel.ready->record();
+  }
+  for (Tensor& tensor : tensors) {
+    // The same memory, seen from the courier's own stream.
+    if (tensor && tensor.device().is_cuda())
+      tensor = Tensor::wrap(tensor.raw(), tensor.shape(), tensor.dtype(), device_, std::make_shared<Tensor>(tensor));
+  }
+  parcel.tensors = std::move(tensors);
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { carry(); });
+  buckets_.push_back(std::move(parcel));
+  changed_.notify_all();
+}
+
+void AsyncAllReduce::carry() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return ending_ || !buckets_.empty(); });
+    if (ending_) return;
+    Bucket& parcel = buckets_.front();  // others are put behind it; it stays where it is
+    const bool broken = problem_ != nullptr;
+    lock.unlock();
+    double seconds = 0;
+    if (!broken) {
+      try {
+        if (parcel.ready) parcel.ready->wait();
+        const auto begin = Clock::now();
+        ctx_.group.sum(*ctx_.threads, parcel.tensors);
+        if (parcel.ready) device_synchronize(device_);
+        seconds = seconds_since(begin);
+      } catch (...) {
+        lock.lock();
+        problem_ = std::current_exception();
+        lock.unlock();
+      }
+    }
+    lock.lock();
+    busy_ += seconds;
+    if (parcel.ready) extra_events_.push_back(std::move(parcel.ready));
+    buckets_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+void AsyncAllReduce::wait() {
+  const auto begin = Clock::now();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return buckets_.empty(); });
+  waited_ += seconds_since(begin);
+  if (problem_) std::rethrow_exception(std::exchange(problem_, nullptr));
+}
+
+}  // namespace some

@@ -1,0 +1,105 @@
+#include "train/initialize_from.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "recipe/schema.h"
+#include "runs/run.h"
+#include "runs/train_state.h"
+#include "text/tokenizer.h"
+
+namespace some {
+namespace {
+
+std::string model_hash(const CheckpointName& checkpoint) {
+  const MappedFile file = map_file(checkpoint.folder + "/model.safetensors");
+  return hex(checksum_of(file.data, file.size));
+}
+
+// Settings of experts that are not there mean nothing.
+bool means_something(const RecipeKey& key, const Recipe& recipe) {
+  return key.table != "some" || recipe.model.ffn == Ffn::some;
+}
+
+bool is_a_kind_of_tokenizer(const std::string& name) { return name == "bytelevel" || name == "whitespace"; }
+
+// The tokenizer of the other run is taken. A recipe that asks for a new one means what the other run's recipe meant, or
+// it cannot have it.
+std::string fault_of_tokens(const Recipe& recipe, const Source& source) {
+  const DataConfig &mine = recipe.data, &theirs = source.recipe.data;
+  if (mine.tokenizer == theirs.tokenizer) {
+    if (mine.vocab == theirs.vocab || !is_a_kind_of_tokenizer(mine.tokenizer)) return "";
+    return fmt::format("data.vocab = {} ({})", mine.vocab, theirs.vocab);
+  }
+  if (!is_a_kind_of_tokenizer(mine.tokenizer)) {
+    const Tokenizer own = Tokenizer::load(RunPaths{source.named.run}.tokenizer());
+    if (Tokenizer::load(mine.tokenizer).hash() == own.hash()) return "";
+  }
+  return fmt::format("data.tokenizer = \"{}\" (\"{}\")", mine.tokenizer, theirs.tokenizer);
+}
+
+}  // namespace
+
+Source find_source(const FromOptions& options) {
+  std::string run = options.run;
+  while (run.size() > 1 && run.back() == '/') run.pop_back();
+  const Recipe recipe = read_run_recipe(run);
+  const CheckpointName checkpoint = find_checkpoint(run, options.checkpoint);
+  return {recipe_at(recipe, checkpoint), checkpoint, {run, checkpoint.step, model_hash(checkpoint), options.optimizer}};
+}
+
+Recipe source_recipe(const FromOptions& options, const std::vector<std::string>& overrides) {
+  const Recipe written = read_run_recipe(options.run, overrides);
+  Recipe recipe = recipe_at(written, find_checkpoint(options.run, options.checkpoint));
+  recipe.from.reset();
+  recipe.published.reset();
+  return recipe;
+}
+
+Source find_source(const InitializedFrom& named) {
+  const Source found = find_source({named.run, std::to_string(named.step), named.optimizer});
+  if (found.named.hash != named.hash)
+    bad_input(
+        "{}: the checkpoint of step {} is not the one this run was started from (hash {} then, {} now): bring it back, "
+        "or start anew with --from into another --out",
+        named.run, named.step, named.hash, found.named.hash);
+  return found;
+}
+
+std::vector<std::string> check_source(const Recipe& recipe, const Source& source) {
+  std::string wrong;
+  std::vector<std::string> different;
+  for (const RecipeKey& key : recipe_keys()) {
+    const std::string here = key.write(key.get(recipe)), there = key.write(key.get(source.recipe));
+    if (here == there || key.full_name() == "title" || !means_something(key, source.recipe)) continue;
+    const std::string difference = fmt::format("{} = {} ({})", key.full_name(), here, there);
+    if (key.role == SettingRole::model)
+      wrong += (wrong.empty() ? "" : ", ") + difference;
+    else if (key.role != SettingRole::tokens)
+      different.push_back(difference);
+  }
+  if (const std::string fault = fault_of_tokens(recipe, source); !fault.empty())
+    wrong += (wrong.empty() ? "" : ", ") + fault;
+  if (!wrong.empty())
+    bad_input(
+        "--from {}: its weights do not fit; what decides their shapes, the library and the tokens must be as it is "
+        "there (in brackets): {}",
+        source.named.run, wrong);
+  return different;
+}
+
+std::int64_t load_source(const Source& source, Model& model) {
+  const KeySettings rules = model.config().keys;
+  model.set_key_settings(source.recipe.model.keys);
+  const nlohmann::json state = load_checkpoint(source.checkpoint, model, source.named.optimizer);
+  model.set_key_settings(rules);
+  for (Tensor& counts : model.epoch_counts()) counts.zero();
+  if (!source.named.optimizer) return 0;
+  const TrainState then = train_state_from(state, source.checkpoint.folder);
+  return then.moments_before + then.step;
+}
+
+}  // namespace some

@@ -1,0 +1,127 @@
+#include "train/rank_checks.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/files.h"
+#include "core/version.h"
+#include "runs/run.h"
+
+namespace some {
+namespace {
+
+std::string hash_of_program() {
+  const MappedFile program = map_file("/proc/self/exe");
+  return hex(checksum_of(program.data, program.size));
+}
+
+}  // namespace
+
+void check_same_command(const Group& group, const Recipe* recipe, const std::vector<std::string>& changes) {
+  if (group.alone()) return;
+  Group::Facts facts{{"the program's version", program_version()}, {"the program's hash", hash_of_program()}};
+  if (recipe != nullptr) {
+    for (const auto& [key, value] : recipe_settings(*recipe)) facts.emplace_back(key, value);
+  }
+  std::string said;
+  for (const std::string& one : changes) said += (said.empty() ? "" : " ") + one;
+  facts.emplace_back("the settings on the command line", said);
+  group.check_identical(facts);
+}
+
+void check_same_machines(const Context& ctx, const std::vector<TrainingStage>& training_stages) {
+  if (ctx.group.alone()) return;
+  Group::Facts facts{{"what computes", computed_by(ctx)},
+                     {"precision", name_of(ctx.compute)},
+                     {"the tokenizer's hash", hex(training_stages.at(0).tokenizer.hash())}};
+  for (const TrainingStage& training_stage : training_stages) {
+    const std::string of = training_stage.title.empty() ? "" : " of " + training_stage.title;
+    facts.emplace_back("the training text" + of + " (its hash)", hex(training_stage.train.hash()));
+    facts.emplace_back("the validation text" + of + " (its hash)", hex(training_stage.valid.hash()));
+  }
+  ctx.group.check_identical(facts);
+}
+
+void check_same_run(const OpenedRun& run, const Group::Facts& more) {
+  const Context& ctx = *run.ctx;
+  if (ctx.group.alone()) return;
+  const Tensor weights = run.model->parameters().value.to(Device::cpu);
+  std::uint64_t keys = 0;
+  for (const Layer& layer : run.model->layers()) {
+    if (!layer.keys.keys) continue;
+    const Tensor here = layer.keys.keys.to(Device::cpu);
+    keys = hash_bytes(here.raw(), here.bytes(), keys);
+  }
+  Group::Facts facts{{"the program's version", program_version()},
+                     {"the program's hash", hash_of_program()},
+                     {"what computes", computed_by(ctx)},
+                     {"precision", name_of(ctx.compute)},
+                     {"the run's folder", run.paths.folder},
+                     {"the checkpoint (its step)", fmt::to_string(run.step)},
+                     {"the weights (their hash)", hex(hash_bytes(weights.raw(), weights.bytes()))},
+                     {"the keys (their hash)", hex(keys)},
+                     {"the library (its hash)", hex(run.model->library_hash())},
+                     {"the tokenizer's hash", hex(run.tokenizer.hash())}};
+  facts.insert(facts.end(), more.begin(), more.end());
+  ctx.group.check_identical(facts);
+}
+
+namespace {
+
+std::string problem_with_expert_ranks(int ranks, const Recipe& recipe) {
+  const int together = recipe.train.expert_ranks;
+  if (together == 1) return "";
+  const ModelConfig& model = recipe.model;
+  if (model.ffn != Ffn::some || !model.use_library)
+    return fmt::format("train.expert_ranks = {}: there are no experts to share out with {}; wants 1", together,
+                       model.ffn != Ffn::some ? "this model.ffn" : "some.use_library = false");
+  if (together > model.experts)
+    return fmt::format(
+        "train.expert_ranks = {}: must not be more than some.experts = {}, of which every rank holds a part", together,
+        model.experts);
+  if (ranks % together != 0)
+    return fmt::format(
+        "train.expert_ranks = {}: wants a multiple of so many ranks, and there {} {}: start {} (mpirun -n {} ...), or "
+        "say train.expert_ranks=1",
+        together, ranks == 1 ? "is" : "are", ranks, (ranks / together + 1) * together,
+        (ranks / together + 1) * together);
+  return "";
+}
+
+}  // namespace
+
+std::string problem_with_shares(int ranks, const Recipe& recipe) {
+  if (std::string problem = problem_with_expert_ranks(ranks, recipe); !problem.empty()) return problem;
+  for (const Recipe& stage : stage_recipes(recipe)) {
+    const int batches = stage.train.accumulate;
+    if (enough_for_all_ranks(batches, ranks)) continue;
+    int fewer = std::min(ranks, batches), more = ranks;
+    while (!enough_for_all_ranks(batches, fewer)) --fewer;
+    while (more < batches) more *= 2;  // equal blocks
+    return fmt::format(
+        "train.accumulate = {} gives a step too few micro-batches for {} ranks, each of which takes a block of a power "
+        "of two: say train.accumulate={} (with a smaller train.batch the step stays as large), or start {} rank{}",
+        batches, ranks, more, fewer, fewer == 1 ? "" : "s");
+  }
+  return "";
+}
+
+void check_shares(int ranks, const Recipe& recipe) {
+  if (const std::string problem = problem_with_shares(ranks, recipe); !problem.empty()) bad_input("{}", problem);
+}
+
+Group make_expert_group(const Group& group, int expert_ranks) {
+  if (group.alone() || expert_ranks == 1) return {};
+  std::vector<int> ranks(static_cast<std::size_t>(expert_ranks));
+  std::iota(ranks.begin(), ranks.end(), group.rank() / expert_ranks * expert_ranks);
+  return group.part(ranks);
+}
+
+Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin) {
+  if (group.alone()) return recipe;
+  std::string text = group.root() ? write_recipe(recipe) : "";
+  group.broadcast(text);
+  return group.root() ? recipe : parse_recipe(text, origin, {});
+}
+
+}  // namespace some

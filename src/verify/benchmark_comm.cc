@@ -1,0 +1,86 @@
+#include "verify/benchmark_comm.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+
+#include "runs/run.h"
+#include "tensor/device.h"
+
+namespace some {
+namespace {
+
+// Seconds of `work` on all ranks together: they begin at the same time, and the slowest counts.
+template <typename Work>
+double seconds_of_all(const Context& ctx, const Work& work) {
+  device_synchronize(ctx.device);
+  ctx.group.barrier();
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  device_synchronize(ctx.device);
+  const auto passed = std::chrono::steady_clock::now() - begin;
+  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count();
+  return static_cast<double>(ctx.group.all_reduce_max(nanoseconds)) / 1e9;
+}
+
+template <typename Work>
+double min_seconds(const Context& ctx, int repeats, const Work& work) {
+  work();  // takes the memory it needs
+  double best = INFINITY;
+  for (int i = 0; i < repeats; ++i) best = std::min(best, seconds_of_all(ctx, work));
+  return best;
+}
+
+// Least squares of relative errors: small sums say what a message costs, large ones how fast bytes are.
+void fit_to_sums(RanksBench& bench) {
+  double aa = 0, ab = 0, bb = 0, at = 0, bt = 0;
+  for (const RanksBench::Measure& one : bench.sums) {
+    const double a = messages_of_sum(bench.ranks) / one.seconds;
+    const double b = bytes_of_sum(bench.ranks, static_cast<double>(one.bytes)) / one.seconds;
+    aa += a * a;
+    ab += a * b;
+    bb += b * b;
+    at += a;
+    bt += b;
+  }
+  const double determinant = aa * bb - ab * ab;
+  bench.message_seconds = (at * bb - bt * ab) / determinant;
+  bench.bytes_per_second = determinant / (bt * aa - at * ab);
+}
+
+}  // namespace
+
+std::string way_of_messages(const Group& group, const Device& device) {
+  return group.gpu_to_gpu() ? "gpu to gpu" : device.is_cuda() ? "host, staged" : "host";
+}
+
+double messages_of_sum(int ranks) {
+  if (ranks == 1) return 1;  // to itself
+  return std::has_single_bit(static_cast<unsigned>(ranks)) ? 2 * std::log2(ranks) : 2;
+}
+
+double bytes_of_sum(int ranks, double bytes) { return ranks == 1 ? bytes : 2.0 * (ranks - 1) / ranks * bytes; }
+
+RanksBench bench_ranks(const Group& group, const DeviceChoice& device, std::int64_t max_bytes, int repeats) {
+  TrainConfig train;
+  train.device = device;
+  const std::shared_ptr<Context> ctx = recipe_context(train, make_host(0, {}, group));
+  RanksBench out;
+  out.ranks = group.size();
+  out.device = ctx->device.is_cuda() ? some::cuda::device_name(ctx->device) : "cpu";
+  out.way = way_of_messages(group, ctx->device);
+  for (std::int64_t bytes = 1 << 10; bytes <= max_bytes; bytes *= 4) {
+    const Tensor tensor = Tensor::zeros({bytes / 4}, DType::f32, ctx->device);
+    out.sums.push_back({bytes, min_seconds(*ctx, repeats, [&] { group.sum(*ctx->threads, std::array{tensor}); })});
+    const std::int64_t rows = bytes / 4 / group.size();
+    const Tensor from = Tensor::zeros({rows * group.size()}, DType::f32, ctx->device), to = from.clone();
+    const std::vector<std::int64_t> each(static_cast<std::size_t>(group.size()), rows);
+    out.exchanges.push_back({static_cast<std::int64_t>(from.bytes()),
+                             min_seconds(*ctx, repeats, [&] { group.exchange(from, each, to, each); })});
+  }
+  fit_to_sums(out);
+  return out;
+}
+
+}  // namespace some

@@ -1,0 +1,174 @@
+#include "verify/fixture.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "core/setting.h"
+#include "model/operations.h"
+
+namespace some {
+namespace {
+
+constexpr double any_number = std::numeric_limits<double>::max();
+
+JsonObject config_of(const SafetensorsFile& file) {
+  const auto found = file.metadata().find("config");
+  if (!file.metadata().contains("kind") || found == file.metadata().end())
+    bad_input("{} is not a fixture: its header needs `kind` and `config`", file.path());
+  const std::string origin = file.path() + ": `config` in its header";
+  return {parse_json(found->second, origin), origin};
+}
+
+// A value of the config as its setting wants it.
+SettingValue value_of(const SettingWords& setting, const JsonObject& config) {
+  const std::string& key = setting.name;
+  const auto checked = [&](double value) {
+    if (!setting.contains(value)) config.wrong(key, setting.wants());
+    return value;
+  };
+  switch (setting.kind) {
+    case SettingKind::boolean: return config.need<bool>(key);
+    case SettingKind::integer: {
+      const auto value = config.need<std::int64_t>(key);
+      checked(static_cast<double>(value));
+      return value;
+    }
+    case SettingKind::number: return checked(config.need<double>(key));
+    case SettingKind::text:
+    case SettingKind::choice: {
+      const auto value = config.need<std::string>(key);
+      const auto& choices = setting.choices;
+      if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end())
+        config.wrong(key, setting.wants());
+      return value;
+    }
+    case SettingKind::numbers:
+    case SettingKind::integers:
+    case SettingKind::layer_scale: {
+      const auto items = config.need<std::vector<double>>(key);
+      for (const double item : items) {
+        if (setting.kind == SettingKind::integers && item != std::floor(item)) config.wrong(key, setting.wants());
+        checked(item);
+      }
+      const auto& lengths = setting.lengths;
+      if (!lengths.empty() && std::find(lengths.begin(), lengths.end(), items.size()) == lengths.end())
+        config.wrong(key, setting.wants());
+      return items;
+    }
+    case SettingKind::anneal: {
+      const JsonObject anneal = config.object(key);
+      const auto& shapes = anneal_shapes();
+      const auto found = std::find(shapes.begin(), shapes.end(), anneal.get<std::string>("shape", "none"));
+      if (found == shapes.end()) anneal.wrong("shape", fmt::format("one of {}", fmt::join(shapes, ", ")));
+      const auto shape = static_cast<AnnealShape>(found - shapes.begin());
+      // From and to 0 there is no exponential way.
+      const double least = shape == AnnealShape::exponential ? std::numeric_limits<double>::min() : -any_number;
+      return Anneal{shape, anneal.get<double>("start", 1.0, least, any_number),
+                    anneal.get<double>("end", 1.0, least, any_number)};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Fixture::Fixture(const std::string& path) : file_(SafetensorsFile::open(path)), config_(config_of(file_)) {
+  kind_ = file_.metadata().at("kind");
+}
+
+// The settings a case names; where it is silent, the defaults of recipes, and sizes as small as can be.
+ModelConfig Fixture::model_config() const {
+  ModelConfig c;
+  c.seed = config_.get<std::uint64_t>("seed", 0);
+  c.vocab = config_.get<int>("vocab", 8, 1, 1 << 20);
+  c.d_model = c.seq_len = c.d_ffn = 8;
+  c.layers = c.heads = c.experts = c.top_k = 1;
+  c.train_temp = 1.0;
+  nlohmann::json named = config_.json();
+  // Two keys have other names in fixtures than in recipes.
+  if (named.contains("key_constraint") && !named.contains("constraint")) named["constraint"] = named["key_constraint"];
+  if (named.contains("temperature") && !named["temperature"].is_string()) {
+    named["train_temp"] = named["temperature"];
+    named.erase("temperature");
+  }
+  const JsonObject from(std::move(named), config_.origin());
+  for (const Setting<ModelConfig>& setting : model_settings()) {
+    if (from.has(setting.name)) setting.set(c, value_of(setting, from));
+  }
+  c.eval_temp = c.train_temp;
+  c.keys.beta *= config_.get<double>("beta_scale", 1.0, -any_number, any_number);
+  if (c.top_k > c.experts) config_.wrong("top_k", fmt::format("at most `experts` = {}", c.experts));
+  return c;
+}
+
+ModelConfig Fixture::checked_model_config() const {
+  ModelConfig config = model_config();
+  try {
+    check_config(config);
+  } catch (const Error& error) {
+    bad_input("{}: {}", config_.origin(), error.what());
+  }
+  return config;
+}
+
+void Fixture::check_proportion(const ModelConfig& config, std::int64_t rows) const {
+  double stored = 0;
+  for (const std::string& name : file_.names()) stored += static_cast<double>(file_.shape(name).elements());
+  // In double precision everything is twice as large as estimated; a case with its gradients and moments is some ten
+  // times its parameters.
+  const double needed = 2 * estimate_memory(config, static_cast<double>(rows), false, true).total();
+  constexpr double small = 256.0 * (1 << 20), factor = 64, bytes = 8;
+  if (needed > small + factor * bytes * stored)
+    bad_input(
+        "{}: a case of these sizes takes {:.1f} GiB, while the file holds {:.1f} MiB of numbers; one of the sizes "
+        "is wrong",
+        config_.origin(), needed / (1 << 30), bytes * stored / (1 << 20));
+}
+
+Shape Fixture::shape(const std::string& name, int rank) const {
+  const Shape found = file_.shape(name);
+  if (found.rank() != rank || found.elements() == 0)
+    bad_input("{}: {} has shape {}; wants {} axes, each of at least 1", path(), name, found.text(), rank);
+  return found;
+}
+
+Tensor Fixture::load(const std::string& name, const Shape& shape) const {
+  if (const Shape found = file_.shape(name); found != shape)
+    bad_input("{}: {} has shape {} where its config calls for {}", path(), name, found.text(), shape.text());
+  return file_.load(name);
+}
+
+Tensor Fixture::numbers(const std::string& name, const Shape& shape) const { return load(name, shape); }
+
+Tensor Fixture::ids(const std::string& name, const Shape& shape, std::int64_t low, std::int64_t high) const {
+  const Tensor stored = load(name, shape);
+  if (stored.dtype() != DType::i64 && stored.dtype() != DType::i32)
+    bad_input("{}: {} has elements of type {}; wants I64 or I32", path(), name, name_of(stored.dtype()));
+  const Tensor wide = stored.dtype() == DType::i64 ? stored : stored.to(DType::i64);
+  for (std::int64_t i = 0; i < wide.elements(); ++i) {
+    if (const std::int64_t id = wide.data<std::int64_t>()[i]; id < low || id > high)
+      bad_input("{}: {} holds {}; wants whole numbers from {} to {}", path(), name, id, low, high);
+  }
+  return stored.dtype() == DType::i32 ? stored : stored.to(DType::i32);
+}
+
+std::vector<double> Fixture::expected(const std::string& name, std::size_t size) const {
+  const std::string full = "expect." + name;
+  const Shape found = file_.shape(full);
+  if (static_cast<std::size_t>(found.elements()) != size)
+    bad_input("{}: {} has shape {} where {} numbers come out", path(), full, found.text(), size);
+  return read_vector(file_.load(full));
+}
+
+std::optional<double> Fixture::expected_measure(const std::string& name) const {
+  const auto found = file_.metadata().find(name);
+  if (found == file_.metadata().end()) return std::nullopt;
+  const std::string& text = found->second;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    bad_input("{}: `{}` in its header: wants a number, not {}", path(), name, describe(nlohmann::json(text)));
+  return value;
+}
+
+}  // namespace some

@@ -1,0 +1,154 @@
+#include "analysis/guilds.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "core/threads.h"
+
+namespace some {
+namespace {
+
+Threads few(3);
+
+// 4000 positions, 8 experts, k = 2, 20 labels; with `planted`, expert 3 is the first choice of label 0 nine times of
+// ten and elsewhere one time of twenty.
+LabelledChoices made_up(bool planted) {
+  const RandomStream stream = random_stream(11, "test labels");
+  LabelledChoices c{8, 2, 20, {}, {}, {}};
+  for (std::uint64_t t = 0; t < 4000; ++t) {
+    const auto label = static_cast<std::int32_t>(stream.below(4 * t, 20));
+    std::int32_t first = static_cast<std::int32_t>(stream.below(4 * t + 1, 8));
+    if (planted)
+      first = (label == 0 ? stream.uniform(4 * t + 3) < 0.9 : stream.uniform(4 * t + 3) < 0.05)
+                  ? 3
+                  : (first == 3 ? 4 : first);
+    std::int32_t second = static_cast<std::int32_t>(stream.below(4 * t + 2, 8));
+    if (second == first) second = (second + 1) % 8;
+    c.label.push_back(label);
+    c.chosen.insert(c.chosen.end(), {first, second});
+  }
+  return c;
+}
+
+TEST(LabelTest, MutualInformationOfASmallTableByHand) {
+  // Expert = label, two of each: one bit. Expert and label independent: none.
+  const LabelTest same = test_labels(few, {2, 1, 2, {0, 0, 1, 1}, {0, 0, 1, 1}, {}}, {});
+  EXPECT_NEAR(same.information.value, 1, 1e-12);
+  EXPECT_NEAR(same.expert_entropy, 1, 1e-12);
+  EXPECT_NEAR(same.purity.value, 1, 1e-12);
+  const LabelTest none = test_labels(few, {2, 1, 2, {0, 1, 0, 1}, {0, 0, 1, 1}, {}}, {});
+  EXPECT_NEAR(none.information.value, 0, 1e-12);
+  EXPECT_NEAR(none.purity.value, 0.5, 1e-12);
+  // Counts 3, 1 / 0, 4 of eight: sum of p log2(p / (p_e p_v)).
+  const LabelTest mixed = test_labels(few, {2, 1, 2, {0, 0, 0, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 1, 1, 1, 1}, {}}, {});
+  const double expected = 3. / 8 * std::log2(3. / 8 / (3. / 8 * 0.5)) + 1. / 8 * std::log2(1. / 8 / (5. / 8 * 0.5)) +
+                          0.5 * std::log2(0.5 / (5. / 8 * 0.5));
+  EXPECT_NEAR(mixed.information.value, expected, 1e-12);
+}
+
+TEST(LabelTest, FindsAPlantedGuild) {
+  LabelTestOptions options;
+  options.affinities = true;
+  const LabelTest test = test_labels(few, made_up(true), options);
+  EXPECT_LE(test.information.p, 1.0 / 101 + 1e-12);
+  EXPECT_GT(test.information.z, 10);
+  const Affinity& guild = test.expert_affinity[0];
+  EXPECT_EQ(guild.unit, 3);
+  EXPECT_LE(guild.p, 1.0 / 101 + 1e-12);
+  EXPECT_GT(guild.lift(), 3);
+  EXPECT_GT(guild.recall, 0.85);
+  // Its sets are found too: they hold expert 3.
+  const Affinity& set = test.set_affinity[0];
+  ASSERT_GE(set.unit, 0);
+  const std::vector<int>& members = test.sets[static_cast<std::size_t>(set.unit)];
+  EXPECT_NE(std::find(members.begin(), members.end(), 3), members.end());
+}
+
+TEST(LabelTest, SeesNothingInChance) {
+  LabelTestOptions options;
+  options.affinities = true;
+  const LabelTest test = test_labels(few, made_up(false), options);
+  // The information is not zero, a finite sample never is; it is what shuffling gives.
+  EXPECT_GT(test.information.value, 0);
+  EXPECT_GT(test.information.p, 0.02);
+  EXPECT_LT(std::abs(test.information.z), 3);
+  int certain = 0;
+  for (const Affinity& a : test.expert_affinity) certain += a.p <= 0.05;
+  EXPECT_LE(certain, 4);  // of twenty labels one in twenty by chance
+}
+
+TEST(LabelTest, PickingTheBestOfManyIsAllowedFor) {
+  // The best of the experts is always some deviations above its base rate; p must not take that for a guild.
+  LabelTestOptions options;
+  options.affinities = true;
+  const LabelTest test = test_labels(few, made_up(false), options);
+  double largest = 0, smallest_p = 1;
+  for (const Affinity& a : test.expert_affinity) {
+    largest = std::max(largest, a.z);
+    smallest_p = std::min(smallest_p, a.p);
+  }
+  EXPECT_GT(largest, 1.5);
+  EXPECT_GT(smallest_p, 0.009);
+}
+
+TEST(LabelTest, IsTheSameWithAnyNumberOfThreads) {
+  const LabelledChoices choices = made_up(true);
+  Threads alone(1);
+  const LabelTest one = test_labels(alone, choices, {}), three = test_labels(few, choices, {});
+  EXPECT_EQ(one.information.mean, three.information.mean);
+  EXPECT_EQ(one.information.deviation, three.information.deviation);
+  LabelTestOptions other;
+  other.seed = 1;
+  EXPECT_NE(test_labels(few, choices, other).information.mean, one.information.mean);
+}
+
+TEST(LabelTest, RareUnitsAreNotJudged) {
+  LabelTestOptions options;
+  options.affinities = true;
+  options.min_count = 3;
+  // Expert 1 fires once, always for label 1.
+  const LabelTest test = test_labels(few, {2, 1, 2, {0, 0, 0, 0, 1}, {0, 0, 0, 0, 1}, {}}, options);
+  EXPECT_EQ(test.expert_affinity[1].unit, 0);
+  EXPECT_EQ(test.sets.size(), 1u);
+}
+
+// 120 token types of two classes; expert 0 either serves single types, whatever their class, or every type of class 1.
+LabelledChoices typed(bool guild) {
+  const RandomStream stream = random_stream(12, "test types");
+  LabelledChoices c{12, 1, 2, {}, {}, {}};
+  for (std::uint64_t t = 0; t < 6000; ++t) {
+    const auto type = static_cast<std::int32_t>(stream.below(t, 120));
+    const std::int32_t label = type % 3 == 0;
+    c.type.push_back(type);
+    c.label.push_back(label);
+    c.chosen.push_back(guild ? (label == 1 ? type % 2 : 2 + type % 10)
+                             : static_cast<std::int32_t>(mix64(static_cast<std::uint64_t>(type)) % 12));
+  }
+  return c;
+}
+
+TEST(LabelTest, AnExpertForSomeTokensIsNoGuildOfTheirClass) {
+  LabelTestOptions options;
+  options.affinities = true;
+  // Experts by a hash of the type: by position every one of them leans somewhere, by type none does.
+  EXPECT_LE(test_labels(few, typed(false), options).information.p, 0.01);
+  options.shuffle_types = true;
+  const LabelTest none = test_labels(few, typed(false), options);
+  EXPECT_GT(none.information.p, 0.05);
+  EXPECT_GT(none.expert_affinity[1].p, 0.05);
+  const LabelTest guild = test_labels(few, typed(true), options);
+  EXPECT_LE(guild.information.p, 0.01);
+  EXPECT_LE(guild.expert_affinity[1].p, 0.01);
+  EXPECT_EQ(guild.expert_affinity[1].share, 1);
+  // A token of two classes is a mistake of the caller.
+  LabelledChoices wrong = typed(true);
+  wrong.label[0] = 1 - wrong.label[0];
+  EXPECT_THROW(test_labels(few, wrong, options), Error);
+}
+
+}  // namespace
+}  // namespace some

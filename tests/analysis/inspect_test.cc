@@ -1,0 +1,204 @@
+#include "analysis/inspect.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include "analysis/assignments.h"
+#include "analysis/guilds.h"
+#include "analysis/tiny_run.h"
+#include "core/files.h"
+#include "keys/measures.h"
+
+namespace some {
+namespace {
+
+std::vector<std::vector<std::string>> read_csv(const std::string& path) {
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream text(read_file(path));
+  for (std::string line; std::getline(text, line);) {
+    rows.emplace_back();
+    std::istringstream cells(line);
+    for (std::string cell; std::getline(cells, cell, ',');) rows.back().push_back(cell);
+  }
+  return rows;
+}
+
+TEST(Inspect, WritesAPageItsNumbersAndPictures) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  InspectOptions options;
+  const std::string out = folder / "pictures";
+  const InspectReport inspected = inspect_run(run, options);
+  write_inspection(inspected, run, out, true);
+  const nlohmann::json report = to_json(inspected);
+  ASSERT_EQ(report["layers"].size(), 2u);
+  EXPECT_EQ(report["middle_layer"], 1);
+  EXPECT_EQ(report["moved_since_step"], 0);
+  for (const auto& layer : report["layers"]) {
+    const int l = layer["layer"];
+    const std::vector<double> usage = read_vector(run.model->layers()[static_cast<std::size_t>(l)].keys.usage);
+    EXPECT_DOUBLE_EQ(layer["count"]["gini"].get<double>(), gini(usage));
+    EXPECT_GT(layer["key_moved"]["mean"].get<double>(), 0);
+    EXPECT_GT(layer["gate_entropy"].get<double>(), 0);
+    EXPECT_LE(layer["gate_entropy"].get<double>(), std::log(2.0) + 1e-9);
+    // What the last evaluation of the run saw, from its metrics.
+    EXPECT_GE(layer["experts_used_last_epoch"].get<int>(), 1);
+    double share = 0;
+    for (const auto& clique : layer["cliques"]) {
+      EXPECT_EQ(clique["experts"].size(), 2u);
+      share += clique["share"].get<double>();
+    }
+    EXPECT_GT(share, 0);
+    EXPECT_LE(share, 1 + 1e-9);
+    EXPECT_LE(layer["top_sets_share"].get<double>(), 1 + 1e-9);
+    for (const char* name : {"usage.svg", "keys-pca.svg", "keys-tsne.svg", "movement.svg"}) {
+      const std::string picture = read_file(fmt::format("{}/layer-{}-{}", out, l, name));
+      EXPECT_EQ(xml_problem(picture), "") << name;
+    }
+    const auto table = read_csv(fmt::format("{}/layer-{}-usage.csv", out, l));
+    ASSERT_EQ(table.size(), 9u);
+    for (std::size_t e = 0; e < 8; ++e) {
+      ASSERT_EQ(table[e + 1].size(), table[0].size());
+      EXPECT_DOUBLE_EQ(std::stod(table[e + 1][1]), usage[e]);
+    }
+    EXPECT_EQ(read_csv(fmt::format("{}/layer-{}-keys.csv", out, l)).size(), 9u);
+    // Saved at 0, 2, 4 and the present 6.
+    EXPECT_EQ(layer["movement"]["steps"], (nlohmann::json{0, 2, 4, 6}));
+    EXPECT_EQ(read_csv(fmt::format("{}/layer-{}-movement.csv", out, l)).size(), 4u * 8 + 1);
+  }
+  EXPECT_EQ(nlohmann::json::parse(read_file(out + "/inspect.json"))["layers"].size(), 2u);
+  // (tests/analysis/pages_test.cc opens the page.)
+  const std::string page = read_file(out + "/index.html");
+  EXPECT_NE(page.find("<figure class=\"chart\" id=\"keys-1\">"), std::string::npos);
+
+  // The same again gives the same bytes; another seed another map; without being asked for no picture is drawn.
+  const std::string first = read_file(out + "/layer-0-keys-tsne.svg");
+  write_inspection(inspect_run(run, options), run, out, true);
+  EXPECT_EQ(read_file(out + "/layer-0-keys-tsne.svg"), first);
+  EXPECT_EQ(read_file(out + "/index.html"), page);
+  options.tsne.seed = 5;
+  options.layer = 0;
+  const InspectReport other = inspect_run(run, options);
+  EXPECT_EQ(other.layers.size(), 1u);
+  const std::string again = folder / "again";
+  write_inspection(other, run, again, true);
+  EXPECT_NE(read_file(again + "/layer-0-keys-tsne.svg"), first);
+  for (const std::string& file : write_inspection(other, run, folder / "plain", false))
+    EXPECT_FALSE(file.ends_with(".svg")) << file;
+}
+
+TEST(Metrics, EveryEvaluationTellsGateEntropyAndCliques) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder, {"data.long=cut"}));
+  std::istringstream lines(read_file(run.paths.metrics()));
+  int evaluations = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json one = nlohmann::json::parse(line);
+    if (one["kind"] != "eval") continue;
+    ++evaluations;
+    // The run's own numbers again, from the choices of every position one by one.
+    CollectOptions collect;
+    collect.predicted_only = true;
+    const Choices choices = collect_choices(*run.model, study_text(run, "", 0).data, collect);
+    for (const auto& layer : one["layers"]) {
+      const LayerFirings& firings = choices.layers[layer["layer"].get<std::size_t>()];
+      double entropy = 0;
+      for (const float gate : firings.gates) entropy -= gate * std::log(gate);
+      EXPECT_EQ(layer["sampled_positions"], choices.positions());
+      EXPECT_NEAR(layer["gate_entropy"].get<double>(), entropy / static_cast<double>(choices.positions()), 1e-5);
+      const std::vector<Clique> sets = frequent_sets(firings.experts, 2, 100000);
+      EXPECT_EQ(layer["distinct_sets"], sets.size());
+      EXPECT_EQ(layer["cliques"][0]["experts"], sets[0].experts);
+      EXPECT_NEAR(layer["cliques"][0]["share"].get<double>(), sets[0].share, 1e-12);
+      double top = 0;
+      for (std::size_t i = 0; i < std::min<std::size_t>(4, sets.size()); ++i) top += sets[i].share;  // E / k = 4
+      EXPECT_NEAR(layer["top_sets_share"].get<double>(), top, 1e-12);
+    }
+  }
+  EXPECT_EQ(evaluations, 1);
+}
+
+TEST(Inspect, TellsWhatIsWrong) {
+  TemporaryFolder folder;
+  {
+    OpenedRun run = open_tiny(train_tiny(folder));
+    InspectOptions options;
+    options.layer = 2;
+    EXPECT_NE(input_error([&] { inspect_run(run, options); }).find("layers 0 to 1"), std::string::npos);
+    options.layer.reset();
+    options.tsne.perplexity = 50;
+    EXPECT_NE(input_error([&] { inspect_run(run, options); }).find("perplexity"), std::string::npos);
+    options.tsne.perplexity = 0;
+    options.data = folder / "absent.txt";
+    EXPECT_NE(input_error([&] { inspect_run(run, options); }).find("absent.txt"), std::string::npos);
+    options.data.clear();
+    const InspectReport report = inspect_run(run, options);
+    const std::string file = folder.write("file", "x");
+    EXPECT_THROW(write_inspection(report, run, file, false), Error);
+    GuildOptions guilds;
+    guilds.layer = 7;
+    EXPECT_NE(input_error([&] { study_guilds(run, guilds); }).find("layers 0 to 1"), std::string::npos);
+    guilds.layer.reset();
+    guilds.shuffles = 0;
+    EXPECT_NE(input_error([&] { study_guilds(run, guilds); }).find("shuffles"), std::string::npos);
+  }
+  TemporaryFolder other;
+  OpenedRun dense = open_tiny(train_tiny(other, {"model.ffn=\"dense\"", "train.max_steps=1"}));
+  EXPECT_NE(input_error([&] { inspect_run(dense, {}); }).find("no experts"), std::string::npos);
+  EXPECT_NE(input_error([&] { study_guilds(dense, {}); }).find("no experts"), std::string::npos);
+}
+
+TEST(Inspect, TakesTheSmallestLibrary) {
+  // Two experts, too few for t-SNE, of which one is never used or both always.
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder, {"some.experts=2", "some.top_k=1", "train.max_steps=2"}));
+  InspectOptions options;
+  const InspectReport report = inspect_run(run, options);
+  EXPECT_FALSE(report.layers.at(0).maps->tsne.has_value());
+  write_inspection(report, run, folder / "pictures", true);
+  EXPECT_EQ(xml_problem(read_file(folder / "pictures/layer-0-keys-pca.svg")), "");
+}
+
+TEST(Inspect, ALayerThatDoesNotLearnShowsWhatTheStoriesChose) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder, {"some.frozen_layers=[1]"}));
+  const nlohmann::json report = to_json(inspect_run(run, {}));
+  EXPECT_EQ(report["layers"][0]["usage_of"], "training");
+  const auto& frozen = report["layers"][1];
+  EXPECT_EQ(frozen["usage_of"], "data");
+  EXPECT_EQ(frozen["key_moved"]["max"], 0);
+  EXPECT_GT(frozen["count"]["experts_used"].get<int>(), 1);
+  EXPECT_EQ(frozen["count"], frozen["validation"]);
+}
+
+TEST(Guilds, RandomRoutingIsAGuildOfTokensByConstruction) {
+  // Experts by a hash of the token: the token says everything about the choice, and chance is far from it.
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder, {"some.routing=\"random\"", "train.max_steps=2"}));
+  GuildOptions options;
+  options.shuffles = 30;
+  options.min_count = 5;
+  const nlohmann::json report = to_json(study_guilds(run, options));
+  for (const auto& layer : report["layers"]) {
+    const auto& token = layer["token"]["information"];
+    EXPECT_LE(token["p"].get<double>(), 1.0 / 31 + 1e-9);
+    EXPECT_GT(token["bits"].get<double>(), 2 * token["shuffled_mean"].get<double>());
+    EXPECT_GT(token["bits"].get<double>(), layer["next_token"]["information"]["bits"].get<double>());
+    // A token has one set, so one of the sets' tokens belongs to it alone: its lift is the inverse of the set's share.
+    const auto& set = layer["sets"][0];
+    EXPECT_NEAR(set["tokens"][0]["lift"].get<double>(), 1 / set["share_of_positions"].get<double>(), 1e-6);
+    double nouns = 0;
+    for (const auto& one : layer["word_class"]["classes"]) nouns += one["class"] == "noun";
+    EXPECT_EQ(nouns, 1);
+    EXPECT_FALSE(layer["summary"].get<std::string>().empty());
+  }
+  double shares = 0;
+  for (const auto& [name, share] : report["class_shares"].items()) shares += share.get<double>();
+  EXPECT_NEAR(shares, 1, 1e-9);
+}
+
+}  // namespace
+}  // namespace some

@@ -1,0 +1,142 @@
+#include "core/files.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "temporary_folder.h"
+
+namespace some {
+namespace {
+
+TEST(Files, WritesAndReadsBack) {
+  const TemporaryFolder folder;
+  std::string contents(3 << 20, 'x');
+  contents[5] = '\0';
+  write_file_atomic(folder.file("a"), contents);
+  EXPECT_EQ(read_file(folder.file("a")), contents);
+  write_file_atomic(folder.file("a"), "");
+  EXPECT_EQ(read_file(folder.file("a")), "");
+  EXPECT_EQ(folder.entries(), 1u);
+}
+
+TEST(Files, ReadsWhatHasNoSize) { EXPECT_NE(read_file("/proc/self/status").find("Name:"), std::string::npos); }
+
+TEST(Files, PipesAndDevicesAreNoFiles) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const auto refused = [](const std::string& word, auto&& call) {
+    try {
+      call();
+      FAIL() << word;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::input);
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  };
+  refused("a pipe", [&] { read_file(pipe); });
+  refused("a pipe", [&] { map_file(pipe); });
+  refused("a device", [&] { read_file("/dev/zero"); });
+  refused("a device", [&] { InputFile("/dev/null"); });
+  refused("a folder", [&] { InputFile(folder.path()); });
+  // A rename over them would put a file in their place.
+  refused("a pipe", [&] { write_file_atomic(pipe, "text"); });
+  refused("a device", [&] { write_file_atomic("/dev/null", "text"); });
+  EXPECT_EQ(folder.entries(), 1u);
+}
+
+TEST(Files, WhatIsTooLargeIsNotRead) {
+  const TemporaryFolder folder;
+  std::filesystem::resize_file(folder.write("large", "x"), std::uintmax_t{1} << 40);  // takes no room on the disk
+  EXPECT_THROW(read_file(folder.file("large")), Error);
+  EXPECT_EQ(read_file(folder.write("small", "four"), 4), "four");
+  EXPECT_THROW(read_file(folder.file("small"), 3), Error);
+}
+
+TEST(Files, PiecesOfEverySizeArriveInOrder) {
+  const TemporaryFolder folder;
+  std::string expected;
+  write_file_atomic(folder.file("a"), [&](const ByteSink& sink) {
+    for (const std::size_t size : {0u, 1u, 7u, (1u << 20) - 9u, 3u, (1u << 20), 5u, (2u << 20) + 1u, 2u}) {
+      const std::string piece(size, static_cast<char>('a' + expected.size() % 26));
+      sink(piece.data(), piece.size());
+      expected += piece;
+    }
+  });
+  EXPECT_EQ(read_file(folder.file("a")), expected);
+}
+
+TEST(Files, OldFileStaysWhenTheProducerThrows) {
+  const TemporaryFolder folder;
+  write_file_atomic(folder.file("a"), "old");
+  EXPECT_THROW(write_file_atomic(folder.file("a"),
+                                 [](const ByteSink& sink) {
+                                   const std::string part(2 << 20, 'n');
+                                   sink(part.data(), part.size());
+                                   throw std::runtime_error("stopped half way");
+                                 }),
+               std::runtime_error);
+  EXPECT_EQ(read_file(folder.file("a")), "old");
+  EXPECT_EQ(folder.entries(), 1u) << "the unfinished file was left behind";
+}
+
+TEST(Files, AFileThatIsReplacedLeavesItsPermissions) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  write_file_atomic(folder.file("a"), "old");
+  fs::permissions(folder.file("a"), fs::perms::owner_read | fs::perms::owner_write);
+  write_file_atomic(folder.file("a"), "new");
+  EXPECT_EQ(read_file(folder.file("a")), "new");
+  EXPECT_EQ(fs::status(folder.file("a")).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST(Files, ErrorsNameTheFile) {
+  const TemporaryFolder folder;
+  const auto message = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_NE(message([&] { read_file(folder.file("absent")); }).find("absent"), std::string::npos);
+  EXPECT_NE(message([&] { read_file(folder.path()); }).find("folder"), std::string::npos);
+  EXPECT_NE(message([&] { write_file_atomic(folder.file("no/such"), "x"); }).find("no/such"), std::string::npos);
+  EXPECT_NE(message([&] { append_line(folder.file("no/such"), "x"); }).find("no/such"), std::string::npos);
+}
+
+TEST(Files, AppendsLines) {
+  const TemporaryFolder folder;
+  append_line(folder.file("log"), "one");
+  append_line(folder.file("log"), "two");
+  EXPECT_EQ(read_file(folder.file("log")), "one\ntwo\n");
+}
+
+TEST(Files, HashAndHex) {
+  EXPECT_EQ(hash_bytes("", 0), 0xef46db3751d8e999ull);  // xxHash64 of nothing, as published
+  EXPECT_NE(hash_bytes("a", 1), hash_bytes("b", 1));
+  EXPECT_NE(hash_bytes("a", 1, 1), hash_bytes("a", 1, 2));
+  EXPECT_EQ(hex(0xab), "00000000000000ab");
+}
+
+TEST(Log, GoesToTheSinkOnly) {
+  std::string seen;
+  const Log log([&](LogLevel level, const std::string& message) {
+    seen += (level == LogLevel::warning ? "W:" : "I:") + message + ";";
+  });
+  const Log copy = log, none, empty{LogSink()};
+  log.info("a {}", 1);
+  copy.warning("b");
+  none.warning("dropped");
+  empty.info("dropped");
+  EXPECT_EQ(seen, "I:a 1;W:b;");
+}
+
+}  // namespace
+}  // namespace some

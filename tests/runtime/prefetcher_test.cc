@@ -1,0 +1,58 @@
+#include "runtime/prefetcher.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tensor/device.h"
+
+namespace some {
+namespace {
+
+TEST(Prefetcher, IsOfNoUseOnTheCpu) { EXPECT_FALSE(Prefetcher::possible(*make_context("cpu", "fp32"))); }
+
+// Copies that are made ahead while others take in what was made before: only right if each waits for what it needs, and
+// neither writes where the other reads.
+TEST(Prefetcher, TakesTurnsWithWhatTakesItIn) {
+  if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
+  auto ctx = make_context("cuda", "fp32");
+  const Arena* const own = ctx->arena.get();
+  constexpr std::int64_t count = std::int64_t{1} << 20;
+  constexpr int steps = 21;
+  std::vector<Tensor> hosts, sources;
+  for (int step = 0; step < steps; ++step) {
+    Tensor& host = hosts.emplace_back(Tensor::empty({count}, DType::f32));
+    for (std::int64_t i = 0; i < count; ++i) host.data<float>()[i] = static_cast<float>(i % 1009 + step);
+    sources.push_back(host.to(ctx->device));
+  }
+  const auto make = [&](int step) {
+    Tensor first = ctx->scratch({count}), second = ctx->scratch({count});
+    first.copy_from(sources[static_cast<std::size_t>(step)]);
+    second.copy_from(first);
+    return second;
+  };
+  for (const int last : {steps, 6, 7}) {  // the latter two end with a step ahead, in either of the memories
+    Prefetcher ahead(*ctx);
+    ctx->arena->reset();
+    Tensor now = make(0);
+    for (int step = 0; step < last; ++step) {
+      ahead.part();
+      Tensor taken = ctx->scratch({count});
+      taken.copy_from(now);
+      Tensor next;
+      if (step + 1 < steps) ahead.put([&] { next = make(step + 1); });
+      const Tensor back = taken.to(Device::cpu);
+      const float* const expected = hosts[static_cast<std::size_t>(step)].data<float>();
+      ASSERT_EQ(std::vector<float>(back.data<float>(), back.data<float>() + count),
+                std::vector<float>(expected, expected + count))
+          << "in step " << step << " of " << last;
+      if (step + 1 == last) break;
+      ahead.join();
+      now = next;
+    }
+  }
+  EXPECT_EQ(ctx->arena.get(), own);
+}
+
+}  // namespace
+}  // namespace some

@@ -1,0 +1,194 @@
+// A case of the key update small enough to be worked out by hand, with settings of a recipe in its config.
+#include "verify/verify.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "temporary_folder.h"
+#include "tensor/safetensors.h"
+#include "thread_ranks.h"
+
+namespace some {
+namespace {
+
+Tensor numbers(const Shape& shape, const std::vector<double>& values) {
+  Tensor out = Tensor::empty(shape, DType::f64);
+  std::copy(values.begin(), values.end(), out.data<double>());
+  return out;
+}
+
+// Two experts on the axes, both chosen by the one token of each of two steps; only beta moves them, a quarter of the
+// way to each other at its full strength, and it falls to 0 by the last step. Usage is equal but for its starting
+// value.
+std::string write_case(const TemporaryFolder& folder, const std::string& gini, double second_usage) {
+  Tensor chosen = Tensor::empty({1, 2}, DType::i64);
+  chosen.data<std::int64_t>()[0] = 0;
+  chosen.data<std::int64_t>()[1] = 1;
+  std::vector<std::pair<std::string, Tensor>> tensors{{"keys", numbers({2, 2}, {1, 0, 0, 1})},
+                                                      {"usage", numbers({2}, {0.1, second_usage})},
+                                                      {"mass", numbers({2}, {0, 0})}};
+  for (int i = 0; i < 2; ++i) {
+    const std::string step = "step." + std::to_string(i) + ".", expect = "expect." + std::to_string(i) + ".";
+    tensors.push_back({step + "queries", numbers({1, 2}, {0.6, 0.8})});
+    tensors.push_back({step + "indices", chosen});
+    tensors.push_back({step + "gates", numbers({1, 2}, {0.5, 0.5})});
+    tensors.push_back({expect + "keys", numbers({2, 2}, {0.75, 0.25, 0.25, 0.75})});
+    tensors.push_back({expect + "usage", numbers({2}, {1.1 + i, second_usage + 1 + i})});
+    tensors.push_back({expect + "mass", numbers({2}, {0.5 * (1 + i), 0.5 * (1 + i)})});
+  }
+  const std::string config =
+      R"({"experts": 2, "d_model": 2, "top_k": 2, "steps": 2, "beta": 0.525, "use_alpha": false, "use_delta": false,
+    "constraint": "free", "usage": "cumulative", "beta_anneal": {"shape": "linear", "start": 1.0, "end": 0.0}})";
+  write_safetensors(folder / "case.safetensors", tensors, {{"kind", "keys"}, {"config", config}, {"gini", gini}});
+  return folder / "case.safetensors";
+}
+
+TEST(Verify, BetaIsAnnealedOverTheStepsOfACase) {
+  TemporaryFolder folder;
+  for (const Precision precision : {Precision::f64, Precision::fp32}) {
+    const VerifyReport report = verify_fixture(write_case(folder, "0", 0.1), {{}, precision, {}});
+    ASSERT_NE(report.worst(), nullptr);
+    EXPECT_TRUE(report.passed()) << name_of(precision) << ": " << report.worst()->name << " " << report.worst()->error;
+  }
+}
+
+// A Gini of nearly 0 is a difference of nearly equal usages: single precision cannot have it to five digits, and need
+// not.
+TEST(Verify, ASmallGiniIsNotComparedWithItself) {
+  TemporaryFolder folder;
+  const VerifyReport report =
+      verify_fixture(write_case(folder, "1.1904478458e-08", 0.1 + 1e-7), {{}, Precision::fp32, {}});
+  EXPECT_TRUE(report.passed()) << report.worst()->name << " " << report.worst()->error;
+  EXPECT_FALSE(verify_fixture(write_case(folder, "0.001", 0.1), {{}, Precision::fp32, {}}).passed());
+}
+
+// What the NumPy reference computed, for every kind and setting: tests/reference.
+TEST(Verify, TheCommittedFixturesPass) {
+  const std::vector<std::string> files = find_fixtures({SOME_SOURCE_DIR "/tests/reference/fixtures"});
+  for (const Precision precision : {Precision::f64, Precision::fp32}) {
+    std::map<std::string, int> kinds;
+    for (const std::string& file : files) {
+      const VerifyReport report = verify_fixture(file, {{}, precision, {}});
+      kinds[report.kind] += 1;
+      ASSERT_NE(report.worst(), nullptr) << file;
+      EXPECT_TRUE(report.passed()) << file << " in " << name_of(precision) << ": " << report.worst()->name << " "
+                                   << report.worst()->error;
+    }
+    for (const char* kind : {"layer", "keys", "model"}) EXPECT_GE(kinds[kind], 10) << kind;
+    EXPECT_GE(kinds["memory"], 4);
+  }
+}
+
+TEST(Verify, AFolderThatCannotBeReadIsAnError) {
+  TemporaryFolder folder;
+  EXPECT_THROW(find_fixtures({folder.path()}), Error);  // nothing in it
+  std::filesystem::create_symlink("not mounted", folder / "away");
+  EXPECT_THROW(find_fixtures({folder / "away"}), Error);
+}
+
+TEST(Verify, AResultThatNobodyComparesIsRefused) {
+  TemporaryFolder folder;
+  const std::string path = write_case(folder, "0", 0.1);
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  std::vector<std::pair<std::string, Tensor>> tensors{{"expect.0.key", numbers({1}, {1})}};
+  for (const std::string& name : file.names()) tensors.push_back({name, file.load(name)});
+  write_safetensors(folder / "other.safetensors", tensors, file.metadata());
+  try {
+    verify_fixture(folder / "other.safetensors", {{}, Precision::f64, {}});
+    FAIL() << "an expectation that is never met was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::input);
+    EXPECT_NE(std::string(error.what()).find("expect.0.key is nothing"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Verify, ASettingThatIsNoneIsRefused) {
+  TemporaryFolder folder;
+  const std::string path = folder / "case.safetensors";
+  write_safetensors(path, {{"keys", numbers({1, 1}, {1})}},
+                    {{"kind", "keys"}, {"config", R"({"experts": 1, "d_model": 1, "entropy_band": [0.5]})"}});
+  try {
+    verify_fixture(path, {{}, Precision::f64, {}});
+    FAIL() << "a band of one number was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::input);
+    EXPECT_NE(std::string(error.what())
+                  .find("entropy_band: wants a list of two numbers or [], each of at least 0, not a list of 1 value"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+// Each was memory of somebody else, a division by zero or a wait without end once.
+TEST(Verify, ShapesIdsAndSizesAreCheckedBeforeTheyAreUsed) {
+  TemporaryFolder folder;
+  const std::string path = folder / "case.safetensors";
+  const auto id = [](std::int64_t first, std::int64_t second) {
+    Tensor out = Tensor::empty({1, 2}, DType::i64);
+    out.data<std::int64_t>()[0] = first;
+    out.data<std::int64_t>()[1] = second;
+    return out;
+  };
+  const auto refused = [&](const std::string& config, const std::string& changed, const Tensor& tensor,
+                           const std::string& word) {
+    std::vector<std::pair<std::string, Tensor>> tensors{{"keys", numbers({2, 2}, {1, 0, 0, 1})},
+                                                        {"usage", numbers({2}, {0, 0})},
+                                                        {"mass", numbers({2}, {0, 0})},
+                                                        {"step.0.queries", numbers({1, 2}, {0.6, 0.8})},
+                                                        {"step.0.indices", id(0, 1)},
+                                                        {"step.0.gates", numbers({1, 2}, {0.5, 0.5})}};
+    for (auto& [name, old] : tensors) {
+      if (name == changed) old = tensor;
+    }
+    write_safetensors(path, tensors, {{"kind", "keys"}, {"config", config}});
+    try {
+      verify_fixture(path, {{}, Precision::f64, {}});
+      FAIL() << "taken: " << config << " " << changed;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::input) << error.what();
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+    }
+  };
+  const std::string good = R"({"experts": 2, "d_model": 2, "top_k": 2})";
+  refused(good, "", {}, "expect.0.keys");  // whole but for what must come out
+  refused(good, "step.0.indices", id(0, 2), "wants whole numbers from 0 to 1");
+  refused(good, "step.0.indices", id(-1, 1), "wants whole numbers from 0 to 1");
+  refused(good, "step.0.indices", numbers({1, 2}, {0, 1}), "wants I64 or I32");
+  refused(good, "step.0.gates", numbers({2}, {0.5, 0.5}), "has shape [2] where its config calls for [1, 2]");
+  refused(good, "step.0.queries", numbers({0, 2}, {}), "each of at least 1");
+  refused(good, "usage", numbers({1}, {0}), "usage has shape [1]");
+  refused(R"({"experts": 3, "d_model": 2, "top_k": 2})", "", {}, "keys has shape [2, 2]");
+  refused(R"({"experts": 200000, "d_model": 2, "top_k": 2})", "", {}, "one of the sizes is wrong");
+  refused(R"({"experts": 2, "d_model": 2, "top_k": 3})", "", {}, "top_k");
+  refused(R"({"experts": 2, "d_model": 2, "top_k": 2, "steps": 0})", "", {}, "steps: wants a number from 1");
+  refused(R"({"experts": 2, "d_model": 2, "top_k": 2, "steps": 1e3})", "", {}, "steps: wants a whole number");
+  refused(R"({"experts": 2, "d_model": "2", "top_k": 2})", "", {}, "d_model: wants a whole number");
+  refused(R"({"experts": 2, "d_model": 2, "usage": "often"})", "", {}, R"(usage: wants "ema", "cumulative" or "flux")");
+  refused("[]", "", {}, "wants a JSON object");
+  refused("{", "", {}, "not JSON");
+}
+
+// Ranks as threads, each with a part of every layer's experts: what comes out is what the fixtures say.
+TEST(Verify, ExpertsOverRanksGiveTheSame) {
+  int compared = 0;
+  for (const std::string& path : find_fixtures({SOME_SOURCE_DIR "/tests/reference/fixtures"})) {
+    const std::string name = path.substr(path.find_last_of('/') + 1);
+    if (!name.starts_with("layer-") && !name.starts_with("model-")) continue;
+    for (const auto& [ranks, precision] : {std::pair(2, Precision::fp32), std::pair(4, Precision::f64)}) {
+      std::vector<VerifyReport> reports(static_cast<std::size_t>(ranks));
+      on_ranks(ranks, [&](const Group& group) {
+        reports[static_cast<std::size_t>(group.rank())] = verify_fixture(path, {{}, precision, {}, group});
+      });
+      for (const VerifyReport& report : reports) {
+        EXPECT_TRUE(report.passed()) << name << " on " << ranks << " ranks, " << name_of(precision) << ": "
+                                     << report.worst()->name << " " << report.worst()->error;
+      }
+      compared += static_cast<int>(reports[0].comparisons.size());
+    }
+  }
+  EXPECT_GT(compared, 1000);
+}
+
+}  // namespace
+}  // namespace some
