@@ -2,13 +2,13 @@
 # library, and no compiler flag of this project.
 include(GNUInstallDirs)
 add_library(some_library SHARED src/bindings/cpp/some.cc)
-target_link_libraries(some_library PRIVATE ${left})
+target_link_libraries(some_library PRIVATE some_cli)
 target_compile_options(some_library PRIVATE -O1)
 target_compile_features(some_library PUBLIC cxx_std_17)
 target_include_directories(some_library PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_options(some_library PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/src/api/symbols.map)
+target_link_options(some_library PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/src/bindings/cpp/symbols.map)
 set_target_properties(some_library PROPERTIES OUTPUT_NAME some EXPORT_NAME some
-  VERSION ${PROJECT_VERSION} SOVERSION 1 LINK_DEPENDS ${CMAKE_SOURCE_DIR}/src/api/symbols.map)
+  VERSION ${PROJECT_VERSION} SOVERSION 1 LINK_DEPENDS ${CMAKE_SOURCE_DIR}/src/bindings/cpp/symbols.map)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/some)
 install(TARGETS some_library EXPORT some LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT library)

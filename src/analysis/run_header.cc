@@ -19,17 +19,6 @@ std::string run_name(const OpenedRun& run) {
   return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
 }
 
-std::string model_sizes(const ModelConfig& model) {
-  const std::string backbone = fmt::format("{} layers of {}", model.layers, model.d_model);
-  switch (model.ffn) {
-    case Ffn::some:
-      return fmt::format("{}, {} experts of {}, {} a token", backbone, model.experts, model.d_ffn, model.top_k);
-    case Ffn::dense: return fmt::format("{}, dense blocks of {}", backbone, model.dense_hidden());
-    case Ffn::none: return backbone + ", no feed-forward block";
-  }
-  return backbone;
-}
-
 Header run_header(const std::string& kind, const OpenedRun& run) {
   const std::string name = run_name(run);
   const ParameterCounts parameters = count_parameters(run.recipe.model);

@@ -8,8 +8,7 @@
 
 namespace some {
 
-std::string run_name(const OpenedRun& run);         // the last part of its folder
-std::string model_sizes(const ModelConfig& model);  // "10 layers of 512, 64 experts of 1024, 4 a token"
+std::string run_name(const OpenedRun& run);  // the last part of its folder
 // kind: "Trace". The facts: the run's name and folder, what it is, its sizes.
 Header run_header(const std::string& kind, const OpenedRun& run);
 

@@ -89,6 +89,10 @@ Block block_of(std::int64_t items, int rank, int ranks) {
   return {std::min(items, rank * length), std::min(items, (rank + 1) * length)};
 }
 
+int sum_levels(std::int64_t micro_batches) {
+  return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(micro_batches - 1)));
+}
+
 bool enough_for_all_ranks(std::int64_t items, int ranks) { return block_of(items, ranks - 1, ranks).count() > 0; }
 
 Group::Group(std::shared_ptr<Link> link) : state_(std::make_shared<State>()) {

@@ -32,6 +32,8 @@ struct Block {
 };
 Block block_of(std::int64_t items, int rank, int ranks);   // may be empty for the last ranks
 bool enough_for_all_ranks(std::int64_t items, int ranks);  // no rank's block is empty
+// How many sums a rank keeps, besides those it is computing, if it has so many micro-batches.
+int sum_levels(std::int64_t micro_batches);
 
 // Every rank of a group throws it, in the same words: they may go on to something else together.
 class CommonFailure : public Error {

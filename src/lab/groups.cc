@@ -9,7 +9,7 @@
 #include "core/files.h"
 #include "core/folders.h"
 #include "data/source.h"
-#include "lab/scale.h"
+#include "recipe/scale.h"
 #include "recipe/toml.h"
 
 namespace some {

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/folders.h"
 #include "data/source.h"
-#include "lab/scale.h"
+#include "recipe/scale.h"
 #include "runs/run.h"
 #include "runs/run_lock.h"
 #include "text/stories.h"

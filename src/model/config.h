@@ -89,4 +89,6 @@ const std::vector<Setting<ModelConfig>>& model_settings();
 // begins with the recipe key at fault, so that the recipe reader can put file and line before it.
 void check_config(const ModelConfig& config);
 
+std::string model_sizes(const ModelConfig& model);  // "10 layers of 512, 64 experts of 1024, 4 per token"
+
 }  // namespace some

@@ -444,7 +444,7 @@ void Model::clear_gradients() {
   fill(*ctx_, 0, auxiliary_loss_);
 }
 
-void Model::clear_key_sums() { clear_key_sums(*ctx_, key_sums_); }
+void Model::clear_key_sums() { some::clear_key_sums(*ctx_, key_sums_); }
 
 std::vector<KeyPlan> Model::plan_keys(std::int64_t step, double progress) const {
   std::vector<KeyPlan> plans;

@@ -2,16 +2,10 @@
 // when causal, only to those not after it. S x S weights are never stored.
 #pragma once
 
+#include "kernels/attention/sequences.h"
 #include "runtime/op.h"
 
 namespace some {
-
-struct Sequences {
-  Tensor offsets;            // i32 [B+1]: sequence s holds tokens offsets[s] .. offsets[s+1]-1
-  std::int64_t count = 0;    // B
-  std::int64_t longest = 0;  // in tokens
-  std::int64_t tokens = 0;   // T
-};
 
 // qkv: [T, 3d] compute: queries, then keys, then values, each split into heads of d/heads. out: [T, d] compute.
 // lse: [heads, T] master: log of the sum of exponentials of the scaled scores, kept for the backward pass.

@@ -3,21 +3,13 @@
 
 #include <functional>
 
+#include "kernels/gemm/dispatch_plan.h"
 #include "kernels/gemm/low_rank.h"
 #include "ops/linear.h"
 #include "runtime/op.h"
 #include "tensor/param.h"
 
 namespace some {
-
-struct DispatchPlan {
-  Tensor order;    // i32 [T*k]: the choices t*k+i sorted by expert, and within an expert by t*k+i
-  Tensor place;    // i32 [T*k]: where choice t*k+i stands in `order`
-  Tensor offsets;  // i32 [E+1]: expert e has order[offsets[e]] .. order[offsets[e+1]-1]
-  int experts = 0;
-  Tensor tiles;  // the GPU's table of row tiles (kernels/gemm/grouped_gemm.h); empty on the CPU, and made again where
-                 // it is missing
-};
 
 // Allocates the plan's tensors from the context's arena. indices: i32 [T, k]; counts: those of ops/route.h, or empty.
 SOME_OP(DispatchPlan, make_dispatch,

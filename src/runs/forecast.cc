@@ -8,7 +8,6 @@
 #include "model/expert_part.h"
 #include "runs/run.h"
 #include "tensor/device.h"
-#include "train/step_sums.h"
 
 namespace some {
 namespace {
@@ -57,7 +56,6 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   out.memory_known = out.precision != Precision::f64;  // the estimate counts numbers of two and of four bytes
   out.memory = estimate_memory(model, row * train.batch, out.precision == Precision::bf16, true);
   share_experts(out.memory, model, row * train.batch, out.precision == Precision::bf16, train.expert_ranks);
-  // Sums of several micro-batches (train/step_sums.h); on several ranks there are fewer of them.
   out.memory.parameters += sum_levels(train.accumulate) * 4.0 * static_cast<double>(out.parameters.trainable);
   out.memory_limit = limit_of(gpu);
   return out;

@@ -10,8 +10,8 @@
 #include "core/folders.h"
 #include "core/json.h"
 #include "evaluation/evaluate.h"
+#include "recipe/schedule.h"
 #include "runs/run.h"
-#include "train/schedule.h"
 
 namespace some {
 namespace fs = std::filesystem;

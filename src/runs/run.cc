@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 
 #include "core/error.h"
@@ -16,7 +17,6 @@
 #include "runs/forecast.h"
 #include "tensor/device.h"
 #include "tensor/safetensors.h"
-#include "train/rank_checks.h"
 
 namespace some {
 namespace fs = std::filesystem;
@@ -68,6 +68,13 @@ std::optional<RunData> read_run_data(const RunPaths& paths) {
   for (const JsonObject& stage : all.objects("stages"))
     data.stages.push_back({use(stage, "train"), use(stage, "valid"), {}});
   return data;
+}
+
+Group make_expert_group(const Group& group, int expert_ranks) {
+  if (group.alone() || expert_ranks == 1) return {};
+  std::vector<int> ranks(static_cast<std::size_t>(expert_ranks));
+  std::iota(ranks.begin(), ranks.end(), group.rank() / expert_ranks * expert_ranks);
+  return group.part(ranks);
 }
 
 namespace {

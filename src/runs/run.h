@@ -67,6 +67,8 @@ std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& ho
 // Ranks on one machine take their share of its cores, and its GPUs in turn, where the recipe names none.
 std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Log& log, const Group& group,
                                         const Group& sharing);
+// The ranks that hold the experts together with this one: neighbours, train.expert_ranks of them.
+Group make_expert_group(const Group& group, int expert_ranks);
 // What computes there: the library of matrix products with its version and instruction set, or the GPU. Another one may
 // change the last bits of a result.
 std::string computed_by(const Context& ctx);

@@ -9,7 +9,7 @@
 #include "core/files.h"
 #include "core/folders.h"
 #include "core/json.h"
-#include "lab/scale.h"
+#include "recipe/scale.h"
 #include "runs/run.h"
 #include "runs/run_lock.h"
 

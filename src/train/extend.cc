@@ -7,8 +7,8 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"
+#include "recipe/schedule.h"
 #include "recipe/schema.h"
-#include "train/schedule.h"
 
 namespace some {
 namespace {

@@ -110,13 +110,6 @@ void check_shares(int ranks, const Recipe& recipe) {
   if (const std::string problem = problem_with_shares(ranks, recipe); !problem.empty()) bad_input("{}", problem);
 }
 
-Group make_expert_group(const Group& group, int expert_ranks) {
-  if (group.alone() || expert_ranks == 1) return {};
-  std::vector<int> ranks(static_cast<std::size_t>(expert_ranks));
-  std::iota(ranks.begin(), ranks.end(), group.rank() / expert_ranks * expert_ranks);
-  return group.part(ranks);
-}
-
 Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin) {
   if (group.alone()) return recipe;
   std::string text = group.root() ? write_recipe(recipe) : "";

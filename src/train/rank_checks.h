@@ -24,9 +24,6 @@ void check_same_run(const OpenedRun& run, const Group::Facts& more);
 void check_shares(int ranks, const Recipe& recipe);
 std::string problem_with_shares(int ranks, const Recipe& recipe);  // what it would say; empty: none
 
-// The ranks that hold the experts together with this one: neighbours, train.expert_ranks of them.
-Group make_expert_group(const Group& group, int expert_ranks);
-
 // The recipe of rank 0, for all.
 Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin);
 

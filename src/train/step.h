@@ -12,6 +12,7 @@
 #include "model/model.h"
 #include "ops/optimizer.h"
 #include "recipe/recipe.h"
+#include "recipe/schedule.h"
 #include "tensor/graph.h"
 #include "train/async_all_reduce.h"
 #include "train/step_sums.h"
@@ -27,6 +28,18 @@ struct StepPlan {
   std::int64_t moments_before = 0;  // steps already in AdamW's moments when the run began
   double progress = 0;              // in [0, 1], for the annealing of beta
 };
+
+// All that the schedules say of a step out of `total`.
+inline StepPlan plan_step(const TrainConfig& train, const ModelConfig& model, std::int64_t step, std::int64_t total,
+                          std::int64_t steps_per_epoch) {
+  StepPlan plan;
+  plan.step = step;
+  plan.lr = learning_rate(train, step, total);
+  plan.top_k = scheduled_top_k(model, step, total);
+  plan.temperature = scheduled_temperature(model, step / steps_per_epoch, train.epochs);
+  plan.progress = scheduled_progress(step, total);
+  return plan;
+}
 
 // On a GPU, a step whose shape recurs (rows padded to their full length, one micro-batch) is recorded and from then on
 // launched as a whole. What changes from step to step is kept in memory: the batch, always at the same address, and the

@@ -70,10 +70,6 @@ void merge_sums(Context& ctx, const StepSums& earlier, StepSums& sums) {
 
 }  // namespace
 
-int sum_levels(std::int64_t micro_batches) {
-  return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(micro_batches - 1)));
-}
-
 void SumTree::restart(const StepSums& sums) {
   for (Level& level : levels_) level.full = false;
   if (!levels_.empty() && !has_room(levels_[0].sums, sums)) levels_.clear();

@@ -43,7 +43,4 @@ class SumTree {
 void add_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradients = {});
 std::vector<Tensor> parts_of(const Tensor& flat, std::span<const Block> parts);
 
-// How many sums a rank keeps, besides those it is computing, if it has so many micro-batches.
-int sum_levels(std::int64_t micro_batches);
-
 }  // namespace some

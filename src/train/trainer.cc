@@ -9,10 +9,10 @@
 #include "core/heartbeat.h"
 #include "model/operations.h"
 #include "ops/optimizer.h"
+#include "recipe/schedule.h"
 #include "runs/checkpoint.h"
 #include "tensor/device.h"
 #include "train/matrix_rate.h"
-#include "train/schedule.h"
 
 namespace some {
 namespace {

@@ -16,7 +16,7 @@
 #include "model/model.h"
 #include "ops/conv.h"
 #include "ops/elementwise.h"
-#include "train/schedule.h"
+#include "recipe/schedule.h"
 #include "train/step.h"
 #include "verify/fixture.h"
 

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/files.h"
+#include "recipe/schedule.h"
 #include "temporary_folder.h"
-#include "train/schedule.h"
 #include "train/small_run.h"
 
 namespace some {

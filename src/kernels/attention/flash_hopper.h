@@ -2,8 +2,8 @@
 // but no delta is needed.
 #pragma once
 
+#include "kernels/attention/sequences.h"
 #include "kernels/attention/tiles.cuh"
-#include "ops/attention.h"
 
 namespace some::cuda {
 

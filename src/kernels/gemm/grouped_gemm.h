@@ -5,7 +5,8 @@
 #include <cstdint>
 
 #include "kernels/cuda/matmul.h"
-#include "ops/experts.h"
+#include "kernels/gemm/dispatch_plan.h"
+#include "kernels/gemm/low_rank.h"
 
 namespace some::cuda {
 

@@ -1,5 +1,5 @@
 // Small versions of every recipe.
-#include "lab/scale.h"
+#include "recipe/scale.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,8 @@
-#include "lab/scale.h"
+#include "recipe/scale.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/run_header.h"
 #include "core/error.h"
 #include "recipe/schema.h"
 

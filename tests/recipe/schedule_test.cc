@@ -1,5 +1,5 @@
 // What changes with the step: experts a token, temperature, and how often keys are updated.
-#include "train/schedule.h"
+#include "recipe/schedule.h"
 
 #include <gtest/gtest.h>
 

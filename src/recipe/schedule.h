@@ -8,7 +8,6 @@
 
 #include "model/config.h"
 #include "recipe/recipe.h"
-#include "train/step.h"
 
 namespace some {
 
@@ -37,18 +36,6 @@ inline double scheduled_temperature(const ModelConfig& model, std::int64_t epoch
 // How far the run is, from 0 in its first step to 1 in its last: what the annealing of beta goes by.
 inline double scheduled_progress(std::int64_t step, std::int64_t total) {
   return total > 1 ? static_cast<double>(step) / static_cast<double>(total - 1) : 0.0;
-}
-
-// All that the schedules say of a step out of `total`.
-inline StepPlan plan_step(const TrainConfig& train, const ModelConfig& model, std::int64_t step, std::int64_t total,
-                          std::int64_t steps_per_epoch) {
-  StepPlan plan;
-  plan.step = step;
-  plan.lr = learning_rate(train, step, total);
-  plan.top_k = scheduled_top_k(model, step, total);
-  plan.temperature = scheduled_temperature(model, step / steps_per_epoch, train.epochs);
-  plan.progress = scheduled_progress(step, total);
-  return plan;
 }
 
 }  // namespace some
