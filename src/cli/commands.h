@@ -52,7 +52,6 @@ extern int exit_code;
 // The ranks that mpirun or srun started (comm/group.h), from the first call on; a group of one otherwise. Only rank 0
 // prints results. A command that knows nothing of ranks is refused where there are several (main.cc).
 const Group& join_ranks();
-bool is_meeting_ranks();                                     // without mpirun or srun, which can take minutes
 void leave_ranks();                                          // at the end of the program; waits for the others
 bool works_on_ranks(const std::vector<std::string>& words);  // of the command line
 // The last line of a program that failed; where there are several ranks it ends them all. Returns the exit code.
@@ -62,7 +61,7 @@ int fail(int code, const std::string& line, Whose whose = Whose::this_rank);
 // SIGINT, SIGTERM and SIGHUP (a lost terminal; not under nohup) are taken by a thread of their own, from this call on
 // (before other threads begin). No handler ever interrupts a computing thread: generated matrix kernels do not keep to
 // the rules a handler's stack frame relies on. A second signal, at least a second after the first, ends the program at
-// once, or when a checkpoint that is being written is done; so does the first while ranks have not met.
+// once, or when a checkpoint that is being written is done.
 void watch_signals();
 int received_signal();      // 0: none
 void set_saving(bool now);  // a checkpoint is being written

@@ -66,7 +66,8 @@ int file_fault(const std::filesystem::filesystem_error& error) {
 // A command that knows nothing of ranks would write the same files from several processes at once.
 void refuse_ranks(const std::vector<std::string>& words) {
   if (words.empty() || words[0].starts_with("-")) return;
-  const RankEnvironment started = rank_environment();  // refuses what makes no sense, before any work is done
+  const RankEnvironment started = rank_environment();
+  if (!started.problem.empty()) bad_input("{}", started.problem);  // before any work is done
   if (started.size == 1 || works_on_ranks(words)) return;
   bad_input("'some {}' works in one process, and {} were started: leave mpirun or srun out", words[0], started.size);
 }

@@ -31,7 +31,7 @@ void all_gather_rows(const Group& group, const Tensor& mine, std::span<const std
     sent[static_cast<std::size_t>(to)] = rows_of(self, number);
     received[static_cast<std::size_t>(from)] = rows_of(from, number);
     const std::int64_t more = rows_of(from, number);
-    group.exchange(held.rows(0, rows_of(self, number)), sent, held.rows(have, have + more), received);
+    group.all_to_all(held.rows(0, rows_of(self, number)), sent, held.rows(have, have + more), received);
     have += more;
   }
   // What is held begins with this rank's own.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -82,18 +83,12 @@ class PartGpuLink : public GpuLink {
 
 }  // namespace
 
-Block block_of(std::int64_t items, int rank, int ranks) {
-  const std::int64_t each = (items + ranks - 1) / ranks;
-  const auto length =
-      static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(each, 1))));
-  return {std::min(items, rank * length), std::min(items, (rank + 1) * length)};
+double all_reduce_messages(int ranks) {
+  if (ranks == 1) return 0;
+  return std::has_single_bit(static_cast<unsigned>(ranks)) ? 2 * std::log2(ranks) : 2;
 }
 
-int sum_levels(std::int64_t micro_batches) {
-  return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(micro_batches - 1)));
-}
-
-bool enough_for_all_ranks(std::int64_t items, int ranks) { return block_of(items, ranks - 1, ranks).count() > 0; }
+double all_reduce_bytes(int ranks, double bytes) { return 2.0 * (ranks - 1) / ranks * bytes; }
 
 Group::Group(std::shared_ptr<Link> link) : state_(std::make_shared<State>()) {
   state_->link = std::move(link);
@@ -141,7 +136,7 @@ void Group::use_gpus(std::shared_ptr<GpuLink> link, const Device& device) const 
   state_->gpu = cuda::index_of(device.cuda());
 }
 
-void Group::leave() const {
+void Group::finalize() const {
   if (!state_) return;
   static const Excused for_good;  // nobody waits for this rank any more
   State& state = *state_;
@@ -161,7 +156,7 @@ void Group::broadcast(std::string& text) const {
   state_->broadcast(Device::cpu, text.data(), text.size());
 }
 
-std::vector<std::string> Group::gather(const std::string& mine) const {
+std::vector<std::string> Group::all_gather(const std::string& mine) const {
   if (!state_) return {mine};
   State& state = *state_;
   // One text: each rank's with its length before it, in the order of the ranks.
@@ -223,7 +218,7 @@ void Group::all_or_none(const std::function<void()>& work) const {
                       (everywhere ? "" : fmt::format("rank {} on {}: ", rank, host(rank))) + first->substr(1));
 }
 
-std::vector<std::int64_t> Group::exchange(std::span<const std::int64_t> numbers) const {
+std::vector<std::int64_t> Group::all_to_all(std::span<const std::int64_t> numbers) const {
   std::vector<std::int64_t> mine(numbers.begin(), numbers.end()), others(mine.size());
   const std::vector<std::int64_t> one_each(static_cast<std::size_t>(size()), 1);
   const auto as_tensor = [](std::vector<std::int64_t>& values) {

@@ -1,8 +1,8 @@
 // Ranks: processes that compute one thing together, each on its own cores, GPU or machine. A group of one does nothing,
 // so that nobody asks whether there are others; it is what everybody has who is given no other.
 //
-// Sums are taken in one fixed tree (below), whatever the number of ranks: that is what makes results the same to the
-// bit on 1, 2, 4, 8 ranks.
+// Sums are taken in one fixed tree (comm/mesh.h), whatever the number of ranks: that is what makes results the same to
+// the bit on 1, 2, 4, 8 ranks.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,6 @@
 #include "tensor/tensor.h"
 
 namespace some {
-
-// The tree over n things in a row: the largest power of two that is smaller than n makes the left half, the rest the
-// right half, each again such a tree. A rank's share of n things is a block whose length is a power of two (only the
-// last may be shorter), so a block's tree is a part of the whole one, and what stands above the blocks is the tree over
-// the ranks.
-struct Block {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t count() const { return end - begin; }
-  bool operator==(const Block&) const = default;
-};
-Block block_of(std::int64_t items, int rank, int ranks);   // may be empty for the last ranks
-bool enough_for_all_ranks(std::int64_t items, int ranks);  // no rank's block is empty
-// How many sums a rank keeps, besides those it is computing, if it has so many micro-batches.
-int sum_levels(std::int64_t micro_batches);
 
 // Every rank of a group throws it, in the same words: they may go on to something else together.
 class CommonFailure : public Error {
@@ -108,11 +94,14 @@ class Group {
   std::shared_ptr<State> state_;  // null: alone
 };
 
-// What the environment of this process says: mpirun and srun start each rank with its number. SOME_RANK, SOME_RANKS and
-// SOME_RANKS_AT (docs/scale.md) are refused where they make no sense.
+// What a sum over R ranks costs each of them: messages one after another, and bytes sent for a tensor of `bytes`.
+double all_reduce_messages(int ranks);
+double all_reduce_bytes(int ranks, double bytes);
+
+// The number of this process among those that mpirun or srun started, from its environment.
 struct RankEnvironment {
   int rank = 0, size = 1;
-  std::string meeting;  // where several ranks meet without MPI: HOST:PORT or a file's path; empty: they are MPI's
+  std::string problem;  // why these processes cannot communicate, and what to do about it; empty if they can
 };
 RankEnvironment rank_environment();
 // The group this process was started in; a group of one where it was started alone. `on_failure` is told in one line

@@ -14,7 +14,6 @@
 #include <thread>
 
 #include "comm/group_state.h"
-#include "comm/link_tcp.h"
 #include "comm/watchdog.h"
 #include "core/error.h"
 #include "core/heartbeat.h"
@@ -31,56 +30,15 @@ std::optional<int> number_in_environment(const char* name) {
   return read.ec == std::errc() && read.ptr == end && value >= 0 ? std::optional(value) : std::nullopt;
 }
 
-// A variable of this program's own; null where it says nothing.
-const char* own_variable(const char* name) {
+// Seconds without a sign of life after which a rank is taken for lost.
+double patience_in_environment() {
+  const char* const name = "SOME_RANK_PATIENCE";
   const char* const text = std::getenv(name);
-  return text != nullptr && *text != 0 ? text : nullptr;
-}
-
-// What others set is taken or left; what is ours is taken or refused.
-std::optional<int> own_number(const char* name, int least, const char* meaning) {
-  const char* const text = own_variable(name);
-  if (text == nullptr) return std::nullopt;
+  if (text == nullptr || *text == 0) return 40;
   const std::optional<int> value = number_in_environment(name);
-  if (!value || *value < least)
-    bad_input("{} is '{}' in the environment; it may be a whole number of at least {}: {}", name, text, least, meaning);
-  return value;
-}
-
-// Said outright, by starters that know nothing of MPI (docs/scale.md).
-std::optional<RankEnvironment> own_environment() {
-  const std::optional<int> rank = own_number("SOME_RANK", 0, "which of the ranks this process is");
-  const std::optional<int> size = own_number("SOME_RANKS", 1, "how many ranks there are");
-  if (!rank && !size) return std::nullopt;
-  if (!rank || !size)
-    bad_input(
-        "{} is set in the environment and {} is not: each of several ranks wants both, and SOME_RANKS_AT; a process "
-        "alone wants neither",
-        rank ? "SOME_RANK" : "SOME_RANKS", rank ? "SOME_RANKS" : "SOME_RANK");
-  if (*rank >= *size)
-    bad_input("SOME_RANK is {} and SOME_RANKS is {} in the environment: ranks count from 0, so the last of them is {}",
-              *rank, *size, *size - 1);
-  const char* const at = own_variable("SOME_RANKS_AT");
-  if (*size > 1 && at == nullptr)
-    bad_input(
-        "SOME_RANKS is {} in the environment, and SOME_RANKS_AT does not say where the ranks meet: set it to HOST:PORT "
-        "of rank 0, or to a file's path with a '/'",
-        *size);
-  return RankEnvironment{*rank, *size, *size > 1 ? at : ""};
-}
-
-// srun numbers the ranks, but it brings them together only where it is asked to serve MPI (--mpi=pmix, pmi2 or its
-// configuration). Where it is not, MPI would end the process with a page of advice, or each rank would think it is
-// alone; so they meet at a file of this step in the folder it was started in, which is the same on all machines.
-std::string meeting_under_srun() {
-  for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"}) {
-    if (std::getenv(name) != nullptr) return {};
-  }
-  const auto job = number_in_environment("SLURM_JOB_ID"), step = number_in_environment("SLURM_STEP_ID");
-  if (!job || !step) return {};
-  // A job that is sent again has the same number.
-  const int again = number_in_environment("SLURM_RESTART_COUNT").value_or(0);
-  return fmt::format("./some-ranks-{}.{}.{}", *job, *step, again);
+  if (!value || *value < 1)
+    bad_input("{} is '{}' in the environment; it may be a whole number of at least 1, in seconds", name, text);
+  return *value;
 }
 
 // Beside the program, or where it is installed.
@@ -116,9 +74,8 @@ OpenLink find_mpi() {
     failed("several ranks were started, and MPI cannot be used here: {}; install it (Debian: openmpi-bin)", problem);
   failed(
       "several ranks were started, but this program was built without MPI, or its library libsome_mpi.so is not "
-      "installed (Debian: package some-mpi; to build it, libopenmpi-dev and openmpi-bin). Without MPI ranks meet at a "
-      "file that all of them see: SOME_RANKS_AT=./meet in the environment; or start one process, without mpirun or "
-      "srun");
+      "installed (Debian: package some-mpi; to build it, libopenmpi-dev and openmpi-bin); install it, or start one "
+      "process, without mpirun or srun");
 }
 
 struct NcclLibrary {
@@ -259,30 +216,30 @@ void Group::use_gpus(const Device& device, const Log& log) const {
 }
 
 RankEnvironment rank_environment() {
-  if (const auto own = own_environment(); own && own->size > 1) return *own;
-  const char* const at = own_variable("SOME_RANKS_AT");
   struct Names {
     const char *rank, *size;
   };
-  // Open MPI's mpirun; those of MPICH, Intel and others; srun (in a job script itself SLURM_NTASKS is set too, but
-  // there is only one process).
-  const Names srun{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"};
-  for (const Names& names :
-       {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"}, srun}) {
+  // The starter of this process decides: Open MPI's mpirun, or those of MPICH, Intel and others (and srun --mpi=pmi2).
+  for (const Names& names : {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"}}) {
     const auto rank = number_in_environment(names.rank), size = number_in_environment(names.size);
-    if (!rank || !size || *size == 1) continue;
-    if (at != nullptr) return {*rank, *size, at};
-    return {*rank, *size, names.rank == srun.rank ? meeting_under_srun() : ""};
+    if (rank && size) return {*rank, *size, ""};
   }
-  return {};
+  // srun numbers its tasks also without MPI; only where it serves MPI (--mpi=pmix, pmi2, or by its configuration) can
+  // they communicate. A job script itself has SLURM_NTASKS, but no step.
+  const auto rank = number_in_environment("SLURM_PROCID"), size = number_in_environment("SLURM_STEP_NUM_TASKS");
+  if (!rank || !size || *size == 1) return {};
+  for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"}) {
+    if (std::getenv(name) != nullptr) return {*rank, *size, ""};
+  }
+  return {*rank, *size,
+          fmt::format("srun started {} tasks without PMIx, so they cannot communicate: use 'srun --mpi=pmix' (if "
+                      "'srun --mpi=list' does not list pmix, use mpirun), or one 'srun -n 1' for each independent run",
+                      *size)};
 }
 
 Group open_group(std::function<void(const std::string&)> on_failure) {
   const RankEnvironment started = rank_environment();
-  if (started.size == 1 && own_variable("SOME_RANKS_AT") != nullptr && own_variable("SOME_RANKS") == nullptr)
-    bad_input(
-        "SOME_RANKS_AT is set in the environment, and nothing says which of how many ranks this process is: set "
-        "SOME_RANK and SOME_RANKS too, or unset it");
+  if (!started.problem.empty()) bad_input("{}", started.problem);
   if (started.size == 1) return wanted_way() == Through::best ? Group() : Group(std::make_shared<OwnLink>());
   // Lives as long as the process: the link's own thread may speak up at any time.
   struct Listener {
@@ -297,26 +254,20 @@ Group open_group(std::function<void(const std::string&)> on_failure) {
   options.lost = [](void* whose, int rank, double seconds) {
     const Listener& all = *static_cast<Listener*>(whose);
     const std::string host = all.opened ? " on " + all.group.host(rank) : "";
-    if (all.on_failure && seconds == 0)
-      all.on_failure(fmt::format(
-          "rank {}{} is gone: its process ended; all ranks end, the last checkpoint is as it was", rank, host));
-    else if (all.on_failure)
+    if (all.on_failure)
       all.on_failure(
           fmt::format("rank {}{} was not heard of for {:.0f} seconds: its process was stopped or hangs, or its "
                       "machine cannot be reached; all ranks end, the last checkpoint is as it was",
                       rank, host, seconds));
   };
   options.waits = [](void*) { beat(); };
-  const double patience =
-      own_number("SOME_RANK_PATIENCE", 1, "seconds without a sign of life that are borne").value_or(40);
+  const double patience = patience_in_environment();
   // A rank that hangs knows more of it than those who hear nothing, so it has the word first. Its pulse may hang with
   // it: MPI has locks. And mpirun takes a second to end the others, who listen meanwhile.
   options.timeout_seconds = 1.25 * patience + 2;
   std::string problem;
   std::shared_ptr<Link> link;
-  if (!started.meeting.empty()) {
-    link = open_tcp_link(started.rank, started.size, started.meeting, options);
-  } else {
+  {
     const OpenLink open_mpi = find_mpi();
     const BeginningWatch watch(started.rank, started.size, patience, listener->on_failure);
     link.reset(open_mpi(options, problem));
@@ -325,8 +276,7 @@ Group open_group(std::function<void(const std::string&)> on_failure) {
   if (link->size() != started.size)
     failed(
         "{} processes were started, but MPI sees {}: start them with the mpirun of the MPI this program was built "
-        "with, or with srun --mpi=pmix; or let them meet without MPI, at a file that all of them see: "
-        "SOME_RANKS_AT=./meet in the environment",
+        "with, or with 'srun --mpi=pmix'",
         started.size, link->size());
   listener->group = Group(std::move(link));
   listener->opened = true;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "comm/group_state.h"
+#include "comm/mesh.h"
 #include "core/error.h"
 #include "core/heartbeat.h"
 
@@ -207,7 +208,7 @@ void Group::State::broadcast(const Device& at, char* data, std::size_t bytes) {
   }
 }
 
-void Group::sum(Threads& threads, std::span<const Tensor> tensors) const {
+void Group::all_reduce_sum(Threads& threads, std::span<const Tensor> tensors) const {
   if (!state_) return;
   State& state = *state_;
   std::vector<Device> devices;  // mostly one
@@ -260,7 +261,7 @@ void Group::sum(Threads& threads, std::span<const Tensor> tensors) const {
   }
 }
 
-void Group::fold(std::span<const Tensor> tensors,
+void Group::all_reduce_with(std::span<const Tensor> tensors,
                  const std::function<void(std::span<const Tensor> later)>& merge) const {
   if (!state_) return;
   State& state = *state_;
@@ -298,7 +299,7 @@ void Group::broadcast(std::span<const Tensor> tensors) const {
   }
 }
 
-void Group::exchange(const Tensor& from, std::span<const std::int64_t> sent, const Tensor& to,
+void Group::all_to_all(const Tensor& from, std::span<const std::int64_t> sent, const Tensor& to,
                      std::span<const std::int64_t> received) const {
   const auto row_bytes = [](const Tensor& tensor) {
     return tensor.dim(0) == 0 ? 0 : tensor.bytes() / static_cast<std::size_t>(tensor.dim(0));

@@ -129,8 +129,7 @@ struct Answer {
 // A rank without a piece has experts that those of its neighbours which have one may want.
 void serve_others(Model& model, std::size_t pieces) {
   const Context& ctx = model.context();
-  const int together = ctx.expert_group.size(), first = ctx.group.rank() / together * together;
-  if (static_cast<std::size_t>(first) < pieces) model.serve_pass(false);
+  if (ctx.mesh().group_has_pass(ctx.group.rank(), static_cast<std::int64_t>(pieces))) model.serve_pass(false);
 }
 
 // Each rank lets one piece of `round` through the model; then every rank has the answers to all.

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "core/error.h"
 #include "core/folders.h"
@@ -324,16 +323,12 @@ void take(const nlohmann::json& told, QueueEntry& entry) {
 // take about as long.
 struct Teams {
   Group ranks;
-  int each = 1;
+  RankGroups groups;
 
-  int own() const { return ranks.rank() / each; }
-  int of(std::size_t place) const { return static_cast<int>(place) % (ranks.size() / each); }
-  int first_rank_of(std::size_t place) const { return of(place) * each; }
-  Group open() const {
-    std::vector<int> members(static_cast<std::size_t>(each));
-    std::iota(members.begin(), members.end(), own() * each);
-    return ranks.part(members);
-  }
+  int own() const { return groups.group_of(ranks.rank()); }
+  int of(std::size_t place) const { return static_cast<int>(place) % groups.count(ranks.size()); }
+  int first_rank_of(std::size_t place) const { return groups.first_rank(of(place)); }
+  Group open() const { return ranks.split(groups.ranks(own())); }
 };
 
 // What the other ranks did.
@@ -345,7 +340,7 @@ void share_entries(const Teams& teams, std::vector<QueueEntry>& entries) {
     mine.push_back(teams.first_rank_of(place) == ranks.rank() ? to_json(entries[place]) : nlohmann::json());
   // A message may quote text that is not UTF-8.
   const std::vector<std::string> all =
-      ranks.gather(mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      ranks.all_gather(mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   for (std::size_t place = 0; place < entries.size(); ++place) {
     const int doer = teams.first_rank_of(place);
     if (doer != ranks.rank())
@@ -358,7 +353,7 @@ void share_entries(const Teams& teams, std::vector<QueueEntry>& entries) {
 int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks, std::optional<int> asked) {
   std::vector<int> possible;
   for (int each = 1; each <= ranks.size(); ++each) {
-    if (ranks.size() % each == 0) possible.push_back(each);
+    if (RankGroups::fit(ranks.size(), each)) possible.push_back(each);
   }
   if (asked) {
     if (std::find(possible.begin(), possible.end(), *asked) == possible.end())
@@ -386,7 +381,7 @@ int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks
       const bool suits = std::all_of(open.begin(), open.end(), [&](const PlannedRun* run) {
         return problem_with_shares(each, run->recipe).empty();
       });
-      const bool none_waits = static_cast<std::size_t>(ranks.size() / each) >= open.size();
+      const bool none_waits = static_cast<std::size_t>(RankGroups{each}.count(ranks.size())) >= open.size();
       if (suits && (none_waits || !best)) best = each;
     }
     choice = best.value_or(1);
@@ -395,7 +390,7 @@ int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks
 }
 
 std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const QueueHooks& hooks) {
-  const Teams teams{hooks.ranks, hooks.ranks_per_run};
+  const Teams teams{hooks.ranks, {hooks.ranks_per_run}};
   const Group team = teams.open();
   std::vector<QueueEntry> entries;
   bool stopped = false;

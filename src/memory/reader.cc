@@ -207,11 +207,9 @@ std::vector<MemoryReader::Answer> MemoryReader::run_passes(const std::vector<Pas
   std::int64_t total = 0;
   for (std::size_t i = 0; i < round.size(); ++i) total += counts[i] = round[i].batch.size();
   Tensor losses = ctx.scratch({0}, ctx.master), states = ctx.scratch({0, model_.config().d_model});
-  const auto first_together =
-      self / static_cast<std::size_t>(ctx.expert_group.size()) * static_cast<std::size_t>(ctx.expert_group.size());
   if (self < round.size())
     losses = model_.evaluate(upload(ctx, round[self].batch), {}, &states);
-  else if (first_together < round.size())
+  else if (ctx.mesh().group_has_pass(group.rank(), std::ssize(round)))
     model_.serve_pass(false);  // neighbours that have a pass may want the experts that this rank holds
   Tensor all_losses = ctx.scratch({total}, ctx.master), all_states = ctx.scratch({total, model_.config().d_model});
   all_gather_rows(group, losses, counts, all_losses);

@@ -23,7 +23,7 @@ std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
 Tensor travel(Context& ctx, const Tensor& rows, const std::vector<std::int64_t>& sent,
               const std::vector<std::int64_t>& received) {
   const Tensor came = ctx.scratch({sum_of(received), rows.dim(1)}, rows.dtype());
-  ctx.expert_group.exchange(rows, sent, came, received);
+  ctx.expert_group.all_to_all(rows, sent, came, received);
   return came;
 }
 
@@ -68,14 +68,10 @@ void put_in_plan_order(Context& ctx, const ExpertParallelTape& tape, const Dispa
 
 }  // namespace
 
-Block experts_of(int experts, int rank, int ranks) {
-  const std::int64_t all = experts;
-  return {all * rank / ranks, all * (rank + 1) / ranks};
-}
-
 ExpertParallelTape begin_expert_parallel(Context& ctx, int experts, const Routing& routing, const Tensor& past,
                                          int token_shift) {
   const Group& group = ctx.expert_group;
+  const Mesh mesh = ctx.mesh();
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::int64_t tokens = routing.indices.dim(0), k = routing.indices.dim(1), choices = tokens * k;
   if (choices >= std::int64_t{1} << 31) failed("a batch of {} tokens is too large for experts over ranks", tokens);
@@ -92,7 +88,7 @@ ExpertParallelTape begin_expert_parallel(Context& ctx, int experts, const Routin
   std::vector<std::int32_t> owner(static_cast<std::size_t>(experts));
   std::vector<Block> held;
   for (int r = 0; r < group.size(); ++r) {
-    held.push_back(experts_of(experts, r, group.size()));
+    held.push_back(mesh.experts(r, experts));
     std::fill(owner.begin() + held.back().begin, owner.begin() + held.back().end, r);
   }
   const auto rank_of = [&](std::int64_t choice) {
@@ -138,7 +134,7 @@ ExpertParallelTape begin_expert_parallel(Context& ctx, int experts, const Routin
     tape.rows_out.push_back(static_cast<std::int64_t>(rows.size()) - first);
     numbers.push_back(tape.choices_out[r] << 32 | tape.rows_out.back());
   }
-  for (const std::int64_t both : group.exchange(numbers)) {
+  for (const std::int64_t both : group.all_to_all(numbers)) {
     tape.choices_in.push_back(both >> 32);
     tape.rows_in.push_back(both & 0xffffffff);
   }
@@ -149,7 +145,7 @@ ExpertParallelTape begin_expert_parallel(Context& ctx, int experts, const Routin
     return Tensor::wrap(values.data(), {static_cast<std::int64_t>(values.size()) / columns, columns}, DType::i32,
                         Device::cpu, nullptr);
   };
-  group.exchange(table_of(wishes), tape.choices_out, table_of(came), tape.choices_in);
+  group.all_to_all(table_of(wishes), tape.choices_out, table_of(came), tape.choices_in);
   std::vector<std::int32_t> wanted, shown, weights;
   std::int32_t first_row = 0;
   const std::int32_t* wish = came.data();

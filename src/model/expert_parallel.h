@@ -25,10 +25,6 @@
 
 namespace some {
 
-// The experts that a rank holds: neighbours, as many as any other rank or one less.
-Block experts_of(int experts, int rank, int ranks);
-inline Block own_experts(int experts, const Group& group) { return experts_of(experts, group.rank(), group.size()); }
-
 // What one layer sent and was sent in a pass. Memory comes from the arena.
 struct ExpertParallelTape {
   // By rank: of the tokens here, and of those that came. A choice is one (token, expert).

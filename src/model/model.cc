@@ -86,8 +86,9 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
                    config_.d_model,      config_.d_ffn, config_.experts_have_output()};
   const Group& holders = ctx_->expert_group;
   const bool spread = expert_parallel(*ctx_, config_);
+  const some::Block own_experts = ctx_->mesh().experts(ctx_->group.rank(), config_.experts);
   // What learns is held whole by every rank, so that it is written and summed as always; a frozen library is not.
-  if (spread && config_.training != ExpertTraining::full) spec.part = own_experts(config_.experts, holders);
+  if (spread && config_.training != ExpertTraining::full) spec.part = own_experts;
   // Sums are kept without training too: evaluation counts choices with them and adaptation learns from them.
   key_needs_ = needs_of(config_.keys);
   make_all_key_sums();
@@ -100,7 +101,7 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   for (Layer& layer : parts_.layers) {
     layer.keys = make_key_state(*ctx_, config_.experts, config_.query_size(), config_.seed, layer.index, config_.keys);
     epoch_counts_.push_back(Tensor::zeros({config_.experts}, DType::i64, ctx_->device));
-    if (spread) layer.held = own_experts(config_.experts, holders);
+    if (spread) layer.held = own_experts;
     if (!make_library || !config_.use_library) continue;
     LayerLibrary library = is_library_file(spec.method) ? load_layer_library(*ctx_, spec, layer.index)
                                                         : make_layer_library(*ctx_, spec, layer.index);
@@ -109,7 +110,7 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
       const std::vector<std::int64_t> mine(static_cast<std::size_t>(holders.size()),
                                            static_cast<std::int64_t>(library.hash));
       layer.library_hash = 0;
-      for (const std::int64_t part : holders.exchange(mine)) layer.library_hash += static_cast<std::uint64_t>(part);
+      for (const std::int64_t part : holders.all_to_all(mine)) layer.library_hash += static_cast<std::uint64_t>(part);
     }
     give(library.weights.w1, layer.w1);
     give(library.weights.w2, layer.w2);

@@ -64,7 +64,7 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
 void share_experts(MemoryEstimate& memory, const ModelConfig& config, double tokens, bool bf16, int ranks) {
   if (ranks == 1) return;
   const double d = config.d_model, f = config.d_ffn, k = config.top_k, c = bf16 ? 2 : 4;
-  const double largest = (config.experts + ranks - 1) / ranks;
+  const double largest = Mesh{1, ranks}.max_experts(config.experts);
   memory.library *= largest / config.experts;
   // While states and answers travel they lie here as they leave and as they come. Experts that learn keep what they are
   // shown.
@@ -99,7 +99,7 @@ RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int 
   const std::int64_t all = recipe.train.accumulate;
   const double gradients = 4.0 * static_cast<double>(forecast.parameters.trainable);
   RankForecast out;
-  out.micro_batches = block_of(all, 0, ranks).count();
+  out.micro_batches = Mesh{ranks}.max_micro_batches(all);
   out.busy = static_cast<double>(all) / static_cast<double>(out.micro_batches * ranks);
   // Fewer micro-batches of its own need fewer sums kept; half of what is exchanged at once is received beside it.
   out.memory_bytes = forecast.memory.total() - (sum_levels(all) - sum_levels(out.micro_batches)) * gradients;
@@ -115,7 +115,7 @@ RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int 
     added += layer * model.layers;
     if (needs.sample && ranks > 1) out.sent_bytes_per_step += e * (8 + row) * model.layers;
   }
-  out.sent_bytes_per_step += 2.0 * (ranks - 1) / ranks * added;
+  out.sent_bytes_per_step += all_reduce_bytes(ranks, added);
   if (const int together = recipe.train.expert_ranks; together > 1) {
     const double tokens = forecast.tokens_per_step / static_cast<double>(all);
     out.expert_bytes_per_step = static_cast<double>(out.micro_batches) *

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <sstream>
 
+#include "comm/mesh.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"
@@ -72,9 +72,7 @@ std::optional<RunData> read_run_data(const RunPaths& paths) {
 
 Group make_expert_group(const Group& group, int expert_ranks) {
   if (group.alone() || expert_ranks == 1) return {};
-  std::vector<int> ranks(static_cast<std::size_t>(expert_ranks));
-  std::iota(ranks.begin(), ranks.end(), group.rank() / expert_ranks * expert_ranks);
-  return group.part(ranks);
+  return group.split(Mesh::of(group.size(), expert_ranks).expert_group(group.rank()));
 }
 
 namespace {
@@ -156,7 +154,7 @@ OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
   else if (choose_device(options.device).kind == DeviceKind::cpu && train.precision == PrecisionChoice::bf16)
     train.precision = PrecisionChoice::fp32;
   // However many ranks held the experts in training, as many may here as fit.
-  if (options.host.group.size() % train.expert_ranks != 0) train.expert_ranks = 1;
+  if (!RankGroups::fit(options.host.group.size(), train.expert_ranks)) train.expert_ranks = 1;
   run.ctx = recipe_context(train, options.host);
   run.recipe.model.vocab = run.tokenizer.vocab_size();
   check_memory(run.recipe.model, *run.ctx);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/mesh.h"
 #include "runtime/host.h"
 #include "tensor/tensor.h"
 
@@ -74,6 +75,7 @@ struct Context : Host {
   // Ranks that hold the experts of each layer together, each a part of them (model/expert_parallel.h); a group of one
   // has all.
   Group expert_group;
+  Mesh mesh() const { return Mesh::of(group.size(), expert_group.size()); }
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Staging> staging;
 

@@ -62,7 +62,7 @@ void AsyncAllReduce::carry() {
       try {
         if (parcel.ready) parcel.ready->wait();
         const auto begin = Clock::now();
-        ctx_.group.sum(*ctx_.threads, parcel.tensors);
+        ctx_.group.all_reduce_sum(*ctx_.threads, parcel.tensors);
         if (parcel.ready) device_synchronize(device_);
         seconds = seconds_since(begin);
       } catch (...) {

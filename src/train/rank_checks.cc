@@ -1,8 +1,8 @@
 #include "train/rank_checks.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "comm/mesh.h"
 #include "core/files.h"
 #include "core/version.h"
 #include "runs/run.h"
@@ -79,12 +79,13 @@ std::string problem_with_expert_ranks(int ranks, const Recipe& recipe) {
     return fmt::format(
         "train.expert_ranks = {}: must not be more than some.experts = {}, of which every rank holds a part", together,
         model.experts);
-  if (ranks % together != 0)
+  if (!RankGroups::fit(ranks, together)) {
+    const int more = (RankGroups{together}.count(ranks) + 1) * together;
     return fmt::format(
         "train.expert_ranks = {}: wants a multiple of so many ranks, and there {} {}: start {} (mpirun -n {} ...), or "
         "say train.expert_ranks=1",
-        together, ranks == 1 ? "is" : "are", ranks, (ranks / together + 1) * together,
-        (ranks / together + 1) * together);
+        together, ranks == 1 ? "is" : "are", ranks, more, more);
+  }
   return "";
 }
 
@@ -94,9 +95,9 @@ std::string problem_with_shares(int ranks, const Recipe& recipe) {
   if (std::string problem = problem_with_expert_ranks(ranks, recipe); !problem.empty()) return problem;
   for (const Recipe& stage : stage_recipes(recipe)) {
     const int batches = stage.train.accumulate;
-    if (enough_for_all_ranks(batches, ranks)) continue;
+    if (Mesh{ranks}.every_rank_has_some(batches)) continue;
     int fewer = std::min(ranks, batches), more = ranks;
-    while (!enough_for_all_ranks(batches, fewer)) --fewer;
+    while (!Mesh{fewer}.every_rank_has_some(batches)) --fewer;
     while (more < batches) more *= 2;  // equal blocks
     return fmt::format(
         "train.accumulate = {} gives a step too few micro-batches for {} ranks, each of which takes a block of a power "

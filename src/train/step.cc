@@ -187,9 +187,7 @@ TrainStep::Communication TrainStep::communication() {
 }
 
 std::int64_t TrainStep::passes_of_group(std::int64_t of) const {
-  const int together = model_.context().expert_group.size();
-  // Of the ranks that share their experts, the first has the most micro-batches.
-  return block_of(of, group().rank() / together * together, group().size()).count();
+  return model_.context().mesh().max_micro_batches_of_group(group().rank(), of);
 }
 
 StepSums TrainStep::sums(const TrainPass& pass) {

@@ -73,7 +73,7 @@ class TrainStep {
   Communication communication();
   std::int64_t replayed() const { return replayed_; }  // how many steps were launched as a whole
   // Which of a step's micro-batches this rank computes. There may be none, if other ranks use its experts.
-  Block own_batches(std::int64_t of) const { return block_of(of, group().rank(), group().size()); }
+  Block own_batches(std::int64_t of) const { return model_.context().mesh().micro_batches(group().rank(), of); }
 
  private:
   struct Kind {

@@ -119,11 +119,11 @@ void add_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradien
   for (const KeySums& keys : sums.keys) {
     for (const Tensor& one : additive_sums(keys)) added.push_back(one);
   }
-  ctx.group.sum(*ctx.threads, added);
+  ctx.group.all_reduce_sum(*ctx.threads, added);
   for (KeySums& keys : sums.keys) {
     if (!keys.sample_priority) continue;
     const std::vector<Tensor> sample{keys.sample_priority, keys.sample_queries};
-    ctx.group.fold(sample, [&](std::span<const Tensor> later) {
+    ctx.group.all_reduce_with(sample, [&](std::span<const Tensor> later) {
       // merge_samples writes the merged sample over the later one, from where it is copied.
       KeySums theirs;
       theirs.sample_priority = later[0];

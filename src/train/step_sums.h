@@ -1,4 +1,4 @@
-// What a step adds up over its micro-batches. The additions form one fixed binary tree (comm/group.h, Block), on one
+// What a step adds up over its micro-batches. The additions form one fixed binary tree (comm/mesh.h), on one
 // rank or on many, so that the sums are the same to the bit. Each rank adds up the micro-batches of its block; adding
 // the ranks' sums then makes the upper levels of the same tree.
 #pragma once
@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "comm/group.h"
+#include "comm/mesh.h"
 #include "model/model.h"
 
 namespace some {

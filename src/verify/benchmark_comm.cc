@@ -1,7 +1,6 @@
 #include "verify/benchmark_comm.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cmath>
 
@@ -36,7 +35,7 @@ double min_seconds(const Context& ctx, int repeats, const Work& work) {
 void fit_to_sums(RanksBench& bench) {
   double aa = 0, ab = 0, bb = 0, at = 0, bt = 0;
   for (const RanksBench::Measure& one : bench.sums) {
-    const double a = messages_of_sum(bench.ranks) / one.seconds;
+    const double a = (bench.ranks == 1 ? 1 : all_reduce_messages(bench.ranks)) / one.seconds;
     const double b = bytes_of_sum(bench.ranks, static_cast<double>(one.bytes)) / one.seconds;
     aa += a * a;
     ab += a * b;
@@ -55,12 +54,7 @@ std::string way_of_messages(const Group& group, const Device& device) {
   return group.gpu_to_gpu() ? "gpu to gpu" : device.is_cuda() ? "host, staged" : "host";
 }
 
-double messages_of_sum(int ranks) {
-  if (ranks == 1) return 1;  // to itself
-  return std::has_single_bit(static_cast<unsigned>(ranks)) ? 2 * std::log2(ranks) : 2;
-}
-
-double bytes_of_sum(int ranks, double bytes) { return ranks == 1 ? bytes : 2.0 * (ranks - 1) / ranks * bytes; }
+double bytes_of_sum(int ranks, double bytes) { return ranks == 1 ? bytes : all_reduce_bytes(ranks, bytes); }
 
 RanksBench bench_ranks(const Group& group, const DeviceChoice& device, std::int64_t max_bytes, int repeats) {
   TrainConfig train;
@@ -72,12 +66,12 @@ RanksBench bench_ranks(const Group& group, const DeviceChoice& device, std::int6
   out.way = way_of_messages(group, ctx->device);
   for (std::int64_t bytes = 1 << 10; bytes <= max_bytes; bytes *= 4) {
     const Tensor tensor = Tensor::zeros({bytes / 4}, DType::f32, ctx->device);
-    out.sums.push_back({bytes, min_seconds(*ctx, repeats, [&] { group.sum(*ctx->threads, std::array{tensor}); })});
+    out.sums.push_back({bytes, min_seconds(*ctx, repeats, [&] { group.all_reduce_sum(*ctx->threads, std::array{tensor}); })});
     const std::int64_t rows = bytes / 4 / group.size();
     const Tensor from = Tensor::zeros({rows * group.size()}, DType::f32, ctx->device), to = from.clone();
     const std::vector<std::int64_t> each(static_cast<std::size_t>(group.size()), rows);
     out.exchanges.push_back({static_cast<std::int64_t>(from.bytes()),
-                             min_seconds(*ctx, repeats, [&] { group.exchange(from, each, to, each); })});
+                             min_seconds(*ctx, repeats, [&] { group.all_to_all(from, each, to, each); })});
   }
   fit_to_sums(out);
   return out;

@@ -29,8 +29,7 @@ RanksBench bench_ranks(const Group& group, const DeviceChoice& device, std::int6
 
 // How numbers of this device travel between the ranks: "host", "host, staged" or "gpu to gpu".
 std::string way_of_messages(const Group& group, const Device& device);
-// The cost of a sum of n bytes on R ranks in messages one after the other, and in bytes each rank sends.
-double messages_of_sum(int ranks);
+// The bytes each rank sends for a sum; a single rank sends all of them to itself.
 double bytes_of_sum(int ranks, double bytes);
 
 }  // namespace some

@@ -115,7 +115,7 @@ class Case {
   void set_library(const ModelConfig& config, Layer& layer, const std::string& prefix) const {
     if (layer.w1.value) return;
     const std::int64_t d = config.d_model, experts = config.experts, hidden = config.d_ffn;
-    const some::Block held = own_experts(config.experts, ctx_->expert_group);
+    const some::Block held = ctx_->mesh().experts(ctx_->group.rank(), config.experts);
     const auto part = [&](const char* name, const Shape& shape) {
       return input(prefix + name, shape, ctx_->compute).rows(held.begin, held.end);
     };
@@ -248,7 +248,7 @@ void Case::layer() {
   } else {
     model.serve_pass(true);
   }
-  ctx.group.sum(*ctx.threads, std::array{model.parameters().grad});
+  ctx.group.all_reduce_sum(*ctx.threads, std::array{model.parameters().grad});
   if (tolerances_.losses_only) return;
   if (has_tokens()) compare("dx", dx, tolerances_.values);
   for (const std::string& name : names)

@@ -4,10 +4,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -72,38 +70,17 @@ TEST(Cli, WrongUseIsRefusedInOneLine) {
   expect_refused({"read", "nowhere", "builtin:nature", "--counts", "0.5", "--no-counts"}, {"--counts", "--no-counts"});
 }
 
-// Each process says for itself what is wrong with what it was told of its ranks, and waits for nobody.
-TEST(Cli, RanksThatMakeNoSenseAreRefused) {
-  const auto refused = [](const std::map<std::string, std::string>& variables, const std::string& word) {
-    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
-    const auto begin = std::chrono::steady_clock::now();
-    expect_refused({"train", tiny}, {word});
-    expect_refused({"eval", "nowhere"}, {word});
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
-    for (const auto& [name, value] : variables) unsetenv(name.c_str());
-  };
-  refused({{"SOME_RANK", "1"}}, "SOME_RANKS is not");
-  refused({{"SOME_RANK", "5"}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", "./meet"}}, "the last of them is 1");
-  refused({{"SOME_RANK", "1"}, {"SOME_RANKS", "none"}}, "SOME_RANKS is 'none'");
-  refused({{"SOME_RANK", "1"}, {"SOME_RANKS", "2"}}, "SOME_RANKS_AT");
-  refused({{"SOME_RANK", "1"}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", "nowhere"}},
-          "rank 1: SOME_RANKS_AT is 'nowhere'");
-  setenv("SOME_RANK", "1", 1);
-  EXPECT_EQ(run_command("/", {"--version"}).code, 0) << "what has no ranks does not ask for them";
-  unsetenv("SOME_RANK");
-}
-
-TEST(Cli, ARankThatWaitsForTheOthersCanBeStopped) {
-  TemporaryFolder folder;
-  for (const auto& [name, value] : {std::pair{"SOME_RANK", "0"}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", "./meet"}})
+TEST(Cli, TasksOfSrunWithoutMpiAreRefused) {
+  for (const auto& [name, value] : {std::pair{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}})
     setenv(name, value, 1);
-  const RunningCommand waits(folder.path(), {"train", tiny});
-  for (const char* name : {"SOME_RANK", "SOME_RANKS", "SOME_RANKS_AT"}) unsetenv(name);
-  for (int i = 0; i < 3000 && !fs::exists(folder / "meet"); ++i) usleep(10000);
-  const auto begin = std::chrono::steady_clock::now();
-  waits.signal(SIGINT);
-  EXPECT_EQ(waits.finish().code, 130);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  expect_refused({"train", tiny}, {"use 'srun --mpi=pmix'"});
+  expect_refused({"eval", "nowhere"}, {"use 'srun --mpi=pmix'"});
+  EXPECT_EQ(run_command("/", {"--version"}).code, 0) << "what has no ranks does not ask for them";
+  setenv("SLURM_PROCID", "1", 1);
+  const CommandResult other = run_command("/", {"train", tiny});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_EQ(other.err, "") << "one line, from rank 0";
+  for (const char* name : {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}) unsetenv(name);
 }
 
 TEST(Cli, NumbersOutOfRangeAreRefused) {

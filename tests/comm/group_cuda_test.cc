@@ -57,7 +57,7 @@ TEST(GroupCuda, SumsByTheTreeOnTheGpu) {
         Tensor whole = Tensor::zeros({3}, DType::i64);
         for (int i = 0; i < 3; ++i) whole.data<std::int64_t>()[i] = i * group.rank();
         tensors.push_back(whole.to(device));
-        group.sum(threads, tensors);
+        group.all_reduce_sum(threads, tensors);
         for (const Tensor& one : tensors) results[static_cast<std::size_t>(group.rank())].push_back(read_vector(one));
         EXPECT_EQ(results[static_cast<std::size_t>(group.rank())].back()[2], size * (size - 1));
         Tensor given = Tensor::zeros({4}, DType::i64);
@@ -69,7 +69,7 @@ TEST(GroupCuda, SumsByTheTreeOnTheGpu) {
         const std::vector<std::int64_t> one_each(static_cast<std::size_t>(size), 1);
         Tensor rows = Tensor::zeros({size}, DType::f32), arrived = Tensor::zeros({size}, DType::f32, device);
         for (int r = 0; r < size; ++r) rows.data<float>()[r] = static_cast<float>(group.rank() * 100 + r);
-        group.exchange(rows.to(device), one_each, arrived, one_each);
+        group.all_to_all(rows.to(device), one_each, arrived, one_each);
         for (int r = 0; r < size; ++r)
           EXPECT_EQ(read_vector(arrived)[static_cast<std::size_t>(r)], r * 100 + group.rank());
         device_synchronize(device);
@@ -95,14 +95,14 @@ TEST(GroupCuda, NcclCarriesWhatItIsGiven) {
           .to(device);
     };
     const Tensor first = there(small), second = there(large);
-    group.sum(threads, std::array{first, second});
+    group.all_reduce_sum(threads, std::array{first, second});
     const std::vector<double> small_now = read_vector(first), large_now = read_vector(second);
     EXPECT_EQ(small_now, std::vector<double>(small.begin(), small.end()));
     EXPECT_EQ(large_now, std::vector<double>(large.begin(), large.end()));
     EXPECT_EQ(group.traffic().bytes, 4 * (7 + 300001));
     EXPECT_GT(group.traffic().seconds, 0);
     device_synchronize(device);
-    group.leave();
+    group.finalize();
   });
 }
 

@@ -20,41 +20,10 @@ TEST(Group, AloneNothingHappens) {
   Threads threads(1);
   float value = 3;
   const Tensor tensor = Tensor::wrap(&value, {1}, DType::f32, Device::cpu, nullptr);
-  group.sum(threads, std::array{tensor});
+  group.all_reduce_sum(threads, std::array{tensor});
   EXPECT_EQ(value, 3);
   EXPECT_EQ(group.all_reduce_max(-4), -4);
-  EXPECT_EQ(group.gather("x"), std::vector<std::string>{"x"});
-}
-
-TEST(Group, BlocksArePartsOfTheTree) {
-  // As sums of strings: the shape of the tree is seen.
-  const std::function<std::string(std::int64_t, std::int64_t)> tree = [&](std::int64_t begin, std::int64_t end) {
-    if (end - begin == 1) return std::to_string(begin);
-    std::int64_t half = 1;
-    while (2 * half < end - begin) half *= 2;
-    return "(" + tree(begin, begin + half) + " " + tree(begin + half, end) + ")";
-  };
-  for (std::int64_t items = 1; items <= 40; ++items) {
-    for (int ranks = 1; ranks <= items; ++ranks) {
-      std::vector<std::string> parts;
-      std::int64_t next = 0;
-      for (int r = 0; r < ranks; ++r) {
-        const Block block = block_of(items, r, ranks);
-        EXPECT_EQ(block.begin, next);
-        next = block.end;
-        if (block.count() > 0) parts.push_back(tree(block.begin, block.end));
-      }
-      EXPECT_EQ(next, items);
-      EXPECT_EQ(enough_for_all_ranks(items, ranks), static_cast<int>(parts.size()) == ranks);
-      const std::function<std::string(std::size_t, std::size_t)> over = [&](std::size_t begin, std::size_t end) {
-        if (end - begin == 1) return parts[begin];
-        std::size_t half = 1;
-        while (2 * half < end - begin) half *= 2;
-        return "(" + over(begin, begin + half) + " " + over(begin + half, end) + ")";
-      };
-      EXPECT_EQ(over(0, parts.size()), tree(0, items)) << items << " on " << ranks;
-    }
-  }
+  EXPECT_EQ(group.all_gather("x"), std::vector<std::string>{"x"});
 }
 
 TEST(Group, SumsByTheTree) {
@@ -75,7 +44,7 @@ TEST(Group, SumsByTheTree) {
       tensors.push_back(Tensor::wrap(&whole, {1}, DType::i64, Device::cpu, nullptr));
       tensors.insert(tensors.begin(), Tensor::wrap(&small, {1}, DType::i32, Device::cpu, nullptr));
       tensors.insert(tensors.begin(), Tensor());  // what is not kept is passed over
-      group.sum(threads, tensors);
+      group.all_reduce_sum(threads, tensors);
       EXPECT_EQ(whole, size * (size + 1) / 2);
       EXPECT_EQ(small, (1 << size) - 1);
       // In a power of two no rank sends more than a ring would; what is gathered first is little.
@@ -91,7 +60,7 @@ TEST(Group, SumsByTheTree) {
 TEST(Group, GathersBroadcastsAndFolds) {
   for (const int size : {2, 3, 4, 7, 8}) {
     on_ranks(size, [&](const Group& group) {
-      const std::vector<std::string> all = group.gather(std::string(static_cast<std::size_t>(group.rank() * 3), 'x'));
+      const std::vector<std::string> all = group.all_gather(std::string(static_cast<std::size_t>(group.rank() * 3), 'x'));
       ASSERT_EQ(static_cast<int>(all.size()), size);
       for (int r = 0; r < size; ++r) EXPECT_EQ(static_cast<int>(all[static_cast<std::size_t>(r)].size()), 3 * r);
       std::string text = group.root() ? "from the first" : "other";
@@ -104,7 +73,7 @@ TEST(Group, GathersBroadcastsAndFolds) {
       digits.data<std::int64_t>()[0] = group.rank() + 1;
       Tensor width = Tensor::zeros({1}, DType::i64);
       width.data<std::int64_t>()[0] = 10;
-      group.fold(std::array{digits, width}, [&](std::span<const Tensor> later) {
+      group.all_reduce_with(std::array{digits, width}, [&](std::span<const Tensor> later) {
         digits.data<std::int64_t>()[0] =
             digits.data<std::int64_t>()[0] * later[1].data<std::int64_t>()[0] + later[0].data<std::int64_t>()[0];
         width.data<std::int64_t>()[0] *= later[1].data<std::int64_t>()[0];
@@ -130,7 +99,7 @@ TEST(Group, ExchangesRows) {
         for (std::int64_t i = 0; i < sent.back(); ++i)
           out.insert(out.end(), {static_cast<float>(self), static_cast<float>(q), static_cast<float>(i)});
       }
-      const std::vector<std::int64_t> received = group.exchange(sent);
+      const std::vector<std::int64_t> received = group.all_to_all(sent);
       std::vector<float> expected;
       std::int64_t total = 0;
       for (int q = 0; q < size; ++q) {
@@ -142,12 +111,12 @@ TEST(Group, ExchangesRows) {
       const Tensor from =
           Tensor::wrap(out.data(), {static_cast<std::int64_t>(out.size()) / 3, 3}, DType::f32, Device::cpu, nullptr);
       const Tensor to = Tensor::zeros({total, 3}, DType::f32);
-      group.exchange(from, sent, to, received);
+      group.all_to_all(from, sent, to, received);
       const auto* const arrived = to.data<float>();
       EXPECT_EQ(std::vector<float>(arrived, arrived + 3 * total), expected);
       std::vector<std::int64_t> wrong = sent;
       wrong.back() += 1;
-      EXPECT_THROW(group.exchange(from, wrong, to, received), Error);
+      EXPECT_THROW(group.all_to_all(from, wrong, to, received), Error);
     });
   }
 }
@@ -189,11 +158,11 @@ TEST(Group, PartsAreGroupsOfTheirOwn) {
     Threads threads(1);
     std::int64_t value = group.rank();
     const Tensor tensor = Tensor::wrap(&value, {1}, DType::i64, Device::cpu, nullptr);
-    neighbours.sum(threads, std::array{tensor});
+    neighbours.all_reduce_sum(threads, std::array{tensor});
     EXPECT_EQ(value, group.rank() < 3 ? 3 : 12);
     const Group across = group.split(std::array{group.rank() % 3 + 3, group.rank() % 3});
     EXPECT_EQ(across.rank(), group.rank() < 3 ? 1 : 0);
-    across.sum(threads, std::array{tensor});
+    across.all_reduce_sum(threads, std::array{tensor});
     EXPECT_EQ(value, 15);
     EXPECT_TRUE(group.split(std::array{group.rank()}).alone());
   });
@@ -238,101 +207,87 @@ TEST(Group, NamesWhatDiffers) {
   });
 }
 
-// What a process is told of its ranks, in variables that only the test sets.
+// The environment of a process as mpirun or srun sets it.
 class EnvironmentOfRanks : public testing::Test {
  protected:
   void SetUp() override { clear(); }
   void TearDown() override { clear(); }
 
-  static void set(const std::map<std::string, std::string>& variables) {
+  static RankEnvironment with(const std::map<std::string, std::string>& variables) {
     clear();
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
-  }
-  static void expect_refused(const std::map<std::string, std::string>& variables, const std::string& why,
-                             bool open = false) {
-    set(variables);
-    try {
-      if (open)
-        open_group({});
-      else
-        rank_environment();
-      ADD_FAILURE() << "not refused: " << why;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.fault(), Fault::input);
-      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what() << "\nwanted: " << why;
-    }
+    return rank_environment();
   }
 
  private:
   static void clear() {
-    for (const char* name : {"SOME_RANK", "SOME_RANKS", "SOME_RANKS_AT", "SOME_RANK_PATIENCE", "OMPI_COMM_WORLD_RANK",
-                             "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "SLURM_PROCID",
-                             "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"})
+    for (const char* name : {"SOME_RANK_PATIENCE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
+                             "PMI_SIZE", "PMI_FD", "PMIX_RANK", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"})
       unsetenv(name);
   }
 };
 
-TEST_F(EnvironmentOfRanks, IsRead) {
-  EXPECT_EQ(rank_environment().size, 1);
-  set({{"SOME_RANK", "2"}, {"SOME_RANKS", "3"}, {"SOME_RANKS_AT", "localhost:1"}});
-  EXPECT_EQ(rank_environment().rank, 2);
-  EXPECT_EQ(rank_environment().size, 3);
-  set({{"SOME_RANK", "0"}, {"SOME_RANKS", "1"}});
-  EXPECT_EQ(rank_environment().size, 1) << "one rank, who meets nobody";
-  set({{"SOME_RANK", ""}, {"SOME_RANKS", ""}, {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}});
-  EXPECT_EQ(rank_environment().rank, 1) << "an empty variable says nothing";
-  set({{"PMI_RANK", "x"}, {"PMI_SIZE", "4"}});
-  EXPECT_EQ(rank_environment().size, 1) << "variables of others are not ours to judge";
-}
-
-TEST_F(EnvironmentOfRanks, UnderSrunMeetWithoutMpiUnlessItServesMpi) {
-  std::map<std::string, std::string> step{
-      {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "2"}};
-  const auto meeting = [&](const char* name, const char* value) {
-    auto with = step;
-    if (name != nullptr) with[name] = value;
-    set(with);
-    EXPECT_EQ(rank_environment().rank, 1);
-    EXPECT_EQ(rank_environment().size, 4);
-    return rank_environment().meeting;
+TEST_F(EnvironmentOfRanks, IsSetByTheStarter) {
+  const auto expect = [](const RankEnvironment& got, int rank, int size) {
+    EXPECT_EQ(got.rank, rank);
+    EXPECT_EQ(got.size, size);
+    EXPECT_EQ(got.problem, "");
   };
-  EXPECT_EQ(meeting(nullptr, nullptr), "./some-ranks-77.2.0");
-  EXPECT_EQ(meeting("SLURM_RESTART_COUNT", "3"), "./some-ranks-77.2.3") << "not the file of the job before";
-  EXPECT_EQ(meeting("SOME_RANKS_AT", "./here"), "./here") << "said outright";
-  EXPECT_EQ(meeting("PMIX_RANK", "1"), "") << "srun --mpi=pmix";
-  EXPECT_EQ(meeting("PMI_FD", "10"), "") << "srun --mpi=pmi2";
+  expect(with({}), 0, 1);
+  expect(with({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "3"}}), 2, 3);
+  expect(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}), 1, 4);
+  expect(with({{"PMI_RANK", "x"}, {"PMI_SIZE", "4"}}), 0, 1);
+  expect(with({{"PMI_RANK", ""}, {"PMI_SIZE", ""}}), 0, 1);
+  expect(with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}), 0, 1);  // a job script, in which srun starts tasks
+  // mpirun -n 1 in a task of srun
+  expect(with({{"OMPI_COMM_WORLD_RANK", "0"},
+               {"OMPI_COMM_WORLD_SIZE", "1"},
+               {"SLURM_PROCID", "1"},
+               {"SLURM_STEP_NUM_TASKS", "2"}}),
+         0, 1);
+}
+
+TEST_F(EnvironmentOfRanks, TasksOfSrunNeedPmix) {
+  std::map<std::string, std::string> step{{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}};
+  const RankEnvironment without = with(step);
+  EXPECT_EQ(without.rank, 1);
+  EXPECT_EQ(without.size, 4);
+  EXPECT_NE(without.problem.find("srun started 4 tasks without PMIx"), std::string::npos) << without.problem;
+  EXPECT_NE(without.problem.find("use 'srun --mpi=pmix'"), std::string::npos) << without.problem;
+  try {
+    open_group({});
+    ADD_FAILURE() << "each task would work by itself";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::input);
+    EXPECT_EQ(error.what(), without.problem);
+  }
+  for (const auto& [name, value] : {std::pair{"PMIX_RANK", "1"}, {"PMI_FD", "10"}, {"PMI_RANK", "1"}}) {
+    auto served = step;
+    served[name] = value;
+    const RankEnvironment ranks = with(served);
+    EXPECT_EQ(ranks.rank, 1) << name;
+    EXPECT_EQ(ranks.size, 4) << name;
+    EXPECT_EQ(ranks.problem, "") << name;
+  }
   step["SLURM_STEP_NUM_TASKS"] = "1";
-  set(step);
-  EXPECT_EQ(rank_environment().size, 1);
-  EXPECT_EQ(rank_environment().meeting, "");
+  step["SLURM_PROCID"] = "0";
+  EXPECT_EQ(with(step).size, 1);
+  EXPECT_EQ(with(step).problem, "");
 }
 
-TEST_F(EnvironmentOfRanks, NonsenseIsRefused) {
-  expect_refused({{"SOME_RANK", "1"}}, "SOME_RANK is set in the environment and SOME_RANKS is not");
-  expect_refused({{"SOME_RANKS", "2"}}, "SOME_RANKS is set in the environment and SOME_RANK is not");
-  expect_refused({{"SOME_RANK", "5"}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", "./meet"}},
-                 "SOME_RANK is 5 and SOME_RANKS is 2 in the environment: ranks count from 0, so the last of them is 1");
-  expect_refused({{"SOME_RANK", "0"}, {"SOME_RANKS", "2"}}, "SOME_RANKS_AT does not say where the ranks meet");
-  for (const char* value : {"-1", "two", "1.5", "1 ", "99999999999"}) {
-    expect_refused({{"SOME_RANK", value}, {"SOME_RANKS", "2"}},
-                   fmt::format("SOME_RANK is '{}' in the environment; it may be a whole number of at least 0", value));
-    expect_refused({{"SOME_RANK", "0"}, {"SOME_RANKS", value}},
-                   fmt::format("SOME_RANKS is '{}' in the environment; it may be a whole number of at least 1", value));
+TEST_F(EnvironmentOfRanks, PatienceIsANumberOfSeconds) {
+  for (const char* value : {"soon", "0", "-1", "1.5", "1 ", "99999999999"}) {
+    with({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"SOME_RANK_PATIENCE", value}});
+    try {
+      open_group({});
+      ADD_FAILURE() << value;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::input);
+      EXPECT_NE(std::string(error.what()).find(fmt::format("SOME_RANK_PATIENCE is '{}' in the environment", value)),
+                std::string::npos)
+          << error.what();
+    }
   }
-  expect_refused({{"SOME_RANK", "0"}, {"SOME_RANKS", "0"}}, "a whole number of at least 1");
-}
-
-TEST_F(EnvironmentOfRanks, NoMeetingWithoutSense) {
-  expect_refused({{"SOME_RANKS_AT", "./meet"}}, "set SOME_RANK and SOME_RANKS too", true);
-  for (const std::string at : {"nowhere", "localhost:", ":80", "localhost:x", "localhost:70000", "localhost:0"}) {
-    for (const char* rank : {"0", "1"})
-      expect_refused({{"SOME_RANK", rank}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", at}},
-                     "SOME_RANKS_AT is '" + at + "' in the environment; it may be HOST:PORT", true);
-  }
-  expect_refused({{"SOME_RANK", "0"}, {"SOME_RANKS", "2"}, {"SOME_RANKS_AT", "no"}, {"SOME_RANK_PATIENCE", "soon"}},
-                 "SOME_RANK_PATIENCE is 'soon' in the environment", true);
-  set({{"SOME_RANK", "0"}, {"SOME_RANKS", "1"}, {"SOME_RANKS_AT", "./meet"}});
-  EXPECT_TRUE(open_group({}).alone());
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST(Folders, WhatCannotBeLookedAtIsAnErrorNotNothing) {
   EXPECT_EQ(list_folder(folder.path()), (std::vector<std::string>{"file", "into a file", "link", "loop"}));
 }
 
-// The meeting of ranks waits for a file like this: to see it come between two looks is no reason to fail.
+// 'some board' watches folders that runs write to: a file that appears or vanishes between two looks is not an error.
 TEST(Folders, WhatComesAndGoesMeanwhileIsThereOrNot) {
   const TemporaryFolder folder;
   std::atomic<bool> over{false};

@@ -5,7 +5,7 @@ usage: tests/ranks/run.py --program build/some [--mpirun mpirun] [--ranks 1,2,4]
 
 scenarios: equal    every number of ranks gives the same model, optimizer and metrics, for several recipes
            used     evaluation, memories and queues of runs on several ranks give what one process gives
-           plain    ranks that were started without MPI find each other by an address or a file; one that dies ends all
+           srun     ranks started as 'srun --mpi=pmix' starts them: by PMIx, without mpirun's own variables
            elastic  runs stopped by a signal to any rank, or killed, at random moments, go on with other numbers of
                     ranks
            experts  ranks that hold a part of the experts each: within rounding what one rank with all of them gives
@@ -24,7 +24,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -241,49 +240,27 @@ def shared_queue(ranks):
         raise Failure(f"three ranks of two:\n{said}")
 
 
-def begin_plain(ranks, count, at, *words, names=("SOME_RANK", "SOME_RANKS"), **more):
-    """Ranks without mpirun, numbered by these variables."""
-    return [ranks.begin([ranks.program, *words], **{names[0]: str(r), names[1]: str(count)}, SOME_RANKS_AT=at, **more)
-            for r in range(count)]
+# What a task of 'srun --mpi=pmix' finds in its environment; mpirun serves PMIx here, as Slurm's daemon does there.
+AS_SRUN = """
+rank=$PMIX_RANK
+for name in ${!OMPI_*}; do unset "$name"; done
+export SLURM_JOB_ID=1 SLURM_JOBID=1 SLURM_STEP_ID=0 SLURM_NODELIST=here
+export SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=$1 SLURM_NTASKS=$1
+shift
+exec "$@"
+"""
 
 
-def all_say(processes):
-    """What each of several processes said, once all have ended."""
-    end = time.time() + 120
-    while time.time() < end and any(one.poll() is None for one in processes):
-        time.sleep(0.02)
-    ended = [one.poll() is not None for one in processes]
-    for one in processes:
-        one.kill()
-    said = [one.communicate()[0] for one in processes]
-    if not all(ended):
-        raise Failure("not all ranks ended:\n" + "\n".join(f"rank {r}, {'ended' if ended[r] else 'killed'}: {text}"
-                                                          for r, text in enumerate(said)))
-    return said
-
-
-def plain(ranks, options):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+def srun(ranks, options):
+    count = max(options.ranks)
     train = ["train", *ranks.recipe, *VARIANTS["rules"], "--out"]
-    ranks.run(ranks.words(1, *train, "plain/1"))
-    own, slurm = ("SOME_RANK", "SOME_RANKS"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
-    for name, count, at, names in [("address", 2, f"localhost:{port}", own), ("file", 4, "./meet", slurm)]:
-        said = all_say(begin_plain(ranks, count, at, *train, f"plain/{name}", names=names))
-        if not os.path.exists(os.path.join(ranks.folder, f"plain/{name}")):
-            raise Failure(f"ranks did not find each other by {at}:\n" + "\n".join(said))
-        ranks.expect_same("plain/1", f"plain/{name}")
-    processes = begin_plain(ranks, 3, "./meet", "train", *ranks.recipe, "train.epochs=2000", "train.accumulate=6",
-                            "--out", "plain/killed")
-    end = time.time() + 60
-    while not os.path.exists(os.path.join(ranks.folder, "plain/killed/metrics.jsonl")) and time.time() < end:
-        time.sleep(0.05)
-    processes[1].kill()
-    said = "".join(all_say(processes))
-    told = [line for line in said.splitlines() if line.startswith("some: ")]
-    if len(told) != 1 or "rank 1 on " not in told[0] or "is gone" not in told[0]:
-        raise Failure(f"one line about rank 1 was wanted:\n{said}")
+    ranks.run(ranks.words(1, *train, "srun/1"))
+    ranks.run([ranks.mpirun, "-n", str(count), "bash", "-c", AS_SRUN, "-", str(count), ranks.program, *train,
+               f"srun/{count}"])
+    ranks.expect_same("srun/1", f"srun/{count}")
+    with open(os.path.join(ranks.folder, f"srun/{count}/timing.jsonl")) as file:
+        if json.loads(file.readline())["ranks"] != count:
+            raise Failure("the ranks did not share the run")
 
 
 def tensors_of(path):
@@ -456,10 +433,11 @@ def refusals(ranks, options):
     os.makedirs(alone)
     shutil.copy(program, alone)
     refused([ranks.mpirun, "-n", "2", alone + "/some", *train[1:]], "was built without MPI")
-    # Under srun without MPI, and with one that does not know of srun.
+    # Under srun without PMIx; with PMIx, but without the backend; by a starter that this MPI does not know.
     slurm = dict(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2", SLURM_NTASKS="2")
-    refused([alone + "/some", *train[1:]], "SOME_RANKS_AT=./meet", **slurm)
-    refused(train, "2 processes were started, but MPI sees 1: ", **slurm)
+    refused(train, "use 'srun --mpi=pmix'", **slurm)
+    refused([alone + "/some", *train[1:]], "was built without MPI", PMIX_RANK="0", **slurm)
+    refused(train, "2 processes were started, but MPI sees 1: ", PMI_RANK="0", PMI_SIZE="2")
     ranks.run([alone + "/some", *train[1:]], SLURM_PROCID="0", SLURM_NTASKS="2")  # in the job's script itself
 
 
@@ -557,7 +535,7 @@ def main():
     if shutil.which(options.mpirun) is None:
         print(f"skipped: there is no {options.mpirun}")
         return 77
-    known = {"equal": equal, "used": used, "plain": plain, "elastic": elastic, "experts": experts,
+    known = {"equal": equal, "used": used, "srun": srun, "elastic": elastic, "experts": experts,
              "refusals": refusals, "installed": installed, "lost": lost}
     for name in options.scenarios or known:
         with tempfile.TemporaryDirectory(prefix="some-ranks-") as folder:

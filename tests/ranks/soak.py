@@ -4,8 +4,8 @@
 usage: tests/ranks/soak.py --program build/some [--minutes 10] [--seed 1] [--ranks 1,2,4,8] [--mpirun mpirun]
 
 Each round trains a small recipe. Again and again something happens to it at a random moment, from its start on: one
-rank or all of them are killed, told to end or stopped, or mpirun is; then it goes on with another number of ranks,
-started by mpirun or without MPI. In the end model, optimizer, metrics and marks must be those of a run of one rank that
+rank or all of them are killed, told to end or stopped, or mpirun is; then it goes on with another number of ranks.
+In the end model, optimizer, metrics and marks must be those of a run of one rank that
 nothing happened to. Besides: after whatever happens all processes end within a minute, and say at most one line.
 
 The numbers of ranks and the acts are a function of --seed; the moments are too, but a machine is never as busy twice.
@@ -32,26 +32,22 @@ PATIENCE = 8
 
 
 class Started:
-    """The processes of one start: mpirun with its ranks, ranks without MPI, or one process."""
+    """The processes of one start: mpirun with its ranks, or one process without it."""
 
     def __init__(self, ranks, count, by_mpi, words):
         self.ranks, self.count, self.by_mpi = ranks, count, by_mpi
         more = dict(SOME_RANK_PATIENCE=str(PATIENCE))
-        if count == 1 and not by_mpi:
-            self.all = [ranks.begin([ranks.program, *words], **more)]
-        elif by_mpi:
-            self.all = [ranks.begin([ranks.mpirun, "-n", str(count), ranks.program, *words], **more)]
-        else:
-            self.all = ranks_test.begin_plain(ranks, count, "./meet", *words, **more)
-        self.known, self.stopped = set(), None
+        start = [ranks.mpirun, "-n", str(count)] if by_mpi else []
+        self.process = ranks.begin([*start, ranks.program, *words], **more)
+        self.known = set()
 
     def look(self):
         """Process ids of the ranks that are there now, by rank."""
         if not self.by_mpi:
-            found = dict(enumerate(one.pid for one in self.all if one.poll() is None))
+            found = {0: self.process.pid} if self.running() else {}
         else:
             found = {}
-            children = ranks_test.children_of(self.all[0].pid)
+            children = ranks_test.children_of(self.process.pid)
             for pid in children:
                 try:
                     with open(f"/proc/{pid}/environ", "rb") as file:
@@ -64,31 +60,25 @@ class Started:
         return found
 
     def running(self):
-        return any(one.poll() is None for one in self.all)
+        return self.process.poll() is None
 
     def end(self, seconds, what):
-        """What was said, and the exit codes."""
+        """What was said, and the exit code."""
         end = time.time() + seconds
         while time.time() < end and (self.running() or any(lives(pid) for pid in self.known)):
             self.look()
-            # Nobody but mpirun can end a process that was stopped; it ends itself when it goes on.
-            there = [one.pid for one in self.all if one.poll() is None]
-            if not self.by_mpi and there == [self.stopped]:
-                send([self.stopped], signal.SIGCONT)
-                self.stopped = None
             time.sleep(0.05)
         left = [pid for pid in self.known if lives(pid)]
         late = self.running() or left
-        for one in self.all:
-            if one.poll() is None:
-                os.killpg(one.pid, signal.SIGKILL)
+        if self.running():
+            os.killpg(self.process.pid, signal.SIGKILL)
         for pid in left:
             if lives(pid):
                 os.kill(pid, signal.SIGKILL)
-        said = "".join(one.communicate()[0] for one in self.all)
+        said = self.process.communicate()[0]
         if late:
             raise Failure(f"{what}: {len(left)} ranks did not end within {seconds} s:\n{said}")
-        return said, [one.returncode for one in self.all]
+        return said, self.process.returncode
 
 
 def send(pids, act):
@@ -123,11 +113,10 @@ def happen(started, act, chance):
     elif act == "interrupt one":
         send(one, signal.SIGINT)
     elif act in ("kill mpirun", "end mpirun"):
-        send([started.all[0].pid], signal.SIGKILL if act == "kill mpirun" else signal.SIGTERM)
+        send([started.process.pid], signal.SIGKILL if act == "kill mpirun" else signal.SIGTERM)
         whom = f"mpirun of {started.count}"
     elif act == "stop one":
         send(one, signal.SIGSTOP)
-        started.stopped = one[0]
     else:
         some = one if act == "pause one" else everyone
         seconds = chance.uniform(0.2, 0.5 * PATIENCE)
@@ -145,18 +134,19 @@ def round_of(ranks, options, chance, number, tally):
         ranks.run([ranks.program, "train", *ranks.recipe, *RECIPES[name], "--out", whole])
     acts, wanted, finished = [], chance.randint(2, 6), False
     while not finished:
-        count, by_mpi = chance.choice(options.ranks), chance.random() < 0.7
+        count = chance.choice(options.ranks)
+        by_mpi = count > 1 or chance.random() < 0.7
         begun = os.path.exists(os.path.join(ranks.folder, folder, "config.toml"))
         words = ["train", "--resume", folder] if begun else \
             ["train", *ranks.recipe, *RECIPES[name], "--out", folder]
         begin = time.time()
         started = Started(ranks, count, by_mpi, words)
-        what = f"{name} on {count} {'by mpirun' if by_mpi else 'without MPI'}"
+        what = f"{name} on {count} {'by mpirun' if by_mpi else 'without mpirun'}"
         done, act = None, "pause"
         while len(acts) < wanted and started.running() and act.startswith("pause"):  # after which it goes on
             possible = [one for one in ACTS if (by_mpi or "mpirun" not in one) and (count > 1 or one != "stop one")]
             act = chance.choices(possible, [ACTS[one] for one in possible])[0]
-            # While it begins, or later. (Ranks without MPI that do not meet wait for each other for minutes.)
+            # While it begins, or later.
             if by_mpi and chance.random() < 0.3:
                 time.sleep(chance.uniform(0, 2))
             else:
@@ -168,9 +158,9 @@ def round_of(ranks, options, chance, number, tally):
                 tally[act] += 1
         if act.startswith("pause"):
             done = None  # nothing that should end it
-        said, codes = started.end(60 + PATIENCE if done else 300, acts[-1] if acts else what)
+        said, code = started.end(60 + PATIENCE if done else 300, acts[-1] if acts else what)
         told = [line for line in said.splitlines() if line.startswith("some: ")]
-        finished = codes == [0] * len(codes) and not re.search("stopped at step|stopped while", said)
+        finished = code == 0 and not re.search("stopped at step|stopped while", said)
         if len(told) > 1:
             raise Failure(f"{acts[-1] if acts else what}: more than one line:\n{said}")
         if not finished and not done:

@@ -104,22 +104,6 @@ std::vector<Variant> variants_with_experts() {
   return out;
 }
 
-TEST(Spread, PartsHoldEveryExpertOnce) {
-  for (const int experts : {1, 5, 8, 64}) {
-    for (const int ranks : {1, 2, 3, 4, 8}) {
-      std::int64_t next = 0;
-      for (int r = 0; r < ranks; ++r) {
-        const Block part = experts_of(experts, r, ranks);
-        EXPECT_EQ(part.begin, next);
-        EXPECT_LE(part.count(), (experts + ranks - 1) / ranks);
-        EXPECT_GE(part.count(), experts / ranks);
-        next = part.end;
-      }
-      EXPECT_EQ(next, experts);
-    }
-  }
-}
-
 // In f64, where products are our own and a row of one comes out the same beside any others, frozen experts give the
 // same bits; experts that learn add up the tokens of several micro-batches at once, which is another order.
 TEST(Spread, IsWhatOneRankComputes) {
@@ -195,7 +179,7 @@ TEST(Spread, EachRankHoldsItsPartOfTheLibrary) {
     std::shared_ptr<Context> ctx = make_context("cpu", "fp32", make_host(1, {}, group));
     ctx->expert_group = group;
     Model model(ctx, config, false);
-    const Block held = own_experts(config.experts, group);
+    const Block held = ctx->mesh().experts(group.rank(), config.experts);
     EXPECT_EQ(held.count(), 2);
     for (std::size_t l = 0; l < model.layers().size(); ++l) {
       const Layer &part = model.layers()[l], &all = whole.layers()[l];

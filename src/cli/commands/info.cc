@@ -205,9 +205,10 @@ void run(const InfoFlags& options) {
         ranks, each.micro_batches, recipe.train.accumulate, 100 * each.busy, human_bytes(each.memory_bytes),
         human_bytes(each.sent_bytes_per_step));
   if (together > 1) {
-    const int least = recipe.model.experts / together, rest = recipe.model.experts % together;
+    const Mesh mesh{1, together};
+    const int least = mesh.min_experts(recipe.model.experts), most = mesh.max_experts(recipe.model.experts);
     fmt::print("experts      of each layer on {} ranks, {} on each; {} of what a rank sends goes to or from them\n",
-               together, rest > 0 ? fmt::format("{} or {}", least, least + 1) : fmt::to_string(least),
+               together, most > least ? fmt::format("{} or {}", least, most) : fmt::to_string(least),
                human_bytes(each.expert_bytes_per_step));
   }
   if (!forecast.fits())

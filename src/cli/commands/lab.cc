@@ -229,7 +229,7 @@ void print_table(const std::vector<QueueEntry>& entries) {
 
 // Who does what, where there are several ranks.
 std::string arrangement(std::size_t runs, int ranks, int each) {
-  const int teams = ranks / each;
+  const int teams = RankGroups{each}.count(ranks);
   const std::string ones = each == 1 ? "one rank" : fmt::format("{} ranks", each);
   if (teams == 1) return fmt::format("{} ranks share {}", ranks, runs == 1 ? "the run" : "each run, one after another");
   const int idle = teams - static_cast<int>(std::min(runs, static_cast<std::size_t>(teams)));

@@ -92,9 +92,9 @@ __device__ void inherit(const Lesson& lesson, const Legacy& legacy, int j) {
   Group group{};
   if (!group.collect(together, j, lesson.positions, [&](int other) { return legacy.heir_of(other) == heir; })) return;
   const float inertia = lesson.counts[heir];
-  const float total = group.sum(inertia, [&](int other) { return legacy.counts[other]; });
+  const float total = group.all_reduce_sum(inertia, [&](int other) { return legacy.counts[other]; });
   move_key(lesson, heir, inertia, total, partial, [&](int c) {
-    return group.sum(
+    return group.all_reduce_sum(
         0.0f,
         [&](int other) {
           return make_float2(legacy.counts[other], legacy.keys[static_cast<std::int64_t>(other) * d + c]);
@@ -113,7 +113,7 @@ __device__ void inherit(const Lesson& lesson, const Legacy& legacy, int j) {
   const float count = entries.total();
   if (threadIdx.x != 0) return;
   lesson.counts[heir] = count;
-  lesson.usage[heir] = group.sum(lesson.usage[heir], [&](int other) { return legacy.usage[other]; });
+  lesson.usage[heir] = group.all_reduce_sum(lesson.usage[heir], [&](int other) { return legacy.usage[other]; });
 }
 
 // One block per position: the j-th position that missed is born in the j-th slot of `order`.
