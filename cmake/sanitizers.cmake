@@ -16,7 +16,7 @@ set(reader_sources
 list(TRANSFORM reader_sources PREPEND src/)
 add_executable(fuzz_readers ${fuzz_sources} ${reader_sources})
 target_include_directories(fuzz_readers PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-target_link_libraries(fuzz_readers PRIVATE some_exchange)
+target_link_libraries(fuzz_readers PRIVATE some_cli)
 target_compile_options(fuzz_readers PRIVATE -O1 -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 target_link_options(fuzz_readers PRIVATE -fsanitize=address,undefined)
 target_compile_definitions(fuzz_readers PRIVATE SOME_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

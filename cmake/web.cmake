@@ -37,6 +37,5 @@ else()
 endif()
 message(STATUS "Charts in pages: ${SOME_WEB}")
 
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/plot/assets.cc PROPERTIES
-  COMPILE_DEFINITIONS "SOME_PAGE_STYLE=\"${page_style}\";SOME_PAGE_SCRIPT=\"${page_script}\";SOME_PAGE_HASH=\"${page_hash}\""
-  OBJECT_DEPENDS "${page_style};${page_script};${page_hash}")
+# What src/plot/assets.cc embeds, in the order in which it reads them.
+set(page_files ${page_style} ${page_script} ${page_hash})

@@ -107,7 +107,8 @@ struct TrainedRun {
   std::optional<MeasuredLoss> evaluation;  // the last one
 };
 
-// Trains a recipe (a TOML file) into a new run folder. settings: "train.max_steps=100" each.
+// Trains a recipe (a TOML file) into a new run folder. settings: "train.max_steps=100" each. A memory that the recipe
+// asks for is built at the end: FOLDER/memory.safetensors.
 TrainedRun train_run(const std::string& recipe, const std::string& folder,
                      const std::vector<std::string>& settings = {}, const TrainingOptions& options = {});
 // Goes on from the last checkpoint, to the bit; settings may make the run longer.

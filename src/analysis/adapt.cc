@@ -70,8 +70,10 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
       cut_story(data.ids(i), data.bytes(i), seq_len, i < data.stories() - held ? text.stream : text.held_out);
   } else {
     // One long text: its last fifth.
-    const auto ids = data.ids(0);
-    const auto bytes = data.bytes(0);
+    const std::vector<std::int32_t> all_ids = data.ids(0);
+    const std::vector<std::uint16_t> all_bytes = data.bytes(0);
+    const std::span ids(all_ids);
+    const std::span bytes(all_bytes);
     const std::size_t at = ids.size() - ids.size() / 5;
     cut_story(ids.subspan(0, at), bytes.subspan(0, at), seq_len, text.stream);
     cut_story(ids.subspan(at), bytes.subspan(at), seq_len, text.held_out);

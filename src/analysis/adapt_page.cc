@@ -11,10 +11,6 @@
 namespace some {
 namespace {
 
-using Chart;
-using Document;
-using Table;
-using Text;
 using nlohmann::json;
 
 constexpr std::size_t max_points = 160;  // more could not be told apart

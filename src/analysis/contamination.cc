@@ -1,6 +1,7 @@
 #include "analysis/contamination.h"
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <unordered_map>
 
@@ -60,7 +61,7 @@ class Documents {
   Documents(const TokenData& data, std::int64_t stories, std::optional<TokenId> end) : end_(end) {
     const std::int64_t count = stories > 0 ? std::min(stories, data.stories()) : data.stories();
     found_.assign(static_cast<std::size_t>(count), false);
-    for (std::int64_t i = 0; i < count; ++i) add(static_cast<std::size_t>(i), data.ids(i));
+    for (std::int64_t i = 0; i < count; ++i) add(static_cast<std::size_t>(i), documents_.emplace_back(data.ids(i)));
   }
 
   void look_in(Tokens text) {
@@ -120,6 +121,7 @@ class Documents {
   }
 
   std::optional<TokenId> end_;
+  std::deque<std::vector<std::int32_t>> documents_;  // pieces are parts of them
   Pieces pieces_, short_ones_;
   std::vector<bool> found_;
 };

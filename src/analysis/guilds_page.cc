@@ -11,10 +11,6 @@
 namespace some {
 namespace {
 
-using Chart;
-using Document;
-using Table;
-using Text;
 using nlohmann::json;
 
 constexpr double max_doublings = 3;  // of a share over its base that a colour tells apart

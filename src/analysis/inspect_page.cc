@@ -7,10 +7,6 @@
 namespace some {
 namespace {
 
-using Document;
-using Table;
-using Text;
-
 std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
 
 std::string layer_name(const InspectReport& report, const InspectedLayer& layer) {

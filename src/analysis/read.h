@@ -12,6 +12,7 @@
 #include "memory/memory.h"
 #include "memory/reader.h"
 #include "runs/run.h"
+#include "train/remember.h"
 
 namespace some {
 
@@ -26,9 +27,6 @@ struct MemoryChoices {
 };
 // end: the token that ends a document in the run's texts; none where they have none.
 MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices, std::optional<TokenId> end);
-// That of a run.
-std::optional<TokenId> document_end(const OpenedRun& run);
-
 struct ReadOptions {
   std::vector<std::string> texts;  // files, folders, builtin:DOMAIN
   std::string memory;              // the file; empty: nothing is kept
@@ -97,32 +95,8 @@ double per_token(double sum, std::int64_t tokens);
 ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* kept = nullptr);
 nlohmann::json to_json(const ReadReport& report);
 
-struct TrainingRemembered {
-  std::string file;
-  std::int64_t tokens = 0, slots = 0, slots_in_use = 0;
-  double seconds = 0;
-  bool stopped = false;
-  double loss_without = 0, loss = 0;  // on the validation text, where it was not stopped
-};
-// A memory of the run's own training text in options.memory, made or read on; what it gains on the validation text.
-TrainingRemembered remember_training(OpenedRun& run, const ReadOptions& options);
-nlohmann::json to_json(const TrainingRemembered& report);
-
-// What the run's recipe says of memories; 4096 slots where it says nothing.
-MemorySettings usual_settings(const OpenedRun& run);
-// An empty memory for a run: its mean is taken over the run's training text.
-Memory new_memory(OpenedRun& run, const MemorySettings& settings);
-// From a file, bound to the run: bad_input when it belongs to another model.
-Memory open_memory(OpenedRun& run, const std::string& path);
-// The same for one that goes on learning and is then written: also bad_input where that would round what it knows. A
-// new one where there is none.
-Memory memory_to_teach(OpenedRun& run, const std::string& path, const MemorySettings& settings_of_new);
-
 // What a user wrote becomes a text of the memory, named by its first words.
 void learn_written(OpenedRun& run, Memory& memory, const std::string& text);
-
-// The tokens of a text as a memory reads them: its documents one after another, each with its end.
-std::vector<std::int32_t> stream_of(const TokenData& data, std::int64_t most);
 
 // Of the beginning of a text.
 TwoLosses losses_with(Model& model, Memory& memory, const std::vector<std::int32_t>& tokens);

@@ -62,15 +62,4 @@ json to_json(const ReadReport& report) {
   return out;
 }
 
-json to_json(const TrainingRemembered& report) {
-  json out{{"file", report.file},       {"tokens", report.tokens},
-           {"slots", report.slots},     {"slots_in_use", report.slots_in_use},
-           {"seconds", report.seconds}, {"stopped", report.stopped}};
-  if (report.stopped) return out;
-  out["loss_without"] = report.loss_without;
-  out["loss"] = report.loss;
-  out["gain"] = report.loss_without - report.loss;
-  return out;
-}
-
 }  // namespace some

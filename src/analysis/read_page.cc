@@ -12,8 +12,6 @@
 namespace some {
 namespace {
 
-using Document;
-using Text;
 using nlohmann::json;
 
 constexpr std::size_t max_spans = 160;  // more could not be told apart

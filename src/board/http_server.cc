@@ -117,7 +117,7 @@ class Core : public std::enable_shared_from_this<Core> {
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(net::socket_base::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.token_shift(net::socket_base::max_listen_connections, error);
+    if (!error) acceptor_.listen(net::socket_base::max_listen_connections, error);
     if (error == net::error::address_in_use) throw AddressTaken(settings_.host, settings_.port);
     if (error == net::error::access_denied)
       bad_input("cannot listen at {}:{}: {}; say another --port, from 1024 on", settings_.host, settings_.port,

@@ -36,7 +36,7 @@ const Group& join_ranks() {
 }
 
 void leave_ranks() {
-  if (joined) joined->leave();
+  if (joined) joined->finalize();
 }
 
 int fail(int code, const std::string& line, Whose whose) {

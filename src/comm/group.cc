@@ -96,7 +96,7 @@ Group::Group(std::shared_ptr<Link> link) : state_(std::make_shared<State>()) {
   state_->size = state_->link->size();
   const std::string cpus = allowed_cpus(), mine = host_name() + "\n" + cpus;
   int sharing = 0;
-  const std::vector<std::string> all = gather(mine);
+  const std::vector<std::string> all = all_gather(mine);
   for (int r = 0; r < size(); ++r) {
     const std::string& one = all[static_cast<std::size_t>(r)];
     state_->hosts.push_back(one.substr(0, one.find('\n')));
@@ -209,7 +209,7 @@ void Group::all_or_none(const std::function<void()>& work) const {
   } catch (const Error& error) {
     problem = (error.fault() == Fault::input ? 'i' : 'f') + std::string(error.what());
   }
-  const std::vector<std::string> all = gather(problem);
+  const std::vector<std::string> all = all_gather(problem);
   const auto first = std::find_if(all.begin(), all.end(), [](const std::string& one) { return !one.empty(); });
   if (first == all.end()) return;
   const bool everywhere = std::all_of(all.begin(), all.end(), [&](const std::string& one) { return one == *first; });
@@ -224,7 +224,7 @@ std::vector<std::int64_t> Group::all_to_all(std::span<const std::int64_t> number
   const auto as_tensor = [](std::vector<std::int64_t>& values) {
     return Tensor::wrap(values.data(), {static_cast<std::int64_t>(values.size())}, DType::i64, Device::cpu, nullptr);
   };
-  exchange(as_tensor(mine), one_each, as_tensor(others), one_each);
+  all_to_all(as_tensor(mine), one_each, as_tensor(others), one_each);
   return others;
 }
 
@@ -241,7 +241,7 @@ void Group::check_identical(const Facts& facts) const {
   if (!state_) return;
   std::string mine;
   for (const auto& [name, value] : facts) mine += name + '\n' + value + '\n';
-  const std::vector<std::string> all = gather(mine);
+  const std::vector<std::string> all = all_gather(mine);
   const auto lines_of = [](const std::string& text) {
     std::vector<std::string> lines;
     for (std::size_t begin = 0; begin < text.size();) {

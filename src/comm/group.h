@@ -49,24 +49,24 @@ class Group {
   std::string name() const;  // "rank 1 on HOST"; empty alone
 
   // Every tensor becomes the sum over the ranks, by the tree. Any number type but bf16, any device.
-  void sum(Threads& threads, std::span<const Tensor> tensors) const;
+  void all_reduce_sum(Threads& threads, std::span<const Tensor> tensors) const;
   // For what merges otherwise than by addition: `merge(later)` makes of `tensors`, which belong to this rank and some
   // behind it, and of `later`, which belong to the next ranks, those of all of them. In the end every rank has the
   // result.
-  void fold(std::span<const Tensor> tensors, const std::function<void(std::span<const Tensor> later)>& merge) const;
+  void all_reduce_with(std::span<const Tensor> tensors, const std::function<void(std::span<const Tensor> later)>& merge) const;
   // From rank 0 to all.
   void broadcast(std::span<const Tensor> tensors) const;
   void broadcast(std::string& text) const;
   // What each rank gives, by rank, for everyone.
-  std::vector<std::string> gather(const std::string& mine) const;
+  std::vector<std::string> all_gather(const std::string& mine) const;
   std::int64_t all_reduce_max(std::int64_t mine) const;
   // To each rank its part, from each rank one. Rows (along the first dimension) of `from` lie in the order of the ranks
   // they go to, `sent[r]` for rank r; so do those of `to`, by the ranks they come from, `received[r]` from rank r. Any
   // number type, both on one device. What a rank keeps for itself is copied.
-  void exchange(const Tensor& from, std::span<const std::int64_t> sent, const Tensor& to,
+  void all_to_all(const Tensor& from, std::span<const std::int64_t> sent, const Tensor& to,
                 std::span<const std::int64_t> received) const;
   // One number to each rank, by rank; what each rank gave this one.
-  std::vector<std::int64_t> exchange(std::span<const std::int64_t> numbers) const;
+  std::vector<std::int64_t> all_to_all(std::span<const std::int64_t> numbers) const;
   void barrier() const { all_reduce_max(0); }
   // Work that each rank does by itself. Where it throws an Error on any of them, all throw CommonFailure, which says
   // where, if it was not the same everywhere. Other exceptions pass: then the others wait.
@@ -80,7 +80,7 @@ class Group {
 
   [[noreturn]] void abort_all(int code) const;  // for a rank that cannot go on; alone, it just exits
   // The end of all common work: waits for the others. Nothing collective may follow, through no copy of this group.
-  void leave() const;
+  void finalize() const;
 
   // What was sent by this rank so far, and how long it waited for messages (on a GPU: how long its stream did).
   struct Traffic {

@@ -190,14 +190,14 @@ void Group::use_gpus(const Device& device, const Log& log) const {
     if (way == Through::nccl) failed("SOME_RANKS_THROUGH=nccl: {}", reason);
     if (root()) log.info("{}: numbers go from GPU to GPU through the host's memory", reason);
   };
-  const std::vector<std::string> gpus = gather(cuda::identity(device));
+  const std::vector<std::string> gpus = all_gather(cuda::identity(device));
   for (std::size_t r = 1; r < gpus.size(); ++r) {
     const auto first = std::find(gpus.begin(), gpus.end(), gpus[r]);
     if (static_cast<std::size_t>(first - gpus.begin()) < r)
       return give_up(fmt::format("ranks {} and {} share a GPU, which NCCL does not do", first - gpus.begin(), r));
   }
   const auto worst_of_all = [&](const std::string& problem) -> std::string {
-    const std::vector<std::string> all = gather(problem);
+    const std::vector<std::string> all = all_gather(problem);
     for (int r = 0; r < size(); ++r) {
       const std::string& one = all[static_cast<std::size_t>(r)];
       if (!one.empty()) return size() == 1 ? one : fmt::format("rank {} on {}: {}", r, host(r), one);

@@ -1,4 +1,4 @@
-// What a group is made of, for src/base/group*.cc alone.
+// What a group is made of, for src/comm/group*.cc alone.
 #pragma once
 
 #include <bit>

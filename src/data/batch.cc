@@ -13,7 +13,7 @@ namespace some {
 Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, const BatchOptions& options) {
   std::vector<Sequence> sequences;
   for (const std::int64_t story : stories) {
-    const auto tokens = static_cast<std::int64_t>(data.ids(story).size());
+    const auto tokens = data.story_tokens(story);
     sequences.push_back({story, 0, std::min<std::int64_t>(tokens, options.seq_len), 1});
   }
   return make_batch(data, sequences, options);
@@ -44,10 +44,9 @@ Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, con
   }
 
   for (const Sequence& one : sequences) {
-    const auto begin = static_cast<std::size_t>(one.begin);
     const std::int64_t real = one.end - one.begin;
-    const std::span<const std::int32_t> ids = data.ids(one.story).subspan(begin, static_cast<std::size_t>(real));
-    const std::span<const std::uint16_t> bytes = data.bytes(one.story).subspan(begin, static_cast<std::size_t>(real));
+    const std::vector<std::int32_t> ids = data.ids(one.story, one.begin, one.end);
+    const std::vector<std::uint16_t> bytes = data.bytes(one.story, one.begin, one.end);
     const std::int64_t length = padded ? width : real;
     for (std::int64_t i = 0; i < length; ++i) {
       const auto at = static_cast<std::size_t>(i);

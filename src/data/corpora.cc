@@ -179,8 +179,9 @@ TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& toke
   // A document whose end is held out does not end where its beginning does.
   const bool eos = with_eos && set.part != StoryPart::beginning;
   const TokenKey key{set.text_hash(), tokenizer.hash(), eos ? 1u : 0u};
+  const auto vocab = static_cast<std::int64_t>(tokenizer.vocab_size());
   const auto produce = [&](TokenWriter& writer) { tokenise(host, set, tokenizer, eos, writer, what, progress); };
-  if (cache.folder.empty()) return tokens_in_memory(key, produce);
+  if (cache.folder.empty()) return tokens_in_memory(key, vocab, produce);
 
   const FolderMade made(cache.folder);
   const std::string no_writing = cache.spare ? unwritable_reason(cache.folder) : "";
@@ -203,11 +204,11 @@ TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& toke
   if (!no_writing.empty()) {
     if (set.bytes() >= worth_keeping)
       host.log.info("{}: its tokens are not kept for the next time: {}", set.source.name(), no_writing);
-    return tokens_in_memory(key, produce);
+    return tokens_in_memory(key, vocab, produce);
   }
   remove_half_written_files(cache.folder);
   write_file_atomic(path, [&](const ByteSink& sink) {
-    TokenWriter writer(sink, key);
+    TokenWriter writer(sink, key, vocab);
     produce(writer);
     writer.finish();
   });

@@ -7,9 +7,7 @@
 namespace some {
 namespace {
 
-std::int64_t tokens_of_story(const TokenData& data, std::int64_t story) {
-  return static_cast<std::int64_t>(data.ids(story).size());
-}
+std::int64_t tokens_of_story(const TokenData& data, std::int64_t story) { return data.story_tokens(story); }
 
 std::int64_t asked_for(const TokenData& data, std::int64_t stories) {
   return stories > 0 ? std::min(stories, data.stories()) : data.stories();

@@ -46,9 +46,15 @@ inline constexpr std::int64_t builtin_valid_stories = 1000;
 class TokenData {
  public:
   std::int64_t stories() const;
-  std::span<const std::int32_t> ids(std::int64_t story) const;
-  std::span<const std::uint16_t> bytes(std::int64_t story) const;  // bytes of text of each id; 0 for EOS
-  std::int64_t story_bytes(std::int64_t story) const;              // bytes of the whole story's text
+  // Of a story, or of its tokens [begin, end): copies, since ids are stored in two bytes where the vocabulary allows
+  // it.
+  std::vector<std::int32_t> ids(std::int64_t story) const { return ids(story, 0, story_tokens(story)); }
+  std::vector<std::int32_t> ids(std::int64_t story, std::int64_t begin, std::int64_t end) const;
+  // Bytes of text that each id stands for; 0 for EOS.
+  std::vector<std::uint16_t> bytes(std::int64_t story) const { return bytes(story, 0, story_tokens(story)); }
+  std::vector<std::uint16_t> bytes(std::int64_t story, std::int64_t begin, std::int64_t end) const;
+  std::int64_t story_tokens(std::int64_t story) const;
+  std::int64_t story_bytes(std::int64_t story) const;  // bytes of the whole story's text
   std::int64_t tokens() const;
   std::uint64_t hash() const;  // of ids: names the data in a checkpoint
   struct Impl;

@@ -12,7 +12,7 @@ namespace some {
 namespace {
 
 constexpr char magic[8] = {'S', 'o', 'M', 'E', 't', 'o', 'k', 's'};
-constexpr std::uint64_t version = 1;
+constexpr std::uint64_t version = 2;
 constexpr std::size_t alignment = 8;  // of stories and of the table
 
 struct Head {
@@ -21,13 +21,13 @@ struct Head {
 };
 
 struct Tail {
-  std::uint64_t table, stories, tokens;
+  std::uint64_t table, stories, tokens, id_size, id_lengths;
   TokenKey key;
   std::uint64_t ids_hash;
   std::uint64_t checksum;  // of all bytes before this one
 };
 
-static_assert(sizeof(Head) == 16 && sizeof(Tail) == 64 && sizeof(StoryEntry) == 24);
+static_assert(sizeof(Head) == 16 && sizeof(Tail) == 80 && sizeof(StoryEntry) == 32);
 
 std::shared_ptr<XXH3_state_t> new_hash() {
   std::shared_ptr<XXH3_state_t> state(XXH3_createState(), [](XXH3_state_t* memory) { XXH3_freeState(memory); });
@@ -37,13 +37,18 @@ std::shared_ptr<XXH3_state_t> new_hash() {
 
 std::uint64_t padding_of(std::uint64_t size) { return (alignment - size % alignment) % alignment; }
 
-// The ids and the byte lengths, without padding.
-std::uint64_t record_size(std::uint64_t tokens) { return tokens * (sizeof(std::int32_t) + sizeof(std::uint16_t)); }
+// The ids and the byte lengths where they are kept, without padding.
+std::uint64_t record_size(const StoryEntry& entry, std::uint64_t id_size) {
+  return entry.tokens * (id_size + (entry.lengths != 0 ? sizeof(std::uint16_t) : 0));
+}
+
+constexpr std::uint16_t not_seen = std::numeric_limits<std::uint16_t>::max();
+constexpr std::size_t max_listed = 1 << 22;  // ids above have their lengths in the stories
 
 }  // namespace
 
-TokenWriter::TokenWriter(ByteSink sink, const TokenKey& key)
-    : sink_(std::move(sink)), key_(key), checksum_(new_hash()), ids_hash_(new_hash()) {
+TokenWriter::TokenWriter(ByteSink sink, const TokenKey& key, std::int64_t vocab)
+    : sink_(std::move(sink)), key_(key), vocab_(vocab), checksum_(new_hash()), ids_hash_(new_hash()) {
   Head head{};
   std::memcpy(head.magic, magic, sizeof magic);
   head.version = version;
@@ -57,11 +62,32 @@ void TokenWriter::write(const void* data, std::size_t size) {
   position_ += size;
 }
 
+void TokenWriter::pad() {
+  constexpr char zeros[alignment] = {};
+  write(zeros, padding_of(position_));
+}
+
+// Whether the lengths at hand are those that the ids had before. What an id has first becomes its length.
+bool TokenWriter::lengths_follow_from(std::span<const std::int32_t> ids) {
+  bool all = true;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto id = static_cast<std::size_t>(ids[i]);
+    all = all && id < max_listed && lengths_[i] != not_seen;
+    if (id >= max_listed || lengths_[i] == not_seen) continue;
+    if (id >= id_lengths_.size()) id_lengths_.resize(id + 1, not_seen);
+    if (id_lengths_[id] == not_seen) id_lengths_[id] = lengths_[i];
+    all = all && id_lengths_[id] == lengths_[i];
+  }
+  return all;
+}
+
 void TokenWriter::add(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths,
                       std::int64_t text_bytes) {
   if (ids.size() != byte_lengths.size())
     failed("a story has {} ids and {} byte lengths", ids.size(), byte_lengths.size());
-  table_.push_back({position_, ids.size(), static_cast<std::uint64_t>(text_bytes)});
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= vocab_) failed("a story has the id {} in a vocabulary of {}", id, vocab_);
+  }
   // A token may follow more blank space than 16 bits can count: the rest goes to the tokens after it, so that the sum
   // stays right.
   lengths_.clear();
@@ -75,10 +101,16 @@ void TokenWriter::add(std::span<const std::int32_t> ids, std::span<const std::ui
   const std::uint64_t count = ids.size();
   XXH3_64bits_update(ids_hash_.get(), &count, sizeof count);
   if (count > 0) XXH3_64bits_update(ids_hash_.get(), ids.data(), ids.size_bytes());
-  write(ids.data(), ids.size_bytes());
-  write(lengths_.data(), lengths_.size() * sizeof(std::uint16_t));
-  constexpr char zeros[alignment] = {};
-  write(zeros, padding_of(position_));
+  const bool follow = lengths_follow_from(ids);
+  table_.push_back({position_, count, static_cast<std::uint64_t>(text_bytes), follow ? 0u : 1u});
+  if (id_size(vocab_) == 2) {
+    narrow_.assign(ids.begin(), ids.end());
+    write(narrow_.data(), narrow_.size() * sizeof(std::uint16_t));
+  } else {
+    write(ids.data(), ids.size_bytes());
+  }
+  if (!follow) write(lengths_.data(), lengths_.size() * sizeof(std::uint16_t));
+  pad();
   tokens_ += count;
 }
 
@@ -88,8 +120,12 @@ void TokenWriter::finish() {
   tail.stories = table_.size();
   tail.tokens = tokens_;
   tail.key = key_;
+  tail.id_size = id_size(vocab_);
+  tail.id_lengths = id_lengths_.size();
   tail.ids_hash = XXH3_64bits_digest(ids_hash_.get());
   write(table_.data(), table_.size() * sizeof(StoryEntry));
+  write(id_lengths_.data(), id_lengths_.size() * sizeof(std::uint16_t));
+  pad();
   write(&tail, offsetof(Tail, checksum));
   const std::uint64_t checksum = XXH3_64bits_digest(checksum_.get());
   sink_(&checksum, sizeof checksum);
@@ -115,21 +151,28 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
 
   // A right checksum means nobody damaged it by accident; nothing is read outside the file even so.
   const std::uint64_t end = image.size - sizeof tail;
-  if (tail.table > end || tail.table % alignment != 0 || (end - tail.table) / sizeof(StoryEntry) != tail.stories ||
-      (end - tail.table) % sizeof(StoryEntry) != 0)
+  if (tail.id_size != 2 && tail.id_size != 4) return refuse("its ids are of no known size");
+  if (tail.table > end || tail.table % alignment != 0 || tail.stories > end / sizeof(StoryEntry) ||
+      tail.id_lengths > end / sizeof(std::uint16_t))
+    return refuse("its table of stories is out of place");
+  const std::uint64_t table_size = tail.stories * sizeof(StoryEntry);
+  const std::uint64_t lengths_size = tail.id_lengths * sizeof(std::uint16_t);
+  if (end - tail.table != table_size + lengths_size + padding_of(lengths_size))
     return refuse("its table of stories is out of place");
   auto impl = std::make_shared<TokenData::Impl>();
   impl->owner = image.owner;
   impl->data = image.data;
   impl->table = reinterpret_cast<const StoryEntry*>(image.data + tail.table);
+  impl->lengths = {reinterpret_cast<const std::uint16_t*>(image.data + tail.table + table_size), tail.id_lengths};
+  impl->id_size = tail.id_size;
   impl->stories = static_cast<std::int64_t>(tail.stories);
   impl->hash = tail.ids_hash;
   std::uint64_t position = sizeof(Head), tokens = 0;
   for (std::uint64_t i = 0; i < tail.stories; ++i) {
     const StoryEntry& entry = impl->table[i];
-    if (entry.position != position || entry.tokens > tail.table / sizeof(std::int32_t))
+    if (entry.position != position || entry.tokens > tail.table / tail.id_size || entry.lengths > 1)
       return refuse("a story is out of place");
-    const std::uint64_t size = record_size(entry.tokens);
+    const std::uint64_t size = record_size(entry, tail.id_size);
     position += size + padding_of(size);
     tokens += entry.tokens;
     if (position > tail.table) return refuse("a story is out of place");
@@ -139,14 +182,14 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
   return impl;
 }
 
-TokenData tokens_in_memory(const TokenKey& key, const std::function<void(TokenWriter&)>& produce) {
+TokenData tokens_in_memory(const TokenKey& key, std::int64_t vocab, const std::function<void(TokenWriter&)>& produce) {
   const auto memory = std::make_shared<std::vector<char>>();
   TokenWriter writer(
       [&](const void* bytes, std::size_t size) {
         const char* begin = static_cast<const char*>(bytes);
         memory->insert(memory->end(), begin, begin + size);
       },
-      key);
+      key, vocab);
   produce(writer);
   writer.finish();
   std::string problem;
@@ -158,7 +201,11 @@ TokenData tokens_in_memory(const TokenKey& key, const std::function<void(TokenWr
 
 TokenData make_token_data(const std::vector<std::vector<std::int32_t>>& ids,
                           const std::vector<std::vector<std::uint32_t>>& byte_lengths) {
-  return tokens_in_memory({}, [&](TokenWriter& writer) {
+  std::int64_t vocab = 0;
+  for (const std::vector<std::int32_t>& story : ids) {
+    for (const std::int32_t id : story) vocab = std::max<std::int64_t>(vocab, std::int64_t{id} + 1);
+  }
+  return tokens_in_memory({}, vocab, [&](TokenWriter& writer) {
     for (std::size_t story = 0; story < ids.size(); ++story) {
       const std::vector<std::uint32_t> lengths =
           byte_lengths.empty() ? std::vector<std::uint32_t>(ids[story].size(), 1) : byte_lengths.at(story);
@@ -175,21 +222,50 @@ const StoryEntry& entry_of(const std::shared_ptr<const TokenData::Impl>& impl, s
   return impl->table[story];
 }
 
+const StoryEntry& part_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t story, std::int64_t begin,
+                          std::int64_t end) {
+  const StoryEntry& entry = entry_of(impl, story);
+  if (begin < 0 || begin > end || end > static_cast<std::int64_t>(entry.tokens))
+    failed("story {} has {} tokens: there is no part from {} to {}", story, entry.tokens, begin, end);
+  return entry;
+}
+
 }  // namespace
 
 std::int64_t TokenData::stories() const { return impl ? impl->stories : 0; }
 std::int64_t TokenData::tokens() const { return impl ? impl->tokens : 0; }
 std::uint64_t TokenData::hash() const { return impl ? impl->hash : 0; }
 
-std::span<const std::int32_t> TokenData::ids(std::int64_t story) const {
-  const StoryEntry& entry = entry_of(impl, story);
-  return {reinterpret_cast<const std::int32_t*>(impl->data + entry.position), entry.tokens};
+std::vector<std::int32_t> TokenData::ids(std::int64_t story, std::int64_t begin, std::int64_t end) const {
+  const StoryEntry& entry = part_of(impl, story, begin, end);
+  const char* first = impl->data + entry.position;
+  if (impl->id_size == 2) {
+    const auto* ids = reinterpret_cast<const std::uint16_t*>(first);
+    return {ids + begin, ids + end};
+  }
+  const auto* ids = reinterpret_cast<const std::int32_t*>(first);
+  return {ids + begin, ids + end};
 }
 
-std::span<const std::uint16_t> TokenData::bytes(std::int64_t story) const {
-  const StoryEntry& entry = entry_of(impl, story);
-  const char* begin = impl->data + entry.position + entry.tokens * sizeof(std::int32_t);
-  return {reinterpret_cast<const std::uint16_t*>(begin), entry.tokens};
+std::vector<std::uint16_t> TokenData::bytes(std::int64_t story, std::int64_t begin, std::int64_t end) const {
+  const StoryEntry& entry = part_of(impl, story, begin, end);
+  if (entry.lengths != 0) {
+    const auto* lengths =
+        reinterpret_cast<const std::uint16_t*>(impl->data + entry.position + entry.tokens * impl->id_size);
+    return {lengths + begin, lengths + end};
+  }
+  std::vector<std::uint16_t> out;
+  out.reserve(static_cast<std::size_t>(end - begin));
+  for (const std::int32_t id : ids(story, begin, end)) {
+    // A file may have been made by anyone: an id without a length stands for nothing.
+    const auto at = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
+    out.push_back(at < impl->lengths.size() ? impl->lengths[at] : 0);
+  }
+  return out;
+}
+
+std::int64_t TokenData::story_tokens(std::int64_t story) const {
+  return static_cast<std::int64_t>(entry_of(impl, story).tokens);
 }
 
 std::int64_t TokenData::story_bytes(std::int64_t story) const {

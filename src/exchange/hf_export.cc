@@ -167,7 +167,7 @@ ExportResult export_hf(const ExportOptions& options) {
                                                         {"do_sample", true},
                                                         {"temperature", 0.8},
                                                         {"max_new_tokens", 200}});
-  for (const PythonFile& file : python_files())
+  for (const EmbeddedFile& file : python_files())
     write_file_atomic(out.folder() + "/" + std::string(file.name), file.text);
   write_file_atomic(out.folder() + "/README.md", model_card(run, history, controls, options));
   write_json(out.folder() + "/config.json", config_json(run, options, library ? result.experts_stored : true));

@@ -16,7 +16,7 @@ namespace some {
 namespace {
 
 // The rows of one pass, and which of them are followed by a draw.
-struct Rows {
+struct DecodeRows {
   std::vector<std::int32_t> tokens, slots, positions, wanted;
 };
 
@@ -41,7 +41,7 @@ class Reader {
   }
 
   // Puts rows that were read before back into the cache, at other positions. Nothing is learnt from them again.
-  void read_again(const Rows& rows) {
+  void read_again(const DecodeRows& rows) {
     if (rows.tokens.empty()) return;
     EvalPass pass;
     pass.temperature = options_.router_temperature;
@@ -54,7 +54,7 @@ class Reader {
     answers_.emplace(model_.context(), *options_.memory, std::move(say));
   }
 
-  std::vector<double> read(const Rows& rows) {
+  std::vector<double> read(const DecodeRows& rows) {
     std::vector<double> logits;
     for (std::size_t first = 0; first < rows.tokens.size();) {
       std::size_t last = rows.tokens.size();
@@ -162,8 +162,8 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   if (capacity < 2) bad_input("this run reads one token at a time (model.seq_len = 1): it cannot go on from a text");
   const TokenId eos = tokenizer.eos_id(), pad = tokenizer.pad_id();
   std::vector<Generated> out(prompts.size());
-  Rows rows;
-  const auto add_row = [](Rows& to, std::size_t slot, TokenId token, std::size_t position) {
+  DecodeRows rows;
+  const auto add_row = [](DecodeRows& to, std::size_t slot, TokenId token, std::size_t position) {
     to.tokens.push_back(token);
     to.slots.push_back(static_cast<std::int32_t>(slot));
     to.positions.push_back(static_cast<std::int32_t>(position));
@@ -199,7 +199,7 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   while (!active.empty()) {
     std::vector<double> logits = reader.read(rows);
     rows = {};
-    Rows again;
+    DecodeRows again;
     std::vector<std::size_t> still;
     for (std::size_t row = 0; row < active.size(); ++row) {
       Generated& one = out[active[row]];

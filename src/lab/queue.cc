@@ -155,6 +155,7 @@ class Doing {
     work = team_.all_reduce_max(work);
     if (static_cast<Work>(work) == Work::nothing) {
       entry_.outcome = Outcome::already_done;
+      finish_memory();
       return entry_;
     }
     const bool resumed = static_cast<Work>(work) == Work::go_on;
@@ -173,6 +174,16 @@ class Doing {
  private:
   const Log& log() const { return hooks_.train.log; }
 
+  // Of a run whose training is over: one that was stopped while its memory was built.
+  void finish_memory() {
+    // Where the checkpoints were removed to save room, nothing can be read.
+    if (run_.recipe.memory.slots == 0 || list_checkpoints(run_.folder).empty()) return;
+    attempt([&] {
+      remember_result(entry_.result, run_.folder, run_.resume_changes, train_hooks(), false);
+      if (entry_.result.stopped_by != 0) entry_.outcome = Outcome::stopped;
+    });
+  }
+
   TrainHooks train_hooks() {
     TrainHooks train = hooks_.train;
     train.group = team_;
@@ -183,6 +194,7 @@ class Doing {
       train.evaluated = {};
       train.stage_ended = {};
       train.prepare = {};
+      train.remember = {};
       return train;
     }
     // The folder exists from the first step on.

@@ -26,6 +26,7 @@ struct RunPaths {
   std::string load() const { return folder + "/load.jsonl"; }    // what every expert carries (runs/load_file.h)
   std::string events() const { return folder + "/events.out.tfevents"; }  // the metrics for TensorBoard
   std::string data() const { return folder + "/data.json"; }              // what was taken of which text
+  std::string memory() const { return folder + "/memory.safetensors"; }   // of the training text (train/remember.h)
   std::string cache() const;                                  // tokenised data, shared by the runs of one parent folder
   TokenCache spare_cache() const { return {cache(), true}; }  // the same for who only reads the run
 };

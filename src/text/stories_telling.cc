@@ -80,11 +80,6 @@ const std::string& Telling::get(std::string_view slot) const {
   return *value;
 }
 
-bool Telling::has(std::string_view slot, std::string_view value) const {
-  const std::string* found = find(slot);
-  return found != nullptr && *found == value;
-}
-
 void Telling::set(std::string_view slot, std::string_view value) {
   std::string expanded = expand(value);
   for (auto& [name, old] : slots_) {
@@ -121,9 +116,15 @@ void Telling::expand_into(std::string_view text, std::string& out) {
       } else {
         std::string name(slot);
         if (!name.empty()) name[0] = lower(name[0]);
-        std::string capital = get(name);
-        if (!capital.empty()) capital[0] = upper(capital[0]);
-        out += capital;
+        std::string words;
+        if (name.starts_with("the ")) {
+          const std::string& whole = get(name.substr(4));
+          words = "the " + whole.substr(whole.find(' ') + 1);
+        } else {
+          words = get(name);
+        }
+        if (!words.empty() && name != slot) words[0] = upper(words[0]);
+        out += words;
       }
       i = end;
     } else if (text[i] == '[') {
@@ -169,6 +170,17 @@ void Telling::maybe(std::uint32_t percent, std::string_view text) {
 void Telling::line(std::string_view text) {
   if (break_.empty()) break_ = "\n";
   say(text);
+}
+
+void Telling::heading(std::string_view text) {
+  std::string title = expand(text);
+  bool start = true;
+  for (std::size_t i = 0; i < title.size(); ++i) {
+    const bool small = title.compare(i, 4, "and ") == 0 || title.compare(i, 5, "with ") == 0;
+    if (start && !small) title[i] = upper(title[i]);
+    start = title[i] == ' ';
+  }
+  line(title);
 }
 
 std::string Telling::finish() && {

@@ -1,6 +1,7 @@
 // The small template language in which the built-in text is written (internal to the generator).
 //
 //   {thing}      the value of a slot; {Thing} the same with a capital
+//   {the thing}  "the" and the value without its first word, which is its article
 //   [a|b|c]      one of the alternatives, which may be empty and may nest
 //   a~           "a" or "an", as the next word asks
 //
@@ -10,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,17 +27,12 @@ class Dice {
   explicit Dice(RandomStream stream) : stream_(stream) {}
   std::uint32_t below(std::uint32_t bound) { return stream_.below(drawn_++, bound); }
   bool chance(std::uint32_t percent) { return below(100) < percent; }
-  template <typename Row, std::size_t N>
-  const Row& pick(const Row (&rows)[N]) {
-    return rows[below(N)];
-  }
-  // `count` different rows (count <= N), in random order.
-  template <typename Row, std::size_t N>
-  std::vector<const Row*> pick_several(const Row (&rows)[N], std::size_t count) {
-    std::vector<const Row*> all;
-    for (const Row& row : rows) all.push_back(&row);
+  // `count` different numbers below `bound` (count <= bound), in random order.
+  std::vector<std::size_t> several(std::size_t bound, std::size_t count) {
+    std::vector<std::size_t> all(bound);
+    std::iota(all.begin(), all.end(), std::size_t{0});
     for (std::size_t i = 0; i < count; ++i) {
-      std::swap(all[i], all[i + below(static_cast<std::uint32_t>(N - i))]);
+      std::swap(all[i], all[i + below(static_cast<std::uint32_t>(bound - i))]);
     }
     all.resize(count);
     return all;
@@ -48,6 +45,9 @@ class Dice {
 
 enum class Gender { female, male };
 
+// What a person sets besides its role.
+inline constexpr std::string_view person_slots[] = {"he", "him", "his", "hers", "himself", "child"};
+
 class Telling {
  public:
   explicit Telling(RandomStream stream) : dice(stream), breadth_(40 + dice.below(100)) {}
@@ -59,7 +59,7 @@ class Telling {
   // Slots {role}, {he}, {him}, {his}, {hers}, {himself}, {child}, each with `suffix` after it except the first.
   void person(std::string_view role, std::string_view suffix, std::string_view name, Gender gender);
   const std::string& get(std::string_view slot) const;
-  bool has(std::string_view slot, std::string_view value) const;
+  bool knows(std::string_view slot) const { return find(slot) != nullptr; }
 
   // Adds one or more sentences to the paragraph.
   void say(std::string_view text);
@@ -68,6 +68,8 @@ class Telling {
   // Starts a new paragraph (an empty line), or a new line.
   void paragraph() { break_ = "\n\n"; }
   void line(std::string_view text);
+  // A line in title case.
+  void heading(std::string_view text);
 
   std::string expand(std::string_view text);
   std::string finish() &&;
@@ -85,18 +87,11 @@ class Telling {
 // "2 eggs", "1 egg", "milk and honey", "an apple, a pear and a plum".
 std::string join_list(const std::vector<std::string>& items, std::string_view last = " and ");
 
-// A story and what the tests hold it to.
+// A piece, and what the tests hold it to.
 struct Tale {
   std::string text;
-  std::string hero;
-  std::string plot;
+  std::string hero;  // empty where the piece has none
+  std::string plot;  // the story that was told
 };
-Tale tell_tale(RandomStream stream);
-
-// The pieces of one domain each.
-std::string tell_story(RandomStream stream);
-std::string tell_recipe(RandomStream stream);
-std::string tell_letter(RandomStream stream);
-std::string tell_nature(RandomStream stream);
 
 }  // namespace some::telling

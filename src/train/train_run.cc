@@ -331,11 +331,15 @@ void settle_finished_run(const std::string& folder) {
 
 TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks,
                       const std::optional<FromOptions>& from) {
-  return Trainer::start(recipe, folder, hooks, from)->run();
+  TrainResult result = Trainer::start(recipe, folder, hooks, from)->run();
+  remember_result(result, folder, {}, hooks);
+  return result;
 }
 
 TrainResult resume_run(const std::string& folder, const ResumeOptions& options, const TrainHooks& hooks) {
-  return Trainer::resume(folder, options, hooks)->run();
+  TrainResult result = Trainer::resume(folder, options, hooks)->run();
+  remember_result(result, folder, options.changes, hooks);
+  return result;
 }
 
 }  // namespace some

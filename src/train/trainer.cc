@@ -119,7 +119,7 @@ void Trainer::end_stage() {
     StageReport::OnText text{{static_cast<std::int64_t>(i) + 1, one.title}, {}, 0};
     try {
       text.evaluation = static_cast<std::int64_t>(i) == state_.stage ? evaluate().evaluation
-                                                                     : evaluate(*model_, one.valid, one.evaluation);
+                                                                     : some::evaluate(*model_, one.valid, one.evaluation);
     } catch (const LossNotFinite& error) {
       stop_not_finite(
           fmt::format("the validation loss of {} became {} at step {}", one.title, error.loss(), state_.step));
@@ -238,7 +238,7 @@ const EvaluationReport& Trainer::evaluate() {
   report.stage = stage_tag();
   report.options = training_stage().evaluation;
   try {
-    report.evaluation = evaluate(*model_, training_stage().valid, report.options);
+    report.evaluation = some::evaluate(*model_, training_stage().valid, report.options);
   } catch (const LossNotFinite& error) {
     stop_not_finite(fmt::format("the validation loss became {} at step {}", error.loss(), state_.step));
   }
@@ -311,7 +311,7 @@ std::optional<CheckpointName> Trainer::last_good_checkpoint() {
       load_checkpoint(all.back(), *model_, false);
       // Where other ranks hold some of the experts, one rank alone can only look at the numbers.
       if (ctx_->expert_group.alone())
-        evaluate(*model_, training_stage().valid, some_stories);
+        some::evaluate(*model_, training_stage().valid, some_stories);
       else if (!all_finite(*model_))
         continue;
       return all.back();

@@ -18,6 +18,7 @@
 #include "runs/train_state.h"
 #include "train/initialize_from.h"
 #include "train/rate.h"
+#include "train/remember.h"
 #include "train/stage.h"
 #include "train/step.h"
 
@@ -42,6 +43,8 @@ struct TrainHooks {
   std::function<void(const EvaluationReport&)> evaluated;
   std::function<void(const StageReport&)> stage_ended;
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> prepare;
+  // While the memory that a recipe asks for is built, after training.
+  std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> remember;
   std::function<int()> stop_signal;         // 0: go on; otherwise the number of a signal: finish the step, save, return
   std::function<void(bool begins)> saving;  // a checkpoint is being written, or was
 };
@@ -56,6 +59,7 @@ struct TrainResult {
   // Of a run with stages: their names, and what those that are over left behind.
   std::vector<std::string> stage_titles;
   std::vector<StageEnd> stage_ends;
+  std::optional<TrainingRemembered> memory;  // where the recipe asks for one, on rank 0
 };
 
 struct ResumeOptions {
@@ -105,8 +109,10 @@ class Trainer {
   void save();
   // What the recipe wants after the step just made: key positions, an evaluation, the end of an epoch, a checkpoint.
   void run_scheduled();
-  // To the end, or until a signal comes.
+  // To the end, or until a signal comes. The memory that a recipe asks for is built by remember_result(), best when the
+  // trainer is gone and its device memory free again; start_run() and resume_run() do that.
   TrainResult run();
+  const std::string& folder() const { return paths_.folder; }
 
  private:
   Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::unique_ptr<RunLock> lock,

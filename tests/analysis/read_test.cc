@@ -227,13 +227,13 @@ TEST(Memory, HasItsSayInEvaluationGenerationAndTraces) {
   GenerateOptions options;
   options.temperature = 0;
   options.max_tokens = 12;
-  const std::string prompt = run.tokenizer.decode(text.ids(0).subspan(0, 20));
+  const std::string prompt = run.tokenizer.decode(text.ids(0, 0, 20));
   const Generated alone = generate(*run.model, run.tokenizer, {prompt}, options).front();
   options.memory = &memory;
   const Generated both = generate(*run.model, run.tokenizer, {prompt}, options).front();
   EXPECT_NE(alone.tokens, both.tokens);
 
-  const std::vector<TokenId> ids(text.ids(0).begin(), text.ids(0).begin() + 30);
+  const std::vector<TokenId> ids = text.ids(0, 0, 30);
   const Trace trace = trace_tokens(run, ids, {0}, &memory);
   ASSERT_EQ(trace.remembered.size(), ids.size());
   double share = 0;
@@ -271,7 +271,7 @@ TEST(Memory, LearnsFromWhatIsWritten) {
 TEST(Memory, OfTheTrainingTextIsBuiltAndEvaluated) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
-  ReadOptions options;
+  RememberOptions options;
   options.memory = folder / "memory";
   options.tokens = 2000;
   const nlohmann::json report = to_json(remember_training(run, options));

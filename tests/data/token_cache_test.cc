@@ -84,7 +84,7 @@ TEST_F(Cache, FlippedBitsAreNoticed) {
   const std::string sound = read_file(train_file());
   std::set<std::size_t> places = {
       0, 8, 15, 16, 17, sound.size() / 2, sound.size() - 1, sound.size() - 8, sound.size() - 9};
-  for (std::size_t field = 1; field <= 8; ++field) places.insert(sound.size() - 8 * field);
+  for (std::size_t field = 1; field <= 10; ++field) places.insert(sound.size() - 8 * field);
   const RandomStream stream = random_stream(1, "damage");
   for (std::uint64_t i = 0; i < 12; ++i) places.insert(stream.below(i, static_cast<std::uint32_t>(sound.size())));
   for (const std::size_t place : places) {
@@ -98,8 +98,8 @@ TEST_F(Cache, FlippedBitsAreNoticed) {
 TEST_F(Cache, TruncatedEmptyAndLengthenedAreNoticed) {
   load(config_, cache_);
   const std::string sound = read_file(train_file());
-  for (const std::size_t size : {std::size_t{1}, std::size_t{16}, std::size_t{79}, std::size_t{80}, sound.size() / 2,
-                                 sound.size() - 64, sound.size() - 8, sound.size() - 1}) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{16}, std::size_t{95}, std::size_t{96}, sound.size() / 2,
+                                 sound.size() - 80, sound.size() - 8, sound.size() - 1}) {
     SCOPED_TRACE(size);
     expect_rebuilt(sound.substr(0, size));
   }
@@ -166,7 +166,7 @@ TEST_F(Cache, WhereNothingCanBeWrittenTokensStayInMemory) {
 TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
   std::string sound;
   TokenWriter writer([&](const void* data, std::size_t size) { sound.append(static_cast<const char*>(data), size); },
-                     {});
+                     {}, 100);
   const std::vector<std::int32_t> ids = {5, 6, 7};
   const std::vector<std::uint32_t> lengths = {1, 2, 3};
   for (int i = 0; i < 4; ++i) writer.add(ids, lengths, 6);
@@ -179,9 +179,11 @@ TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
     return impl != nullptr;
   };
   EXPECT_TRUE(opens(sound));
-  const std::size_t tail = sound.size() - 64, table = tail - 4 * sizeof(StoryEntry);
-  for (std::size_t place = table; place < tail + 24; place += 8) {
-    if (place < tail && (place - table) % 24 == 16) continue;  // bytes of text: any number is possible
+  const std::size_t tail = sound.size() - 80, lengths_of_ids = tail - 8 * 2,
+                    table = lengths_of_ids - 4 * sizeof(StoryEntry);
+  for (std::size_t place = table; place < tail + 40; place += 8) {
+    if (place >= lengths_of_ids && place < tail) continue;                     // any number is possible,
+    if (place < tail && (place - table) % sizeof(StoryEntry) == 16) continue;  // as are bytes of text
     for (const std::uint64_t value :
          {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{40}, ~std::uint64_t{0}, std::uint64_t{1} << 61}) {
       std::string image = sound;
@@ -192,6 +194,73 @@ TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
       EXPECT_FALSE(opens(image)) << place << " " << value;
     }
   }
+}
+
+// Ids take two bytes up to a vocabulary of 65,536; byte lengths only where they do not follow from the ids.
+TEST(TokenImage, TakesNoMoreThanTheIdsNeed) {
+  struct Case {
+    std::int64_t vocab;
+    std::size_t id_bytes;
+  };
+  for (const Case& c : {Case{10, 2}, Case{65536, 2}, Case{65537, 4}, Case{1 << 20, 4}}) {
+    SCOPED_TRACE(c.vocab);
+    EXPECT_EQ(id_size(c.vocab), c.id_bytes);
+    const auto top = static_cast<std::int32_t>(c.vocab - 1);
+    std::vector<std::int32_t> ids;
+    for (int i = 0; i < 400; ++i) ids.push_back(i % 4 == 0 ? top : i % 4);
+    std::vector<std::uint32_t> plain(ids.size()), own;
+    for (std::size_t i = 0; i < ids.size(); ++i) plain[i] = ids[i] == top ? 9 : static_cast<std::uint32_t>(ids[i]) + 1;
+    own = plain;
+    own[399] += 1;
+    std::vector<std::size_t> sizes;
+    TokenData data;
+    for (const bool with_own : {false, true}) {
+      std::size_t size = 0;
+      data = tokens_in_memory({}, c.vocab, [&](TokenWriter& writer) {
+        writer.add(ids, plain, 1);
+        writer.add(ids, with_own ? own : plain, 2);
+        writer.add({}, {}, 0);
+      });
+      size = static_cast<std::size_t>(reinterpret_cast<const char*>(data.impl->table) - data.impl->data);
+      sizes.push_back(size);
+    }
+    EXPECT_EQ(sizes[0], 16 + 2 * 400 * c.id_bytes);
+    EXPECT_EQ(sizes[1], 16 + 2 * 400 * c.id_bytes + 400 * 2);
+    EXPECT_EQ(data.ids(0), ids);
+    EXPECT_EQ(data.ids(1), ids);
+    EXPECT_EQ(data.bytes(0), std::vector<std::uint16_t>(plain.begin(), plain.end()));
+    EXPECT_EQ(data.bytes(1), std::vector<std::uint16_t>(own.begin(), own.end()));
+    EXPECT_EQ(data.bytes(1, 398, 400), std::vector<std::uint16_t>(own.begin() + 398, own.end()));
+    EXPECT_EQ(data.ids(0, 3, 6), std::vector<std::int32_t>(ids.begin() + 3, ids.begin() + 6));
+    EXPECT_EQ(data.story_tokens(1), 400);
+    EXPECT_TRUE(data.ids(2).empty() && data.bytes(2).empty());
+    EXPECT_THROW(data.ids(0, 3, 401), Error);
+    EXPECT_THROW(data.bytes(0, 4, 3), Error);
+    EXPECT_THROW(tokens_in_memory({}, c.vocab, [&](TokenWriter& writer) { writer.add({{top + 1}}, {{1u}}, 1); }),
+                 Error);
+    EXPECT_THROW(tokens_in_memory({}, c.vocab, [&](TokenWriter& writer) { writer.add({{-1}}, {{1u}}, 1); }), Error);
+  }
+}
+
+// The hash names the data in checkpoints: it is that of the ids, however they are stored.
+TEST(TokenImage, HashDoesNotDependOnTheWidth) {
+  const std::vector<std::int32_t> ids = {5, 6, 7, 2};
+  const std::vector<std::uint32_t> lengths = {1, 2, 3, 0};
+  std::vector<std::uint64_t> hashes;
+  for (const std::int64_t vocab : {100, 100'000})
+    hashes.push_back(tokens_in_memory({}, vocab, [&](TokenWriter& writer) { writer.add(ids, lengths, 6); }).hash());
+  EXPECT_EQ(hashes[0], hashes[1]);
+  EXPECT_EQ(hashes[0], 0x386da29b96266714ull);
+}
+
+TEST(TokenImage, MoreBlanksThanSixteenBitsCountAreCarriedOn) {
+  const std::vector<std::int32_t> ids = {5, 5, 5, 6};
+  const TokenData data = tokens_in_memory({}, 10, [&](TokenWriter& writer) {
+    writer.add(ids, {{65535u, 7u, 70000u, 1u}}, 135543);
+    writer.add(ids, {{7u, 7u, 7u, 1u}}, 22);
+  });
+  EXPECT_EQ(data.bytes(0), (std::vector<std::uint16_t>{65535, 7, 65535, 4466}));
+  EXPECT_EQ(data.bytes(1), (std::vector<std::uint16_t>{7, 7, 7, 1}));
 }
 
 }  // namespace

@@ -23,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using input_error;
 
 struct Case {
   std::string name;
@@ -323,7 +322,7 @@ TEST_F(Damaged, WeightsInHalfPrecisionComeBackRounded) {
 }
 
 TEST_F(Damaged, TheFolderIsWholeAndTheCardTellsTheNumbers) {
-  for (const PythonFile& file : python_files()) {
+  for (const EmbeddedFile& file : python_files()) {
     EXPECT_EQ(read_file(good_ + "/" + std::string(file.name)),
               read_file(SOME_SOURCE_DIR "/python/hf/" + std::string(file.name)));
   }

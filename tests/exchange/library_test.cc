@@ -15,9 +15,6 @@ namespace some {
 namespace {
 
 namespace fs = std::filesystem;
-using input_error;
-using LibraryFile;
-using read_library_file;
 using Named = std::vector<std::pair<std::string, Tensor>>;
 
 Tensor numbers(const Shape& shape, float first) {

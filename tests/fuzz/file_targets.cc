@@ -46,11 +46,14 @@ class TokenCacheTarget : public Target {
  public:
   TokenCacheTarget() {
     TokenWriter writer(
-        [&](const void* bytes, std::size_t size) { seed_.append(static_cast<const char*>(bytes), size); }, key_);
+        [&](const void* bytes, std::size_t size) { seed_.append(static_cast<const char*>(bytes), size); }, key_, 100);
     for (int story = 0; story < 5; ++story) {
       std::vector<std::int32_t> ids;
       for (int i = 0; i < 3 * story + 1; ++i) ids.push_back(i + story);
-      writer.add(ids, std::vector<std::uint32_t>(ids.size(), 2), static_cast<std::int64_t>(2 * ids.size()));
+      // The last one keeps its lengths: one differs from those of the others.
+      std::vector<std::uint32_t> lengths(ids.size(), 2);
+      if (story == 4) lengths[0] = 3;
+      writer.add(ids, lengths, static_cast<std::int64_t>(2 * ids.size()));
     }
     writer.finish();
   }
@@ -58,7 +61,7 @@ class TokenCacheTarget : public Target {
   std::string origin() const override { return file_.path(); }
   std::string make(Dice& dice) override {
     std::string image = seed_;
-    const std::size_t tail = std::min<std::size_t>(image.size(), 64 + 5 * 24);
+    const std::size_t tail = std::min<std::size_t>(image.size(), 80 + 40 + 5 * 32);
     if (dice.one_in(2)) {  // the table and what stands behind it
       std::string end = image.substr(image.size() - tail);
       damage_bytes(end, dice);

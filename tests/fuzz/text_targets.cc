@@ -8,7 +8,6 @@ namespace some::fuzz {
 namespace {
 
 using Json = nlohmann::json;
-using Tokenizer;
 
 Json trained_tokenizer(TokenizerKind kind) {
   BpeTrainOptions options;

@@ -61,6 +61,28 @@ class Queue : public ::testing::Test {
 
 using Lines = std::vector<std::string>;
 
+TEST_F(Queue, BuildsTheMemoryThatARecipeAsksFor) {
+  options_.overrides = {"memory.slots=64", "memory.window=8"};
+  QueueHooks hooks;
+  bool reading = false;
+  hooks.train.remember = [&](const std::string&, std::int64_t, std::int64_t) { reading = true; };
+  hooks.train.stop_signal = [&] { return reading ? SIGTERM : 0; };
+  const auto stopped = run_queue(plan({"one", "two"}), hooks);
+  EXPECT_EQ(outcomes(stopped), (Lines{"one: stopped", "two: not begun"}));
+  ASSERT_TRUE(stopped[0].result.memory);
+  EXPECT_TRUE(stopped[0].result.memory->stopped);
+  const auto whole = run_queue(plan({"one", "two"}), {});
+  EXPECT_EQ(outcomes(whole), (Lines{"one: already done", "two: done"}));
+  for (const QueueEntry& entry : whole) {
+    ASSERT_TRUE(entry.result.memory) << entry.name;
+    EXPECT_FALSE(entry.result.memory->stopped);
+    EXPECT_TRUE(fs::exists(folder_of(entry.name) + "/memory.safetensors"));
+  }
+  // Without checkpoints nothing can be read: what is there stays as it is.
+  fs::remove_all(folder_of("one") + "/checkpoints");
+  EXPECT_EQ(outcomes(run_queue(plan({"one"}), {})), (Lines{"one: already done"}));
+}
+
 TEST_F(Queue, SkipsWhatIsFinished) {
   EXPECT_EQ(outcomes(run_queue(plan({"one", "two"}), {})), (Lines{"one: done", "two: done"}));
   const auto written = fs::last_write_time(folder_of("one") + "/metrics.jsonl");

@@ -114,6 +114,13 @@ class PackageTest(unittest.TestCase):
         with self.assertRaisesRegex(some.InputError, "there is no setting colour"):
             self.run_.read(["builtin:recipes"], settings={"colour": 1})
 
+    def test_the_memory_that_a_recipe_asks_for_is_built(self):
+        asked = dict(SHORT, memory={"slots": 64})
+        self.assertNotIn("memory", self.result)
+        result = some.train("tiny", "runs/remembers", asked)
+        self.assertEqual((result["memory"]["slots"], result["memory"]["stopped"]), (64, False))
+        self.assertIn("text", some.open("runs/remembers").generate("Once", memory=result["memory"]["file"], max_tokens=4))
+
     def test_step_by_step_is_the_same_run(self):
         with some.Trainer("tiny", "runs/steps", SHORT) as trainer:
             before = trainer.keys(0)

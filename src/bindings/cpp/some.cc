@@ -123,7 +123,7 @@ WrittenText Run::generate(const std::string& prompt, const WriteOptions& options
       observe = [&](std::size_t, std::int32_t token) {
         if (!options.on_token(token, std::string(tokenizer.token_bytes(token)))) stop = true;
       };
-    const Generated one = generate(*inside_->run.model, tokenizer, {prompt}, how, observe).at(0);
+    const Generated one = some::generate(*inside_->run.model, tokenizer, {prompt}, how, observe).at(0);
     return WrittenText{one.text, one.tokens, one.stopped};
   });
 }
@@ -133,7 +133,7 @@ MeasuredLoss Run::evaluate(const std::string& data, std::int64_t documents) {
     const StudyText text = study_text(inside_->run, data, documents);
     EvaluateOptions how = evaluate_options(inside_->run.recipe, inside_->run.tokenizer);
     how.stories = documents;
-    return measured(evaluate(*inside_->run.model, text.data, how));
+    return measured(some::evaluate(*inside_->run.model, text.data, how));
   });
 }
 

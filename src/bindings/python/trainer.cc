@@ -28,6 +28,7 @@ nlohmann::json result_json(const TrainResult& result) {
     out["perplexity"] = result.final_evaluation->perplexity();
     out["bits_per_byte"] = result.final_evaluation->bits_per_byte;
   }
+  if (result.memory) out["memory"] = to_json(*result.memory);
   return out;
 }
 
@@ -61,7 +62,7 @@ class PyTrainer {
 
   PyTrainer(const std::string& folder, const std::vector<std::string>& changes, std::optional<std::int64_t> from_step,
             py::object on_step, py::object on_evaluation)
-      : step_(std::move(on_step)), evaluation_(std::move(on_evaluation)) {
+      : step_(std::move(on_step)), evaluation_(std::move(on_evaluation)), changes_(changes) {
     TrainHooks hooks = make_hooks();
     trainer_ = work([&] { return Trainer::resume(folder, {changes, from_step}, std::move(hooks)); });
   }
@@ -104,7 +105,12 @@ class PyTrainer {
     return to_python(with([](Trainer& t) { return to_json(t.evaluate()); }));
   }
   py::object run() {
-    return to_python(with([](Trainer& t) { return result_json(t.run()); }));
+    const TrainHooks hooks = make_hooks();
+    return to_python(with([&](Trainer& t) {
+      TrainResult result = t.run();
+      remember_result(result, t.folder(), changes_, hooks);
+      return result_json(result);
+    }));
   }
   py::array keys(int layer) {
     return to_array(with([&](Trainer& t) {
@@ -127,6 +133,7 @@ class PyTrainer {
     return hooks;
   }
   Callback step_, evaluation_;
+  std::vector<std::string> changes_;  // of a resumed run
   Interrupt interrupt_;
   std::unique_ptr<Trainer> trainer_;
   std::recursive_mutex mutex_;  // a callback may ask its trainer things

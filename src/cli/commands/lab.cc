@@ -274,6 +274,9 @@ void run(LabFlags options) {
   hooks.train.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     display.prepare(what, done, total);
   };
+  hooks.train.remember = [&](const std::string& what, std::int64_t done, std::int64_t total) {
+    display.prepare("memory: reading " + what, done, total);
+  };
   hooks.train.stop_signal = [] { return received_signal(); };
   hooks.train.saving = set_saving;
   const std::vector<QueueEntry> entries = run_queue(plan, hooks);

@@ -111,30 +111,6 @@ class Display {
   bool shown_ = false;
 };
 
-// Where the recipe asks for one: a memory of the training text, read when training has ended. Null where it does not.
-nlohmann::json build_memory(const std::string& folder, const std::vector<std::string>& changes) {
-  const Recipe recipe = read_run_recipe(folder, changes);
-  if (recipe.memory.slots == 0) return nullptr;
-  OpenedRun run = open_run(
-      folder, {"latest", recipe.train.device, recipe.train.precision, make_host(recipe.train.threads, terminal_log())});
-  Preparation shown;
-  ReadOptions how;
-  how.memory = folder + "/memory.safetensors";
-  how.progress = [&](const std::string& what, std::int64_t done, std::int64_t total) {
-    shown.show("memory: reading " + what, done, total);
-  };
-  how.stop = [] { return received_signal() != 0; };
-  const TrainingRemembered report = remember_training(run, how);
-  if (report.stopped) {
-    exit_code = 128 + received_signal();
-    say_line("stopped while the memory was read; go on with: some train --resume {}", folder);
-  } else {
-    say_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it", report.file,
-             report.slots_in_use, report.slots, report.loss_without, report.loss);
-  }
-  return to_json(report);
-}
-
 std::string without_slash(std::string folder) {
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   return folder;
@@ -227,6 +203,10 @@ void run(const TrainFlags& options) {
     look();
     preparation.show(what, done, total);
   };
+  Preparation remembering;
+  hooks.remember = [&](const std::string& what, std::int64_t done, std::int64_t total) {
+    remembering.show("memory: reading " + what, done, total);
+  };
   hooks.stop_signal = [] { return received_signal(); };
   hooks.saving = set_saving;
 
@@ -244,7 +224,14 @@ void run(const TrainFlags& options) {
       folder = folder_of(options, recipe);
       result = start_run(recipe, folder, hooks, source_of(options));
     }
-    if (result.stopped_by != 0 && group.root())
+    if (result.memory && group.root()) {
+      const TrainingRemembered& memory = *result.memory;
+      if (memory.stopped)
+        say_line("stopped while the memory was read; go on with: some train --resume {}", folder);
+      else
+        say_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it", memory.file,
+                 memory.slots_in_use, memory.slots, memory.loss_without, memory.loss);
+    } else if (result.stopped_by != 0 && group.root())
       say_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
   } catch (const StoppedWhilePreparing& stopped) {
     result.stopped_by = stopped.signal;
@@ -253,10 +240,9 @@ void run(const TrainFlags& options) {
   }
   if (result.stopped_by != 0) exit_code = 128 + result.stopped_by;
   if (!group.root()) return;
-  nlohmann::json out{{"run", folder},
-                     {"steps", result.steps},
-                     {"finished", result.stopped_by == 0},
-                     {"stopped_early", result.stopped_early}};
+  const bool finished = result.stopped_by == 0 || result.memory;
+  nlohmann::json out{
+      {"run", folder}, {"steps", result.steps}, {"finished", finished}, {"stopped_early", result.stopped_early}};
   if (result.data.train.documents > 0) {
     out["train_text"] = to_json(result.data.train);
     out["valid_text"] = to_json(result.data.valid);
@@ -267,10 +253,7 @@ void run(const TrainFlags& options) {
     out["bits_per_byte"] = e->bits_per_byte;
     if (e->padded_loss) out["padded_loss"] = *e->padded_loss;
   }
-  if (result.stopped_by == 0) {
-    const nlohmann::json memory = build_memory(folder, changes);
-    if (!memory.is_null()) out["memory"] = memory;
-  }
+  if (result.memory) out["memory"] = to_json(*result.memory);
   for (std::size_t i = 0; i < result.stage_titles.size(); ++i) {
     nlohmann::json stage{{"stage", i + 1}, {"title", result.stage_titles[i]}};
     if (i < result.stage_ends.size()) {
@@ -281,7 +264,7 @@ void run(const TrainFlags& options) {
   }
   if (options.json) {
     print_json(out);
-  } else if (result.stopped_by == 0) {
+  } else if (finished) {
     if (!result.stage_ends.empty()) fmt::print("{}", stage_table(result));
     fmt::print("run folder: {}\n", folder);
   }

@@ -1,0 +1,177 @@
+#include "train/remember.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/folders.h"
+#include "core/system_memory.h"
+#include "evaluation/evaluate.h"
+#include "memory/memory_file.h"
+#include "memory/reader.h"
+#include "train/trainer.h"
+
+namespace some {
+namespace {
+
+constexpr std::int64_t mean_tokens = 16384;
+constexpr double seconds_between_saves = 60;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+bool refine_all(Model& model, Memory& memory, const ReadingProgress& progress, const std::function<bool()>& stop,
+                const std::function<void()>& save) {
+  while (refinement_passes(memory) < memory.settings.rounds) {
+    const std::string what = fmt::format("all of it again, round {} of {} of settling", refinement_passes(memory) + 1,
+                                         memory.settings.rounds);
+    const bool whole = refine(model, memory, [&](std::int64_t done, std::int64_t total) {
+      if (progress) progress(what, done, total);
+      return !(stop && stop());
+    });
+    if (!whole) return false;
+    save();
+  }
+  return true;
+}
+
+std::optional<TokenId> document_end(const OpenedRun& run) {
+  return run.recipe.data.eos ? std::optional<TokenId>(run.tokenizer.eos_id()) : std::nullopt;
+}
+
+std::vector<std::int32_t> stream_of(const TokenData& data, std::int64_t most) {
+  std::vector<std::int32_t> out;
+  for (std::int64_t i = 0; i < data.stories(); ++i) {
+    const auto ids = data.ids(i);
+    out.insert(out.end(), ids.begin(), ids.end());
+    if (most > 0 && std::ssize(out) >= most) break;
+  }
+  if (most > 0 && std::ssize(out) > most) out.resize(static_cast<std::size_t>(most));
+  return out;
+}
+
+MemorySettings usual_settings(const OpenedRun& run) {
+  MemorySettings settings = run.recipe.memory;
+  if (settings.slots == 0) settings.slots = MemorySettings{}.slots;
+  return settings;
+}
+
+Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
+  check_settings(settings, "memory.");
+  const double bytes = store_bytes(settings, run.recipe.model.d_model, size_of(run.ctx->master));
+  if (run.ctx->device.is_cpu() && 2 * bytes > memory_limit())
+    bad_input("{} slots of {} numbers need {:.1f} GiB of memory, and there are {:.1f}: ask for fewer", settings.slots,
+              run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));
+  DataConfig config = run.recipe.data;
+  config.tokenizer = run.paths.tokenizer();
+  const TokenData train = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {}).train;
+  const std::vector<std::int32_t> tokens = stream_of(train, mean_tokens);
+  Memory memory =
+      make_memory(*run.ctx, settings, run.recipe.model, mean_state(*run.model, tokens, mean_tokens, settings.border));
+  bind_to_model(memory, *run.model, run.tokenizer, run.paths.folder);
+  return memory;
+}
+
+Memory open_memory(OpenedRun& run, const std::string& path) {
+  Memory memory = load_memory(*run.ctx, path);
+  require_model(memory, path, *run.model, run.tokenizer);
+  if (memory.store.keys.dim(1) != run.recipe.model.d_model)
+    bad_input("{}: keys of {} numbers, where the model's states have {}", path, memory.store.keys.dim(1),
+              run.recipe.model.d_model);
+  const auto known = static_cast<std::int32_t>(run.model->config().vocab);
+  const Tensor values = memory.store.values.to(Device::cpu);
+  const std::int32_t* value = values.data<std::int32_t>();
+  bool all_known = std::all_of(value, value + values.elements(), [&](std::int32_t one) { return one < known; });
+  for (const MemoryText& text : memory.texts)
+    all_known = all_known && std::all_of(text.tokens.begin(), text.tokens.end(), [&](auto one) { return one < known; });
+  if (!all_known) bad_input("{}: it holds tokens that this run's vocabulary of {} has not", path, known);
+  return memory;
+}
+
+Memory open_to_learn(OpenedRun& run, const std::string& path) {
+  if (precision_of(path) == Precision::f64 && run.ctx->master != DType::f64)
+    bad_input("{} was learnt in f64, and learning on in less would round all that it knows: say --precision f64", path);
+  return open_memory(run, path);
+}
+
+Memory memory_to_teach(OpenedRun& run, const std::string& path, const MemorySettings& settings_of_new) {
+  return exists_path(path) ? open_to_learn(run, path) : new_memory(run, settings_of_new);
+}
+
+TrainingRemembered remember_training(OpenedRun& run, const RememberOptions& options) {
+  const std::string path = options.memory;
+  DataConfig config = run.recipe.data;
+  config.tokenizer = run.paths.tokenizer();
+  const Corpora corpora = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {});
+  const std::vector<std::int32_t> tokens = stream_of(corpora.train, options.tokens);
+  MemorySettings settings = usual_settings(run);
+  settings.border = document_end(run);  // as it is trained and evaluated
+  MemoryKeeper keeper(path);
+  Memory memory = memory_to_teach(run, path, settings);
+  auto saved = std::chrono::steady_clock::now();
+  bool stopped = false;
+  const auto start = std::chrono::steady_clock::now();
+  const std::int64_t read =
+      learn_text(*run.model, memory, "the training text", tokens, std::ssize(tokens), [&](auto, auto) {
+        if (options.progress)
+          options.progress("the training text", memory.history.back().reading.end, std::ssize(tokens));
+        if (seconds_since(saved) > seconds_between_saves) {
+          keeper.save(memory);
+          saved = std::chrono::steady_clock::now();
+        }
+        stopped = options.stop && options.stop();
+        return !stopped;
+      });
+  keeper.save(memory);
+  if (!stopped) stopped = !refine_all(*run.model, memory, options.progress, options.stop, [&] { keeper.save(memory); });
+  TrainingRemembered report;
+  report.file = path;
+  report.tokens = read;
+  report.slots = memory.settings.slots;
+  report.slots_in_use = slots_in_use(memory);
+  report.seconds = seconds_since(start);
+  report.stopped = stopped;
+  if (stopped || !options.evaluate) return report;
+  EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
+  report.loss_without = evaluate(*run.model, corpora.valid, how).loss;
+  how.memory = &memory;
+  report.loss = evaluate(*run.model, corpora.valid, how).loss;
+  return report;
+}
+
+nlohmann::json to_json(const TrainingRemembered& report) {
+  nlohmann::json out{{"file", report.file},       {"tokens", report.tokens},
+                     {"slots", report.slots},     {"slots_in_use", report.slots_in_use},
+                     {"seconds", report.seconds}, {"stopped", report.stopped}};
+  if (report.stopped) return out;
+  out["loss_without"] = report.loss_without;
+  out["loss"] = report.loss;
+  out["gain"] = report.loss_without - report.loss;
+  return out;
+}
+
+void remember_result(TrainResult& result, const std::string& folder, const std::vector<std::string>& changes,
+                     const TrainHooks& hooks, bool evaluate) {
+  if (result.stopped_by != 0 || !hooks.group.root()) return;
+  const Recipe recipe = read_run_recipe(folder, changes);
+  if (recipe.memory.slots == 0) return;
+  OpenedRun run = open_run(
+      folder, {"latest", recipe.train.device, recipe.train.precision, make_host(recipe.train.threads, hooks.log)});
+  RememberOptions how;
+  how.memory = RunPaths{folder}.memory();
+  how.evaluate = evaluate;
+  how.progress = hooks.remember;
+  int signal = 0;
+  how.stop = [&] {
+    if (signal == 0 && hooks.stop_signal) signal = hooks.stop_signal();
+    return signal != 0;
+  };
+  result.memory = remember_training(run, how);
+  if (result.memory->stopped) result.stopped_by = signal;
+}
+
+}  // namespace some
