@@ -4,14 +4,14 @@
 # Everything that reads files (tests/fuzz/fuzz.h): thirty seconds in every check, scripts/fuzz for longer.
 file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*.cc)
 set(reader_sources
-  core/escape.cc core/files.cc core/folders.cc core/json.cc tensor/safetensors.cc
+  core/escape.cc core/files.cc core/folders.cc core/json.cc core/json_lines.cc tensor/safetensors.cc
   text/bpe_merge.cc text/corpus.cc text/tokenizer.cc text/tokenizer_json.cc text/utf8.cc
   data/batch.cc data/token_file.cc
   experts/library_file.cc memory/memory_file.cc memory/settings.cc
   runs/checkpoint.cc runs/event_file.cc recipe/recipe.cc recipe/schema.cc recipe/toml.cc recipe/write.cc
   runs/run.cc runs/train_state.cc
   verify/fixture.cc verify/verify.cc runs/history.cc lab/samples.cc lab/series.cc
-  board/curves.cc board/file_tail.cc board/json_walk.cc board/run_log.cc
+  board/curves.cc board/json_walk.cc board/run_log.cc
   exchange/hf_import.cc exchange/library_import.cc exchange/recipe_json.cc)
 list(TRANSFORM reader_sources PREPEND src/)
 add_executable(fuzz_readers ${fuzz_sources} ${reader_sources})

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
-#include <sstream>
 
 #include "analysis/assignments.h"
+#include "core/json_lines.h"
 #include "core/files.h"
 #include "core/folders.h"
-#include "core/json.h"
 #include "evaluation/json.h"
 #include "runs/checkpoint.h"
 #include "tensor/safetensors.h"
@@ -44,20 +43,18 @@ Start first_positions(const OpenedRun& run) {
 // What the evaluation at this checkpoint wrote down of the epoch it closed, by layer; empty where there is none.
 std::vector<std::optional<std::int64_t>> experts_used_last_epoch(const OpenedRun& run) {
   std::vector<std::optional<std::int64_t>> found;
-  if (!exists_path(run.paths.metrics())) return found;
-  std::istringstream lines(read_file(run.paths.metrics()));
-  for (std::string line; std::getline(lines, line);) {
-    const auto one = parse_json_line(line);
-    if (!one || !one->is_object() || one->value("kind", nlohmann::json()) != "eval") continue;
-    const nlohmann::json step = one->value("step", nlohmann::json()), layers = one->value("layers", nlohmann::json());
-    if (!step.is_number_integer() || step.get<std::int64_t>() > run.step || !layers.is_array()) continue;
+  for_each_json_line(run.paths.metrics(), [&](const JsonObject& object) {
+    const nlohmann::json& line = object.json();
+    if (line.value("kind", nlohmann::json()) != "eval") return;
+    const nlohmann::json step = line.value("step", nlohmann::json()), layers = line.value("layers", nlohmann::json());
+    if (!step.is_number_integer() || step.get<std::int64_t>() > run.step || !layers.is_array()) return;
     found.clear();
     for (const auto& layer : layers) {
       const nlohmann::json used =
           layer.is_object() ? layer.value("experts_used_this_epoch", nlohmann::json()) : nlohmann::json();
       found.push_back(used.is_number_integer() ? std::optional(used.get<std::int64_t>()) : std::nullopt);
     }
-  }
+  });
   return found;
 }
 

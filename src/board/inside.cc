@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "analysis/key_charts.h"
+#include "board/own_files.h"
 #include "core/error.h"
 #include "core/threads.h"
 #include "plot/projection.h"

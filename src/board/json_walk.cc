@@ -1,11 +1,25 @@
 #include "board/json_walk.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 
 #include "core/json.h"
 
 namespace some {
 namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Of what from_chars takes for a number: JSON has neither 01 nor 1. nor -.5 among its numbers.
+bool is_json_number(std::string_view token) {
+  if (token.starts_with('-')) token.remove_prefix(1);
+  if (token.empty() || !is_digit(token[0])) return false;
+  if (token[0] == '0' && token.size() > 1 && is_digit(token[1])) return false;
+  const std::size_t dot = token.find('.');
+  return dot == std::string_view::npos || (dot + 1 < token.size() && is_digit(token[dot + 1]));
+}
 
 class Walker {
  public:
@@ -39,7 +53,9 @@ class Walker {
     if (at_ == end_) return false;
     out = {begin, static_cast<std::size_t>(at_ - begin)};
     ++at_;
-    return true;
+    // Escapes and what is not plain ASCII are the library's to judge.
+    const bool plain = std::all_of(out.begin(), out.end(), [](char c) { return c >= ' ' && c < 0x7f && c != '\\'; });
+    return plain || nlohmann::json::accept(begin - 1, at_);
   }
 
   bool literal(std::string_view word) {
@@ -67,8 +83,11 @@ class Walker {
         if (*at_ != '-' && (*at_ < '0' || *at_ > '9')) return false;
         double number = 0;
         const auto [rest, error] = std::from_chars(at_, end_, number);
-        if (error == std::errc::invalid_argument) return false;
-        if (error == std::errc()) visitor_.number(path_, number);  // one that no double holds is passed over
+        const std::string_view token(at_, static_cast<std::size_t>(rest - at_));
+        if (error == std::errc::invalid_argument || !is_json_number(token)) return false;
+        if (error == std::errc::result_out_of_range) number = std::strtod(std::string(token).c_str(), nullptr);
+        if (!std::isfinite(number)) return false;
+        visitor_.number(path_, number);
         at_ = rest;
         return true;
       }

@@ -24,8 +24,8 @@ class JsonVisitor {
   virtual void text(const JsonPath& path, std::string_view value) = 0;  // as it stands, escapes and all
 };
 
-// False when the line is not a JSON object, or nests deeper than deepest_json; what was visited by then is to be
-// forgotten.
+// False when the line is damaged, exactly where for_each_json_line (base/json_lines.h) finds it damaged: it is not a
+// JSON object, or nests deeper than deepest_json. What was visited by then is to be forgotten.
 bool walk_json(std::string_view line, JsonVisitor& visitor);
 
 }  // namespace some

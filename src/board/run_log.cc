@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "board/own_files.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/json.h"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/json_lines.h"
 #include "board/curves.h"
-#include "board/file_tail.h"
 #include "board/json_walk.h"
 
 namespace some {
@@ -85,7 +85,7 @@ class RunLog {
 
   const std::string id_, folder_, place_;
   mutable std::mutex mutex_;
-  FileTail metrics_, rates_, load_;
+  JsonLines metrics_, rates_, load_;
   std::map<std::string, Kept> tables_;  // train, eval, epoch, rates
   std::vector<double> seconds_;         // of training, by the rows of "rates"
   double sitting_before_ = 0;

@@ -6,6 +6,7 @@
 
 #include "analysis/key_charts.h"
 #include "analysis/memory_view.h"
+#include "board/own_files.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "memory/memory_file.h"

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 
+#include "board/own_files.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"

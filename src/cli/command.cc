@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <stdexcept>
 
 #include "core/escape.h"
 
@@ -60,12 +61,52 @@ bool Option::is_hidden() const { return option_->get_group().empty(); }
 bool Option::takes_value() const { return option_->get_items_expected_max() > 0; }
 bool Option::takes_several() const { return option_->get_items_expected_max() > 1; }
 
-Command::Command(CLI::App* app, Command* parent) : app_(app), parent_(parent) {}
+namespace {
+
+const char* title_of(CommandGroup group) {
+  switch (group) {
+    case CommandGroup::train_and_use: return "Train and use";
+    case CommandGroup::other_programs: return "Other programs";
+    case CommandGroup::look_inside: return "Look inside";
+    case CommandGroup::find_things: return "Find things";
+    case CommandGroup::experiments: return "Experiments";
+    case CommandGroup::text: return "Text";
+    case CommandGroup::shells: return "Shells and manual";
+    case CommandGroup::hidden: return "";
+  }
+  return "";
+}
+
+// The examples as help shows them; comments begin in one column unless a line would become too long.
+std::string footer_of(const std::vector<Example>& examples) {
+  std::size_t width = 0;
+  for (const Example& one : examples) width = std::max(width, one.line.size());
+  std::string text = examples.size() > 1 ? "Examples:" : "Example:";
+  for (const Example& one : examples) {
+    const bool short_enough = width + one.comment.size() + 11 <= 100;
+    text += "\n  some " + one.line;
+    if (!one.comment.empty())
+      text += std::string(short_enough ? width - one.line.size() + 2 : 2, ' ') + "# " + one.comment;
+  }
+  return text;
+}
+
+}  // namespace
+
+Command::Command(CLI::App* app, Command* parent, CommandSpec spec)
+    : app_(app), parent_(parent), spec_(std::move(spec)) {}
 Command::~Command() = default;
 
-Command* Command::add_subcommand(const std::string& name, const std::string& description) {
-  subcommands_.push_back(std::make_unique<Command>(app_->add_subcommand(name, description), this));
-  return subcommands_.back().get();
+void Command::add(const CommandSpec& spec) {
+  CLI::App* app = app_->add_subcommand(spec.name, spec.summary);
+  Command& added = *subcommands_.emplace_back(std::make_unique<Command>(app, this, spec));
+  if (spec.set_up != nullptr) spec.set_up(added);
+  if (spec.json.empty() != !added.find_option("--json"))
+    throw std::logic_error(fmt::format("'{}': its spec and its options differ about --json", added.path()));
+  for (const CommandSpec& one : spec.subcommands) added.add(one);
+  if (!spec.subcommands.empty()) app->require_subcommand(1);
+  if (!spec.examples.empty()) app->footer(footer_of(spec.examples));
+  if (parent_ == nullptr) app->group(title_of(spec.group));  // last: subcommands would begin with the group they see
 }
 
 Option* Command::keep(CLI::Option* option) {
@@ -87,14 +128,21 @@ Option* Command::add_flag_callback(const std::string& names, std::function<void(
   return keep(app_->add_flag_callback(names, std::move(action), description));
 }
 
-void Command::callback(std::function<void()> action) { app_->callback(std::move(action)); }
-void Command::require_subcommand(int count) { app_->require_subcommand(count); }
-void Command::group(const std::string& title) { app_->group(title); }
-void Command::footer(const std::string& text) { app_->footer(text); }
+void Command::add_json(bool& value) {
+  add_flag("--json", value, fmt::format("print {} as one JSON object", spec_.json));
+}
 
-std::string Command::name() const { return app_->get_name(); }
-std::string Command::description() const { return app_->get_description(); }
-bool Command::is_hidden() const { return app_->get_group().empty(); }
+void Command::callback(std::function<void()> action) { app_->callback(std::move(action)); }
+
+std::string Command::path() const {
+  if (parent_ == nullptr) return "";
+  const std::string above = parent_->path();
+  return above.empty() ? name() : above + " " + name();
+}
+
+bool Command::works_on_ranks() const {
+  return spec_.works_on_ranks || (parent_ != nullptr && parent_->works_on_ranks());
+}
 
 std::vector<Command*> Command::subcommands() const {
   std::vector<Command*> out;
@@ -174,9 +222,11 @@ void check_numbers_of(CLI::App& app) {
 }  // namespace
 
 Program::Program(const std::string& name, const std::string& description, const std::string& version)
-    : Command(nullptr, nullptr), owned_(std::make_unique<CLI::App>(description)) {
+    : Command(nullptr, nullptr, {.name = name, .summary = description}),
+      owned_(std::make_unique<CLI::App>(description)) {
   app_ = owned_.get();
   app_->name(name);
+  app_->require_subcommand(1);
   app_->set_version_flag("--version", version);
   app_->failure_message(CLI::FailureMessage::simple);
 }

@@ -1,5 +1,5 @@
-// The command line as the commands see it: a name, options, and what is to be done. It is made with CLI11, whose
-// headers take seconds to compile, so command.cc alone reads them. The names of the functions are CLI11's own.
+// A command: what is known of it (CommandSpec), its options, and what it does. Made with CLI11, whose headers take
+// seconds to compile, so only command.cc includes them. The names of the functions are CLI11's own.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,38 @@ class Option;
 }  // namespace CLI
 
 namespace some {
+
+class Command;
+
+struct Example {
+  std::string line;     // after "some "
+  std::string comment;  // may be empty
+};
+
+// The headings of the program's help, in command.cc. Hidden commands are not shown to people.
+enum class CommandGroup : std::uint8_t {
+  train_and_use,
+  other_programs,
+  look_inside,
+  find_things,
+  experiments,
+  text,
+  shells,
+  hidden
+};
+
+// Everything that is known of a command before it runs. Help, examples, completion, the manual page and the refusal of
+// ranks are derived from it.
+struct CommandSpec {
+  std::string name;
+  CommandGroup group = CommandGroup::hidden;  // of a command of the program, not of a subcommand
+  std::string summary = {};
+  std::vector<Example> examples = {};
+  bool works_on_ranks = false;                 // it and its subcommands, under mpirun or srun
+  std::string json = {};                       // what --json prints ("the report"); empty: there is no --json
+  void (*set_up)(Command& command) = nullptr;  // adds options and callback; null if it only has subcommands
+  std::vector<CommandSpec> subcommands = {};
+};
 
 // A flag, or a place for words. What sets one up returns it, so that calls can follow one another.
 class Option {
@@ -46,27 +78,29 @@ class Option {
 
 class Command {
  public:
-  Command(CLI::App* app, Command* parent);
+  Command(CLI::App* app, Command* parent, CommandSpec spec);
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
   virtual ~Command();
 
-  Command* add_subcommand(const std::string& name, const std::string& description);
+  void add(const CommandSpec& spec);  // a command of this one, with its options and its own subcommands
   // T: a text, a number (int, std::int64_t, std::uint64_t, double), one that may be left out (std::optional) or several
   // (std::vector); the list is at the end of command.cc.
   template <typename T>
   Option* add_option(const std::string& names, T& value, const std::string& description = "");
   Option* add_flag(const std::string& names, bool& value, const std::string& description);
   Option* add_flag_callback(const std::string& names, std::function<void()> action, const std::string& description);
+  void add_json(bool& value);  // --json, as the spec describes it
   void callback(std::function<void()> action);
-  void require_subcommand(int count);
-  void group(const std::string& title);  // "": not shown to people
-  void footer(const std::string& text);  // below its help
 
-  std::string name() const;
-  std::string description() const;
-  bool is_hidden() const;
+  const CommandSpec& spec() const { return spec_; }
+  std::string name() const { return spec_.name; }
+  std::string path() const;  // "lab run"; empty for the program itself
+  std::string description() const { return spec_.summary; }
+  bool is_hidden() const { return parent_->parent_ == nullptr && spec_.group == CommandGroup::hidden; }
+  bool works_on_ranks() const;
   Command* parent() const { return parent_; }
+  Command& program() { return parent_ == nullptr ? *this : parent_->program(); }
   std::vector<Command*> subcommands() const;
   Command* chosen() const;  // the one of them that the words name; null before they are read
   std::vector<Option> options() const;
@@ -80,6 +114,7 @@ class Command {
   Option* keep(CLI::Option* option);
 
   Command* parent_;
+  CommandSpec spec_;
   std::vector<std::unique_ptr<Command>> subcommands_;
   std::vector<std::unique_ptr<Option>> options_;
 };

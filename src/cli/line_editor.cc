@@ -14,8 +14,6 @@
 #include <iostream>
 #include <memory>
 
-#include "cli/commands.h"
-
 namespace some {
 namespace {
 

@@ -12,15 +12,14 @@
 #include <string>
 #include <system_error>
 
-#include "cli/commands.h"
 #include "cli/program.h"
+#include "cli/ranks.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "core/system_error.h"
 #include "core/version.h"
 
 namespace some {
-int exit_code = 0;
-
 namespace {
 
 // A descriptor that the caller closed would be given to the next file opened, and what is printed would land in that
@@ -64,12 +63,13 @@ int file_fault(const std::filesystem::filesystem_error& error) {
 }
 
 // A command that knows nothing of ranks would write the same files from several processes at once.
-void refuse_ranks(const std::vector<std::string>& words) {
-  if (words.empty() || words[0].starts_with("-")) return;
+void refuse_ranks(const Command& command) {
+  if (command.parent() == nullptr) return;
   const RankEnvironment started = rank_environment();
   if (!started.problem.empty()) bad_input("{}", started.problem);  // before any work is done
-  if (started.size == 1 || works_on_ranks(words)) return;
-  bad_input("'some {}' works in one process, and {} were started: leave mpirun or srun out", words[0], started.size);
+  if (started.size == 1 || command.works_on_ranks()) return;
+  bad_input("'some {}' works in one process, and {} were started: leave mpirun or srun out", command.path(),
+            started.size);
 }
 
 // Nothing that could fail again: neither memory nor the streams are asked for anything.
@@ -103,13 +103,11 @@ int main(int argc, char** argv) {
   escape_terminal_output();
   Program program("some", "some: train, run, inspect and explain self-organizing mixture-of-experts language models",
                   program_version());
-  program.require_subcommand(1);
   add_commands(program);
   program.check_numbers();
   try {
     // A word that names no command is reported, with the nearest one.
-    named_command(program, {argv + 1, argv + argc});
-    refuse_ranks({argv + 1, argv + argc});
+    refuse_ranks(*named_command(program, {argv + 1, argv + argc}));
     program.run(argc, argv);
   } catch (const WrongUse& wrong) {
     return wrong_use(program, wrong);

@@ -1,5 +1,4 @@
-// The whole command line, and what is made from that one definition: help, suggestions, completion in shells, the
-// manual page.
+// The whole command line: every command (commands.cc), and the lookup of commands by their words.
 #pragma once
 
 #include <string>
@@ -9,7 +8,6 @@
 
 namespace some {
 
-// Adds every command, with its examples.
 void add_commands(Command& app);
 
 // Subcommands that are shown to users.
@@ -20,14 +18,7 @@ Command* named_command(Command& app, const std::vector<std::string>& words);
 // What is wrong with arguments that nothing takes, with the flag that was probably meant.
 std::string unexpected_words(const Program& program);
 
-struct Example {
-  std::string line;     // after "some "
-  std::string comment;  // may be empty
-};
-// Of a command, named by its path ("lab run").
-const std::vector<Example>& examples_of(const std::string& path);
-
-// "lab run"; empty for the program itself.
-std::string command_path(const Command& command);
+// The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
+extern int exit_code;
 
 }  // namespace some

@@ -1,12 +1,13 @@
-// Several processes, one command.
+#include "cli/ranks.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <optional>
-#include <set>
 #include <thread>
 
-#include "cli/commands.h"
+#include "cli/terminal.h"
+#include "core/error.h"
 #include "core/escape.h"
 
 namespace some {
@@ -21,13 +22,6 @@ void let_lower_ranks_speak(int rank) {
 }
 
 }  // namespace
-
-bool works_on_ranks(const std::vector<std::string>& words) {
-  if (words.empty()) return false;
-  if (words[0] == "lab") return words.size() > 1 && words[1] == "run";
-  static const std::set<std::string> known{"train", "bench", "eval", "read", "verify"};
-  return known.contains(words[0]);
-}
 
 const Group& join_ranks() {
   if (joined) return *joined;

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/commands.h"
+#include "cli/terminal.h"
 
 namespace some {
 

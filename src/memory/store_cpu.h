@@ -15,7 +15,14 @@
 
 namespace some::cpu {
 
-using namespace cpu;
+using cpu::add_scaled;
+using cpu::dot;
+using cpu::exp_of;
+using cpu::gemm;
+using cpu::gemm_batch;
+using cpu::Product;
+using cpu::thread_buffer;
+using cpu::with_precision;
 
 constexpr double shortest = 1e-12;            // a length below it is divided by it instead
 constexpr std::int64_t slots_at_once = 8192;  // scores exist for this many slots at most

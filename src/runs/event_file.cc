@@ -7,11 +7,9 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "core/json_lines.h"
 #include "core/files.h"
-#include "core/folders.h"
-#include "core/json.h"
 
 namespace some {
 namespace {
@@ -131,14 +129,8 @@ EventFile::EventFile(std::string path, const std::string& metrics_path) : path_(
   std::string first = event_head();
   put_bytes(first, 3, "brain.Event:2");  // file_version: what readers look for
   std::string contents = record(first);
-  if (exists_path(metrics_path)) {
-    std::istringstream lines(read_file(metrics_path));
-    for (std::string line; std::getline(lines, line);) {
-      const auto parsed = parse_json_line(line);
-      // A line that somebody spoiled by hand must not keep a run from going on.
-      if (parsed && parsed->is_object()) contents += line_record(*parsed);
-    }
-  }
+  // A line that somebody damaged by hand must not keep a run from continuing.
+  for_each_json_line(metrics_path, [&](const JsonObject& line) { contents += line_record(line.json()); });
   write_file_atomic(path_, contents);
 }
 

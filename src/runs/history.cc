@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <sstream>
 
+#include "core/json_lines.h"
 #include "core/error.h"
-#include "core/files.h"
 #include "core/folders.h"
-#include "core/json.h"
 #include "evaluation/evaluate.h"
 #include "recipe/schedule.h"
 #include "runs/run.h"
@@ -16,22 +14,6 @@
 namespace some {
 namespace fs = std::filesystem;
 namespace {
-
-// A line that does not say what it should (it was cut off, or a number in it was not finite) is left out, not the run.
-template <typename Use>
-void each_line(const std::string& path, const Log& log, const Use& use) {
-  if (!exists_path(path)) return;
-  std::istringstream lines(read_file(path));
-  std::string line;
-  for (int number = 1; std::getline(lines, line); ++number) {
-    try {
-      const std::string origin = fmt::format("{}:{}", path, number);
-      use(JsonObject(parse_json(line, origin), origin));
-    } catch (const Error& error) {
-      log.warning("left out of the report: {}", error.what());
-    }
-  }
-}
 
 LayerPoint layer_point(const JsonObject& line) {
   LayerPoint point;
@@ -176,7 +158,8 @@ RunHistory read_history(const FoundRun& run, const Log& log) {
   ModelConfig model = history.recipe.model;
   if (exists_path(paths.tokenizer())) model.vocab = Tokenizer::load(paths.tokenizer()).vocab_size();
   history.parameters = count_parameters(model);
-  each_line(paths.metrics(), log, [&](const JsonObject& line) {
+  const auto damaged = [&](const Error& error) { log.warning("left out of the report: {}", error.what()); };
+  const auto read_metrics = [&](const JsonObject& line) {
     const auto kind = line.need<std::string>("kind");
     if (kind == "train") {
       history.train.push_back(train_point(line, history.recipe));
@@ -186,9 +169,10 @@ RunHistory read_history(const FoundRun& run, const Log& log) {
                history.evaluations.back().step == line.need<std::int64_t>("step")) {
       history.evaluations.back().train_loss = line.need<double>("train_loss");
     }
-  });
+  };
+  for_each_json_line(paths.metrics(), read_metrics, damaged);
   RunTiming& timing = history.timing;
-  each_line(paths.timing(), log, [&](const JsonObject& line) {
+  const auto read_timing = [&](const JsonObject& line) {
     RunTiming more = timing;  // a line counts whole or not at all
     more.seconds += line.need<double>("seconds");
     more.tokens += line.need<double>("real_tokens");
@@ -199,7 +183,8 @@ RunHistory read_history(const FoundRun& run, const Log& log) {
     more.device = line.need<std::string>("device");
     more.memory = std::max(more.memory, line.get<double>("arena_bytes", 0.0));
     timing = more;
-  });
+  };
+  for_each_json_line(paths.timing(), read_timing, damaged);
   return history;
 }
 

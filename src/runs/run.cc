@@ -3,13 +3,12 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "comm/mesh.h"
+#include "core/json_lines.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"
-#include "core/json.h"
 #include "evaluation/json.h"
 #include "kernels/cpu/gemm.h"
 #include "recipe/toml.h"
@@ -25,14 +24,9 @@ namespace {
 // For a run whose checkpoints were removed: the line on a sitting's time, written after its last checkpoint, says
 // whether the run had come to its end.
 bool ended_by_its_timing(const std::string& folder) {
-  const std::string path = RunPaths{folder}.timing();
-  if (!exists_path(path)) return false;
   bool ended = false;
-  std::istringstream lines(read_file(path));
-  for (std::string line; std::getline(lines, line);) {
-    const auto sitting = parse_json_line(line);
-    if (sitting && sitting->is_object()) ended = sitting->value("finished", nlohmann::json()) == true;
-  }
+  for_each_json_line(RunPaths{folder}.timing(),
+                     [&](const JsonObject& line) { ended = line.json().value("finished", nlohmann::json()) == true; });
   return ended;
 }
 

@@ -1,10 +1,18 @@
-// One operation, two implementations. SOME_OP(result, name, (parameters), (arguments)) declares, inside the room where
-// it stands, cpu::name (in x_cpu.cc, the readable truth), cuda::name (in x_cuda.cu, the fast one; no_cuda.cc stands in
-// without a CUDA compiler), and name itself, which picks by the context's device. The first parameter is always
-// `Context& ctx`.
+// One operation, two implementations. SOME_OP(result, name, (parameters), (arguments)) declares, in the namespace where
+// it is used, cpu::name (in x_cpu.cc, the reference implementation), cuda::name (in x_cuda.cu, the fast one), and name
+// itself, which picks one by the context's device. A build without CUDA compiles no x_cuda.cu: there, name fails on a
+// GPU with one clear error. The first parameter is always `Context& ctx`.
 #pragma once
 
 #include "runtime/context.h"
+
+#if SOME_HAVE_CUDA
+#define SOME_OP_ON_GPU(name, arguments)  \
+  const some::cuda::OnGpu on(*ctx.cuda); \
+  return cuda::name arguments
+#else
+#define SOME_OP_ON_GPU(name, arguments) some::cuda::fail_unavailable()
+#endif
 
 #define SOME_OP(result, name, parameters, arguments)     \
   namespace cpu {                                        \
@@ -15,6 +23,5 @@
   }                                                      \
   inline result name parameters {                        \
     if (ctx.device.is_cpu()) return cpu::name arguments; \
-    const some::cuda::OnGpu on(*ctx.cuda);               \
-    return cuda::name arguments;                         \
+    SOME_OP_ON_GPU(name, arguments);                     \
   }

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "tensor/graph.h"
 
 namespace some {
 namespace {
@@ -79,4 +80,55 @@ void device_synchronize(const Device& device) {
   if (device.is_cuda()) cuda::synchronize(device.cuda());
 }
 
+void cuda::fail_unavailable() { failed("{}", unavailable_reason_text()); }
+
 }  // namespace some
+
+// The CUDA half in a build without CUDA. No Device is a GPU there: only available(), the two reasons, first_usable()
+// and open() are ever called.
+#if !SOME_HAVE_CUDA
+namespace some::cuda {
+
+bool available() { return false; }
+std::string unavailable_reason_text() {
+  return "this build has no CUDA: configure it where nvcc is found, with -DSOME_CUDA=ON";
+}
+std::string unusable_reason(int) { return unavailable_reason_text(); }
+
+int first_usable() { fail_unavailable(); }
+std::shared_ptr<CudaState> open(int) { fail_unavailable(); }
+std::string device_name(const Device&) { fail_unavailable(); }
+std::string identity(const Device&) { fail_unavailable(); }
+void* stream_of(const Device&) { fail_unavailable(); }
+void add_numbers(const Device&, DType, const void*, void*, std::int64_t) { fail_unavailable(); }
+std::size_t memory_peak(const Device&) { fail_unavailable(); }
+OnGpu::OnGpu(const CudaState&) { fail_unavailable(); }
+OnGpu::~OnGpu() = default;
+void upload_async(const Device&, const void*, void*, std::size_t) { fail_unavailable(); }
+void* allocate_pinned(const Device&, std::size_t) { fail_unavailable(); }
+void release_pinned(void*) { fail_unavailable(); }
+Event::Event(const Device&) { fail_unavailable(); }
+Event::~Event() = default;
+void Event::record() { fail_unavailable(); }
+bool Event::passed() const { fail_unavailable(); }
+void Event::wait() const { fail_unavailable(); }
+double Event::milliseconds_since(const Event&) const { fail_unavailable(); }
+void* allocate(CudaState&, std::size_t) { fail_unavailable(); }
+void release(CudaState&, void*, std::size_t) { fail_unavailable(); }
+void zero(CudaState&, void*, std::size_t) { fail_unavailable(); }
+void copy(CudaState*, void*, CudaState*, const void*, std::size_t) { fail_unavailable(); }
+void synchronize(CudaState&) { fail_unavailable(); }
+int index_of(const CudaState&) { fail_unavailable(); }
+void fork_side_stream(CudaState&) { fail_unavailable(); }
+void enter_side_stream(CudaState&) { fail_unavailable(); }
+void begin_side_stream(CudaState&) { fail_unavailable(); }
+void end_side_stream(CudaState&) { fail_unavailable(); }
+void join_side_stream(CudaState&) { fail_unavailable(); }
+Graph::~Graph() = default;
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+void Graph::record(const Device&, const std::function<void()>&) { fail_unavailable(); }
+void Graph::launch() { fail_unavailable(); }
+
+}  // namespace some::cuda
+#endif

@@ -1,5 +1,5 @@
-// Devices: their memory, and copies between them. The CUDA half lives in device_cuda.cu; a build without CUDA links
-// no_cuda.cc, whose every function fails with one clear error, so callers have no conditionals.
+// Devices: their memory, and copies between them. The CUDA half is in device_cuda.cu. In a build without CUDA its
+// functions fail with one clear error (end of device.cc), so callers have no conditionals.
 #pragma once
 
 #include <cstddef>
@@ -58,6 +58,7 @@ namespace cuda {
 
 bool available();                       // this build has CUDA and there is a GPU that can be used
 std::string unavailable_reason_text();  // where there is none: one line for the user
+[[noreturn]] void fail_unavailable();   // with unavailable_reason_text()
 int first_usable();                     // its number; throws where there is none
 // One line for the user on why GPU number `index` cannot be used; empty where it can.
 std::string unusable_reason(int index);

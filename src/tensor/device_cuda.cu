@@ -124,7 +124,7 @@ std::string unavailable_reason_text() {
 }
 
 int first_usable() {
-  if (!available()) failed("{}", unavailable_reason_text());
+  if (!available()) fail_unavailable();
   return static_cast<int>(best_gpu());
 }
 

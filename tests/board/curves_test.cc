@@ -7,6 +7,7 @@
 #include <random>
 
 #include "board/json_walk.h"
+#include "core/json.h"
 
 namespace some {
 namespace {
@@ -148,7 +149,41 @@ TEST(JsonWalk, WhatIsNoObjectIsRefused) {
   EXPECT_FALSE(walk_json("{\"a\":" + std::string(100, '[') + std::string(100, ']') + "}", deep));
 }
 
-// Whatever the library takes for JSON the walk does too, with the same numbers; nothing makes it read elsewhere.
+// The walk and the reader of whole files leave out the same lines and read the same numbers.
+TEST(JsonWalk, LeavesOutWhatTheReaderOfWholeFilesLeavesOut) {
+  const auto nested = [](int lists) {
+    return "{\"a\":" + std::string(static_cast<std::size_t>(lists), '[') +
+           std::string(static_cast<std::size_t>(lists), ']') + "}";
+  };
+  for (const std::string& line : std::vector<std::string>{"{\"a\":01}",
+                                                          "{\"a\":1.}",
+                                                          "{\"a\":-.5}",
+                                                          "{\"a\":0.5}",
+                                                          "{\"a\":-0}",
+                                                          "{\"a\":1e400}",
+                                                          "{\"a\":1e-400}",
+                                                          "{\"a\":1e}",
+                                                          "{\"a\":\"\\x\"}",
+                                                          "{\"a\":\"\\u12\"}",
+                                                          "{\"a\":\"\\ud800\"}",
+                                                          "{\"a\":\"\\u00e9\"}",
+                                                          "{\"a\":\"\xc3\xa9\"}",
+                                                          "{\"a\":\"\xc3\"}",
+                                                          "{\"a\":\"\t\"}",
+                                                          "{\"a\":\"\x7f\"}",
+                                                          "{\"a\":[]} ",
+                                                          "\t{}\r",
+                                                          "{},",
+                                                          nested(deepest_json - 2),
+                                                          nested(deepest_json - 1),
+                                                          nested(deepest_json),
+                                                          nested(deepest_json + 1)}) {
+    Collected found;
+    const std::optional<nlohmann::json> parsed = parse_json_line(line);
+    EXPECT_EQ(walk_json(line, found), parsed && parsed->is_object()) << line;
+  }
+}
+
 TEST(JsonWalk, AgreesWithTheLibraryOnDamagedLines) {
   const std::string line =
       R"({"epoch":0.5,"kind":"train","layers":[{"gini":0.25},{"gini":-1e-3}],"text":"a\"b","step":7})";
@@ -166,10 +201,11 @@ TEST(JsonWalk, AgreesWithTheLibraryOnDamagedLines) {
     }
     Collected found;
     const bool walked = walk_json(damaged, found);
-    const nlohmann::json parsed = nlohmann::json::parse(damaged, nullptr, false);
-    if (parsed.is_discarded() || !parsed.is_object()) continue;
+    const std::optional<nlohmann::json> line_parsed = parse_json_line(damaged);
+    ASSERT_EQ(walked, line_parsed && line_parsed->is_object()) << damaged;
+    if (!walked) continue;
     ++valid;
-    ASSERT_TRUE(walked) << damaged;
+    const nlohmann::json& parsed = *line_parsed;
     if (!parsed.contains("step") || !parsed["step"].is_number()) continue;
     EXPECT_EQ(found.all["/step"], parsed["step"].get<double>()) << damaged;
   }

@@ -1,5 +1,5 @@
-// The board's own reader of lines (board/json_walk.h, file_tail.h, run_log.h): it passes over what does not fit, and
-// must read the same numbers as the JSON library wherever that one can read the line.
+// The board's reader of lines (board/json_walk.h, base/json_lines.h, board/run_log.h): it leaves out what is damaged,
+// and must leave out the same lines and read the same numbers as the JSON library.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -123,9 +123,11 @@ class BoardTarget : public Target {
       if (line.find('\0') != std::string_view::npos)
         continue;  // where the other reader stops, content with what it has
       Parsed parsed;
-      if (!nlohmann::json::sax_parse(line, &parsed) || !parsed.is_object || parsed.deepest > 60) continue;
-      if (!taken) throw std::logic_error("a line that is JSON was left out");
-      if (walked.numbers != parsed.numbers) throw std::logic_error("the numbers of a line were read otherwise");
+      const bool is_json = nlohmann::json::sax_parse(line, &parsed) && parsed.is_object;
+      if (parsed.deepest > 60) continue;
+      if (taken != is_json) throw std::logic_error("the two readers differ on whether a line is damaged");
+      if (is_json && walked.numbers != parsed.numbers)
+        throw std::logic_error("the numbers of a line were read otherwise");
     }
     return all;
   }

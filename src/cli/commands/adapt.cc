@@ -7,7 +7,8 @@
 #include <cstdio>
 
 #include "analysis/adaptation_methods.h"
-#include "cli/commands.h"
+#include "cli/model_flags.h"
+#include "cli/terminal.h"
 #include "core/files.h"
 #include "core/folders.h"
 
@@ -148,39 +149,50 @@ void run(AdaptFlags options) {
   if (!options.svg.empty()) fmt::print("picture of the losses: {}\n", options.svg);
 }
 
-}  // namespace
-
-void add_adapt(Command& app) {
+void set_up_adapt(Command& command) {
   auto options = std::make_shared<AdaptFlags>();
-  Command* command = app.add_subcommand(
-      "adapt", "let a trained model's keys go on learning from a stream of text, beside a frozen twin");
-  add_model_flags(*command, options->model);
-  command->add_option("--data", options->adapt.data, "the new text: file, folder or builtin:DOMAIN")->required();
-  command->add_option(
+  add_model_flags(command, options->model);
+  command.add_option("--data", options->adapt.data, "the new text: file, folder or builtin:DOMAIN")->required();
+  command.add_option(
       "--rules", options->adapt.rules,
       "which rules move the keys: alpha,beta,delta,balance in any choice (default: as the run was trained)");
   command
-      ->add_option("--window", options->adapt.window,
-                   "tokens from one update to the next; 0: batches as large as in training")
+      .add_option("--window", options->adapt.window,
+                  "tokens from one update to the next; 0: batches as large as in training")
       ->capture_default_str();
-  command->add_flag("--frozen", options->adapt.frozen, "only the twin: keys stay as they are");
-  command->add_option("--stories", options->adapt.stories, "only the first N stories of the new text; 0: all")
+  command.add_flag("--frozen", options->adapt.frozen, "only the twin: keys stay as they are");
+  command.add_option("--stories", options->adapt.stories, "only the first N stories of the new text; 0: all")
       ->capture_default_str();
   command
-      ->add_option("--eval-stories", options->adapt.eval_stories,
-                   "stories of each text to measure before and after; 0: all")
+      .add_option("--eval-stories", options->adapt.eval_stories,
+                  "stories of each text to measure before and after; 0: all")
       ->capture_default_str();
-  command->add_option("-o,--out", options->adapt.out, "save the adapted model as a new run folder");
-  command->add_flag("--compare", options->compare,
-                    "every way of learning in one table: keys, a memory, an output bias, gradient steps on everything");
-  command->add_option("--tokens", options->ways.tokens, "with --compare: only the first N tokens; 0: all");
-  command->add_option("--memory", options->ways.memory,
-                      "with --compare: a memory to begin from (it is not changed; default: an empty one)");
-  command->add_option("--slots", options->ways.choices.slots, "with --compare: slots of an empty memory");
-  command->add_option("--html", options->html, "also write the report as a page (--out writes OUT/adapt.html)");
-  command->add_option("--svg", options->svg, "also draw the losses over the stream into this file");
-  command->add_flag("--json", options->json, "print the report as one JSON object");
-  command->callback([options] { run(*options); });
+  command.add_option("-o,--out", options->adapt.out, "save the adapted model as a new run folder");
+  command.add_flag("--compare", options->compare,
+                   "every way of learning in one table: keys, a memory, an output bias, gradient steps on everything");
+  command.add_option("--tokens", options->ways.tokens, "with --compare: only the first N tokens; 0: all");
+  command.add_option("--memory", options->ways.memory,
+                     "with --compare: a memory to begin from (it is not changed; default: an empty one)");
+  command.add_option("--slots", options->ways.choices.slots, "with --compare: slots of an empty memory");
+  command.add_option("--html", options->html, "also write the report as a page (--out writes OUT/adapt.html)");
+  command.add_option("--svg", options->svg, "also draw the losses over the stream into this file");
+  command.add_json(options->json);
+  command.callback([options] { run(*options); });
+}
+
+}  // namespace
+
+CommandSpec adapt_command() {
+  return {
+      .name = "adapt",
+      .group = CommandGroup::train_and_use,
+      .summary = "let a trained model's keys go on learning from a stream of text, beside a frozen twin",
+      .examples = {{"adapt runs/tiny --data builtin:recipes", "beside a twin whose keys stay"},
+                   {"adapt runs/tiny --data mine.txt --rules alpha --out runs/adapted", "keep the adapted model"},
+                   {"adapt runs/tiny --data mine.txt --compare", "every way of learning in use, in one table"}},
+      .json = "the report",
+      .set_up = set_up_adapt,
+  };
 }
 
 }  // namespace some

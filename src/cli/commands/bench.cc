@@ -4,8 +4,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "cli/commands.h"
+#include "cli/model_flags.h"
 #include "cli/places.h"
+#include "cli/ranks.h"
+#include "cli/terminal.h"
+#include "cli/units.h"
 #include "core/error.h"
 #include "runtime/machine.h"
 #include "train/rank_checks.h"
@@ -122,37 +125,56 @@ void run_ranks(const RanksFlags& options) {
              r.bytes_per_second / 1e9);
 }
 
-}  // namespace
-
-void add_bench(Command& app) {
+void set_up_bench_train(Command& command) {
   auto options = std::make_shared<BenchFlags>();
-  Command* command = app.add_subcommand("bench", "measure speed");
-  command->require_subcommand(1);
-  Command* train =
-      command->add_subcommand("train", "training steps of a recipe, as a share of the machine's own matrix rate");
-  train->add_option("RECIPE", options->recipe, "recipe, by name or file")->required();
-  train->add_option("OVERRIDES", options->overrides, "key=value");
-  train->add_option("--steps", options->bench.steps, "timed steps")->range(1, 1000000)->capture_default_str();
-  train->add_option("--warmup", options->bench.warmup, "steps before them")->range(0, 1000000)->capture_default_str();
-  train->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
-  train->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  train->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, max_threads);
-  train->add_flag("--no-overlap", options->no_overlap,
-                  "on several ranks, send gradients when all are there, not as soon as their layer is done");
-  train->add_flag("--json", options->json, "print the result as one JSON object");
-  train->callback([options] { run_train(*options); });
+  command.add_option("RECIPE", options->recipe, "recipe, by name or file")->required();
+  command.add_option("OVERRIDES", options->overrides, "key=value");
+  command.add_option("--steps", options->bench.steps, "timed steps")->range(1, 1000000)->capture_default_str();
+  command.add_option("--warmup", options->bench.warmup, "steps before them")->range(0, 1000000)->capture_default_str();
+  command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
+  command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  command.add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, max_threads);
+  command.add_flag("--no-overlap", options->no_overlap,
+                   "on several ranks, send gradients when all are there, not as soon as their layer is done");
+  command.add_json(options->json);
+  command.callback([options] { run_train(*options); });
+}
 
+void set_up_bench_ranks(Command& command) {
   auto ranks = std::make_shared<RanksFlags>();
-  Command* between = command->add_subcommand("ranks", "messages between ranks: what one costs, and bytes a second");
-  between->add_option("--device", ranks->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  between->add_option("--most-bytes", ranks->max_bytes, "of the largest tensor")
+  command.add_option("--device", ranks->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--most-bytes", ranks->max_bytes, "of the largest tensor")
       ->range(1 << 14, std::int64_t{1} << 34)
       ->capture_default_str();
-  between->add_option("--repeats", ranks->repeats, "of which the quickest counts")
+  command.add_option("--repeats", ranks->repeats, "of which the quickest counts")
       ->range(1, 1000000)
       ->capture_default_str();
-  between->add_flag("--json", ranks->json, "print the result as one JSON object");
-  between->callback([ranks] { run_ranks(*ranks); });
+  command.add_json(ranks->json);
+  command.callback([ranks] { run_ranks(*ranks); });
+}
+
+}  // namespace
+
+CommandSpec bench_command() {
+  return {
+      .name = "bench",
+      .group = CommandGroup::experiments,
+      .summary = "measure speed",
+      .works_on_ranks = true,
+      .subcommands = {{
+                          .name = "train",
+                          .summary = "training steps of a recipe, as a share of the machine's own matrix rate",
+                          .examples = {{"bench train tiny --steps 5", ""}},
+                          .json = "the result",
+                          .set_up = set_up_bench_train,
+                      },
+                      {
+                          .name = "ranks",
+                          .summary = "messages between ranks: what one costs, and bytes a second",
+                          .json = "the result",
+                          .set_up = set_up_bench_ranks,
+                      }},
+  };
 }
 
 }  // namespace some

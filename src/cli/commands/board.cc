@@ -11,7 +11,9 @@
 #include <thread>
 
 #include "cli/board.h"
-#include "cli/commands.h"
+#include "cli/model_flags.h"
+#include "cli/signals.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "core/folders.h"
 #include "runtime/machine.h"
@@ -77,23 +79,37 @@ void show_in_browser(const std::string& address) {
   posix_spawn_file_actions_destroy(&quiet);
 }
 
-void add_board(Command& app) {
+namespace {
+
+void set_up_board(Command& command) {
   auto options = std::make_shared<BoardFlags>();
-  Command* command =
-      app.add_subcommand("board", "watch runs in a browser: curves as they come, inside the models, and ask them");
-  command->add_option("FOLDERS", options->folders, "run folders or folders of them (default: runs)");
-  command->add_option("--port", options->port, "0: any; default: the first free one from 6060 on")->range(0, 65535);
-  command->add_option("--host", options->host, "address to listen at; one that others reach needs the token it prints")
+  command.add_option("FOLDERS", options->folders, "run folders or folders of them (default: runs)");
+  command.add_option("--port", options->port, "0: any; default: the first free one from 6060 on")->range(0, 65535);
+  command.add_option("--host", options->host, "address to listen at; one that others reach needs the token it prints")
       ->capture_default_str();
-  command->add_flag("--read-only", options->read_only, "runs are shown, models cannot be asked");
-  command->add_flag("--open", options->open, "open it in the browser");
-  command->add_option("--device", options->device, "that models are asked on: auto, cpu, cuda or cuda:N")
+  command.add_flag("--read-only", options->read_only, "runs are shown, models cannot be asked");
+  command.add_flag("--open", options->open, "open it in the browser");
+  command.add_option("--device", options->device, "that models are asked on: auto, cpu, cuda or cuda:N")
       ->capture_default_str();
-  command->add_option("--threads", options->threads, "CPU threads for asking; 0: as many as it may use")
+  command.add_option("--threads", options->threads, "CPU threads for asking; 0: as many as it may use")
       ->range(0, max_threads)
       ->capture_default_str();
-  command->add_flag("--json", options->json, "print where it is as one JSON object");
-  command->callback([options] { run(*options); });
+  command.add_json(options->json);
+  command.callback([options] { run(*options); });
+}
+
+}  // namespace
+
+CommandSpec board_command() {
+  return {
+      .name = "board",
+      .group = CommandGroup::look_inside,
+      .summary = "watch runs in a browser: curves as they come, inside the models, and ask them",
+      .examples = {{"board", "every run in runs, as they train; Ctrl-C ends it"},
+                   {"board runs/tiny runs/on --read-only", "these alone, and nobody asks the models"}},
+      .json = "where it is",
+      .set_up = set_up_board,
+  };
 }
 
 }  // namespace some

@@ -8,9 +8,10 @@
 
 #include "analysis/read.h"
 #include "analysis/trace.h"
-#include "cli/commands.h"
 #include "cli/line_editor.h"
+#include "cli/model_flags.h"
 #include "cli/show.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"
@@ -218,18 +219,27 @@ void run(ChatFlags options) {
   Chat(std::move(run), options).talk();
 }
 
-}  // namespace
-
-void add_chat(Command& app) {
+void set_up_chat(Command& command) {
   auto options = std::make_shared<ChatFlags>();
-  Command* command = app.add_subcommand("chat", "write with a trained run, line by line");
-  add_model_flags(*command, options->model);
-  add_sampling_flags(*command, options->generate);
-  command->add_option("--memory", options->memory, "a memory of this run: it has its say in every token");
-  command->add_flag(
+  add_model_flags(command, options->model);
+  add_sampling_flags(command, options->generate);
+  command.add_option("--memory", options->memory, "a memory of this run: it has its say in every token");
+  command.add_flag(
       "--learn", options->learn,
       "with --memory: the memory learns from every line you write, and is kept (made where there is none)");
-  command->callback([options] { run(*options); });
+  command.callback([options] { run(*options); });
+}
+
+}  // namespace
+
+CommandSpec chat_command() {
+  return {
+      .name = "chat",
+      .group = CommandGroup::train_and_use,
+      .summary = "write with a trained run, line by line",
+      .examples = {{"chat runs/tiny", "/help inside tells what can be set"}, {"chat runs/tiny < prompts.txt", ""}},
+      .set_up = set_up_chat,
+  };
 }
 
 }  // namespace some

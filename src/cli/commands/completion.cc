@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <functional>
 
-#include "cli/commands.h"
 #include "cli/places.h"
 #include "cli/program.h"
 #include "core/error.h"
@@ -126,7 +125,7 @@ Candidates complete(Command& app, std::vector<std::string> words) {
   }
   const auto subs = visible_commands(*command);
   for (const Command* one : subs) out.add(one->name(), one->description());
-  if (command_path(*command) == "help") {
+  if (command->path() == "help") {
     for (const Command* one : visible_commands(app)) out.add(one->name(), one->description());
     return out;
   }
@@ -228,7 +227,7 @@ std::string roff(const std::string& text) {
 }
 
 std::string usage(const Command& command) {
-  std::string line = "\\fBsome " + roff(command_path(command)) + "\\fR";
+  std::string line = "\\fBsome " + roff(command.path()) + "\\fR";
   if (!visible_commands(command).empty()) line += " \\fICOMMAND\\fR";
   for (const Option& option : command.options()) {
     if (!option.is_place()) continue;
@@ -242,8 +241,7 @@ std::string usage(const Command& command) {
 void write_command(std::string& out, const Command& command) {
   const auto subs = visible_commands(command);
   if (subs.empty() || command.parent() != nullptr) {
-    out += fmt::format(".SS \"some {}\"\n{}.\n.PP\n{}\n", command_path(command), roff(command.description()),
-                       usage(command));
+    out += fmt::format(".SS \"some {}\"\n{}.\n.PP\n{}\n", command.path(), roff(command.description()), usage(command));
   }
   for (const Option& option : command.options()) {
     if (option.is_hidden()) continue;
@@ -252,8 +250,7 @@ void write_command(std::string& out, const Command& command) {
     if (!option.default_text().empty()) text += fmt::format(" (default: {})", option.default_text());
     out += fmt::format(".TP\n\\fB{}\\fR\n{}\n", names, roff(text));
   }
-  const auto& examples = examples_of(command_path(command));
-  if (!examples.empty()) {
+  if (const auto& examples = command.spec().examples; !examples.empty()) {
     out += ".PP\n.nf\n.RS\n";
     for (const Example& one : examples)
       out += roff(fmt::format("some {}{}", one.line, one.comment.empty() ? "" : "   # " + one.comment)) + "\n";
@@ -289,36 +286,61 @@ std::string manual(const Command& app) {
   return out;
 }
 
+void set_up_completion(Command& command) {
+  auto shell = std::make_shared<std::string>();
+  command.add_option("SHELL", *shell, "bash, zsh or fish")->required();
+  command.callback([shell] {
+    if (*shell == "bash")
+      fmt::print("{}", bash_script);
+    else if (*shell == "zsh")
+      fmt::print("{}", zsh_script);
+    else if (*shell == "fish")
+      fmt::print("{}", fish_script);
+    else
+      bad_input("there is no completion for {}; there is for bash, zsh and fish", *shell);
+  });
+}
+
+void set_up_manual(Command& command) {
+  command.callback([&command] { fmt::print("{}", manual(command.program())); });
+}
+
+void set_up_complete(Command& command) {
+  auto words = std::make_shared<std::vector<std::string>>();
+  command.add_option("WORDS", *words);
+  command.callback([words, &command] { answer(command.program(), *words); });
+}
+
 }  // namespace
 
-void add_completion(Command& app) {
-  {
-    auto shell = std::make_shared<std::string>();
-    Command* command =
-        app.add_subcommand("completion", "a script that completes commands, flags, keys and runs in a shell");
-    command->add_option("SHELL", *shell, "bash, zsh or fish")->required();
-    command->callback([shell] {
-      if (*shell == "bash")
-        fmt::print("{}", bash_script);
-      else if (*shell == "zsh")
-        fmt::print("{}", zsh_script);
-      else if (*shell == "fish")
-        fmt::print("{}", fish_script);
-      else
-        bad_input("there is no completion for {}; there is for bash, zsh and fish", *shell);
-    });
-  }
-  {
-    Command* command = app.add_subcommand("manual", "the manual page, for man");
-    command->callback([&app] { fmt::print("{}", manual(app)); });
-  }
-  {
-    auto words = std::make_shared<std::vector<std::string>>();
-    Command* command = app.add_subcommand("complete", "what may stand at the end of a line; for the scripts above");
-    command->group("");  // not for people
-    command->add_option("WORDS", *words);
-    command->callback([words, &app] { answer(app, *words); });
-  }
+CommandSpec completion_command() {
+  return {
+      .name = "completion",
+      .group = CommandGroup::shells,
+      .summary = "a script that completes commands, flags, keys and runs in a shell",
+      .examples = {{"completion bash > ~/.local/share/bash-completion/completions/some", ""},
+                   {"completion fish > ~/.config/fish/completions/some.fish", ""}},
+      .set_up = set_up_completion,
+  };
+}
+
+CommandSpec manual_command() {
+  return {
+      .name = "manual",
+      .group = CommandGroup::shells,
+      .summary = "the manual page, for man",
+      .examples = {{"manual > some.1", "then: man ./some.1"}},
+      .set_up = set_up_manual,
+  };
+}
+
+CommandSpec complete_command() {
+  return {
+      .name = "complete",
+      .group = CommandGroup::hidden,
+      .summary = "what may stand at the end of a line; for the scripts above",
+      .set_up = set_up_complete,
+  };
 }
 
 }  // namespace some

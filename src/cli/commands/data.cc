@@ -3,7 +3,8 @@
 #include <cstdio>
 #include <functional>
 
-#include "cli/commands.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"
@@ -55,21 +56,33 @@ void stories(const DataFlags& options) {
     fmt::print("{}: {} stories of the domain {}\n", options.out, options.count, options.story.domain);
 }
 
+void set_up_data_stories(Command& command) {
+  auto options = std::make_shared<DataFlags>();
+  command.add_option("--count", options->count, "how many")->capture_default_str();
+  command.add_option("--first", options->first, "number of the first one")->capture_default_str();
+  command.add_option("--seed", options->story.seed, "the same seed gives the same stories")->capture_default_str();
+  command.add_option("--domain", options->story.domain, fmt::format("one of: {}", fmt::join(story_domains(), ", ")))
+      ->capture_default_str();
+  command.add_option("-o,--out", options->out, "file to write (default: standard output)");
+  command.add_json(options->json);
+  command.callback([options] { stories(*options); });
+}
+
 }  // namespace
 
-void add_data(Command& app) {
-  Command* command = app.add_subcommand("data", "built-in text");
-  command->require_subcommand(1);
-  auto options = std::make_shared<DataFlags>();
-  Command* sub = command->add_subcommand("stories", "write stories from the built-in generator");
-  sub->add_option("--count", options->count, "how many")->capture_default_str();
-  sub->add_option("--first", options->first, "number of the first one")->capture_default_str();
-  sub->add_option("--seed", options->story.seed, "the same seed gives the same stories")->capture_default_str();
-  sub->add_option("--domain", options->story.domain, fmt::format("one of: {}", fmt::join(story_domains(), ", ")))
-      ->capture_default_str();
-  sub->add_option("-o,--out", options->out, "file to write (default: standard output)");
-  sub->add_flag("--json", options->json, "print the result as one JSON object");
-  sub->callback([options] { stories(*options); });
+CommandSpec data_command() {
+  return {
+      .name = "data",
+      .group = CommandGroup::text,
+      .summary = "built-in text",
+      .subcommands = {{
+          .name = "stories",
+          .summary = "write stories from the built-in generator",
+          .examples = {{"data stories --count 100 --domain nature -o nature.txt", ""}},
+          .json = "the result",
+          .set_up = set_up_data_stories,
+      }},
+  };
 }
 
 }  // namespace some

@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "analysis/read.h"
-#include "cli/commands.h"
+#include "cli/model_flags.h"
+#include "cli/ranks.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "evaluation/json.h"
@@ -104,20 +106,32 @@ void run(const EvalFlags& options) {
   }
 }
 
+void set_up_eval(Command& command) {
+  auto options = std::make_shared<EvalFlags>();
+  add_model_flags(command, options->model);
+  command.add_option("--data", options->data,
+                     "file, folder or builtin:DOMAIN (default: the run's own validation data)");
+  command.add_option("OVERRIDES", options->overrides,
+                     "with --data, how that text is read: data.separator, data.field, data.unit, data.long");
+  command.add_option("--stories", options->stories, "only the first N documents");
+  command.add_option("--memory", options->memory, "a memory of this run: the loss with it is told as well");
+  command.add_json(options->json);
+  command.callback([options] { run(*options); });
+}
+
 }  // namespace
 
-void add_eval(Command& app) {
-  auto options = std::make_shared<EvalFlags>();
-  Command* command = app.add_subcommand("eval", "loss of a run on its validation data or on other text");
-  add_model_flags(*command, options->model);
-  command->add_option("--data", options->data,
-                      "file, folder or builtin:DOMAIN (default: the run's own validation data)");
-  command->add_option("OVERRIDES", options->overrides,
-                      "with --data, how that text is read: data.separator, data.field, data.unit, data.long");
-  command->add_option("--stories", options->stories, "only the first N documents");
-  command->add_option("--memory", options->memory, "a memory of this run: the loss with it is told as well");
-  command->add_flag("--json", options->json, "print the result as one JSON object");
-  command->callback([options] { run(*options); });
+CommandSpec eval_command() {
+  return {
+      .name = "eval",
+      .group = CommandGroup::train_and_use,
+      .summary = "loss of a run on its validation data or on other text",
+      .examples = {{"eval runs/tiny", "loss on the run's own validation text"},
+                   {"eval runs/tiny --data mine.txt data.unit=paragraph", "on other text, read by paragraphs"}},
+      .works_on_ranks = true,
+      .json = "the result",
+      .set_up = set_up_eval,
+  };
 }
 
 }  // namespace some

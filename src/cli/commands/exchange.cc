@@ -1,7 +1,9 @@
 // Models that leave home, and come back.
 #include <fmt/format.h>
 
-#include "cli/commands.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "cli/units.h"
 #include "core/error.h"
 #include "exchange/hf.h"
 #include "exchange/library_import.h"
@@ -94,67 +96,107 @@ void show_library(const LibraryFlags& flags) {
              about.experts, about.d_ffn, about.d_model, about.source);
 }
 
-}  // namespace
-
-void add_library(Command& app) {
-  Command* library = app.add_subcommand("library", "experts from other models' feed-forward blocks");
-  library->require_subcommand(1);
+void set_up_library_import(Command& command) {
   auto flags = std::make_shared<LibraryFlags>();
   LibraryImport& options = flags->options;
-  Command* command =
-      library->add_subcommand("import", "make a library of a model's blocks, for some.init = \"file:…\"");
-  command->add_option("MODEL", options.models, "the model's safetensors files, its folder, or a run")->required();
-  command->add_option(
-      "--pattern", options.pattern,
-      "how its blocks are named: gpt2, pythia, some (a dense run), or two names UP,DOWN with {} for the "
-      "block's number (default: whichever fits)");
-  command->add_option("--layers", options.layers, "layers of the library (default: one a block)");
-  command->add_option("--experts", options.experts, "experts in a layer (default: all pieces of all blocks)");
-  command->add_option("--d-ffn", options.d_ffn,
-                      "hidden units of an expert: blocks are cut into pieces (default: whole)");
-  command->add_option("--d-model", options.d_model, "width of the model that will use them (default: the blocks' own)");
-  command->add_option("--seed", options.seed, "of the map between two widths")->capture_default_str();
-  command->add_option("-o,--out", options.folder, "folder; the file is named by its hash")->capture_default_str();
-  command->add_flag("--json", flags->json, "print the result as one JSON object");
-  command->callback([flags] { import_library(*flags); });
+  command.add_option("MODEL", options.models, "the model's safetensors files, its folder, or a run")->required();
+  command.add_option("--pattern", options.pattern,
+                     "how its blocks are named: gpt2, pythia, some (a dense run), or two names UP,DOWN with {} for the "
+                     "block's number (default: whichever fits)");
+  command.add_option("--layers", options.layers, "layers of the library (default: one a block)");
+  command.add_option("--experts", options.experts, "experts in a layer (default: all pieces of all blocks)");
+  command.add_option("--d-ffn", options.d_ffn,
+                     "hidden units of an expert: blocks are cut into pieces (default: whole)");
+  command.add_option("--d-model", options.d_model, "width of the model that will use them (default: the blocks' own)");
+  command.add_option("--seed", options.seed, "of the map between two widths")->capture_default_str();
+  command.add_option("-o,--out", options.folder, "folder; the file is named by its hash")->capture_default_str();
+  command.add_json(flags->json);
+  command.callback([flags] { import_library(*flags); });
+}
 
+void set_up_library_show(Command& command) {
   auto shown = std::make_shared<LibraryFlags>();
-  Command* show = library->add_subcommand("show", "what a library holds");
-  show->add_option("FILE", shown->file, "a library file")->required();
-  show->add_flag("--json", shown->json, "print it as one JSON object");
-  show->callback([shown] { show_library(*shown); });
+  command.add_option("FILE", shown->file, "a library file")->required();
+  command.add_json(shown->json);
+  command.callback([shown] { show_library(*shown); });
 }
 
-void add_export(Command& app) {
+void set_up_export(Command& command) {
   auto flags = std::make_shared<ExportFlags>();
-  Command* command = app.add_subcommand("export", "write a trained run as a model that loads elsewhere");
-  command->add_option("RUN", flags->options.run, "run folder")->required();
-  command->add_option("--to", flags->to, "hf: a folder for Hugging Face's libraries and plain PyTorch")
+  command.add_option("RUN", flags->options.run, "run folder")->required();
+  command.add_option("--to", flags->to, "hf: a folder for Hugging Face's libraries and plain PyTorch")
       ->capture_default_str();
-  command->add_option("-o,--out", flags->options.out, "the new folder")->required();
-  command->add_option("--checkpoint", flags->options.checkpoint, "latest, best or a step")->capture_default_str();
+  command.add_option("-o,--out", flags->options.out, "the new folder")->required();
+  command.add_option("--checkpoint", flags->options.checkpoint, "latest, best or a step")->capture_default_str();
   command
-      ->add_option("--experts", flags->experts,
-                   "stored: the frozen experts are among the weights; seed: the Python files draw them, to the bit")
+      .add_option("--experts", flags->experts,
+                  "stored: the frozen experts are among the weights; seed: the Python files draw them, to the bit")
       ->capture_default_str();
-  command->add_option("--shard-size", flags->shard_gigabytes, "gigabytes of one file of weights")
-      ->capture_default_str();
-  command->add_option("--control", flags->options.controls, "a run that the model card sets beside this one; repeat it")
+  command.add_option("--shard-size", flags->shard_gigabytes, "gigabytes of one file of weights")->capture_default_str();
+  command.add_option("--control", flags->options.controls, "a run that the model card sets beside this one; repeat it")
       ->allow_extra_args(false);
-  command->add_flag("--json", flags->json, "print the result as one JSON object");
-  command->callback([flags] { export_model(*flags); });
+  command.add_json(flags->json);
+  command.callback([flags] { export_model(*flags); });
 }
 
-void add_import(Command& app) {
+void set_up_import(Command& command) {
   auto flags = std::make_shared<ImportFlags>();
-  Command* command = app.add_subcommand("import", "bring an exported model back as a run, also after further training");
-  command->add_option("FOLDER", flags->options.folder, "what 'some export' wrote")->required();
-  command->add_option("-o,--out", flags->options.out, "the new run folder")->required();
-  command->add_option("--tokenizer", flags->options.tokenizer, "tokenizer.json, where the folder has none");
-  command->add_flag("--trained-experts", flags->options.trained_experts,
-                    "experts that were frozen have learnt elsewhere: the run keeps them (some.training = \"full\")");
-  command->add_flag("--json", flags->json, "print the result as one JSON object");
-  command->callback([flags] { import_model(*flags); });
+  command.add_option("FOLDER", flags->options.folder, "what 'some export' wrote")->required();
+  command.add_option("-o,--out", flags->options.out, "the new run folder")->required();
+  command.add_option("--tokenizer", flags->options.tokenizer, "tokenizer.json, where the folder has none");
+  command.add_flag("--trained-experts", flags->options.trained_experts,
+                   "experts that were frozen have learnt elsewhere: the run keeps them (some.training = \"full\")");
+  command.add_json(flags->json);
+  command.callback([flags] { import_model(*flags); });
+}
+
+}  // namespace
+
+CommandSpec library_command() {
+  return {
+      .name = "library",
+      .group = CommandGroup::other_programs,
+      .summary = "experts from other models' feed-forward blocks",
+      .subcommands = {{
+                          .name = "import",
+                          .summary = "make a library of a model's blocks, for some.init = \"file:…\"",
+                          .examples = {{"train tiny model.ffn=dense --out runs/dense",
+                                        "a dense run, whose blocks become experts"},
+                                       {"library import runs/dense --d-ffn 16 -o libraries", ""}},
+                          .json = "the result",
+                          .set_up = set_up_library_import,
+                      },
+                      {
+                          .name = "show",
+                          .summary = "what a library holds",
+                          .json = "it",
+                          .set_up = set_up_library_show,
+                      }},
+  };
+}
+
+CommandSpec export_command() {
+  return {
+      .name = "export",
+      .group = CommandGroup::other_programs,
+      .summary = "write a trained run as a model that loads elsewhere",
+      .examples = {{"export runs/tiny -o tiny-hf", "plain PyTorch and Hugging Face's libraries load it"},
+                   {"export runs/tiny -o tiny-seed --experts seed --control runs/top4",
+                    "small; the card shows both runs"}},
+      .json = "the result",
+      .set_up = set_up_export,
+  };
+}
+
+CommandSpec import_command() {
+  return {
+      .name = "import",
+      .group = CommandGroup::other_programs,
+      .summary = "bring an exported model back as a run, also after further training",
+      .examples = {{"import tiny-hf --out runs/back", "also after it was trained further"}},
+      .json = "the result",
+      .set_up = set_up_import,
+  };
 }
 
 }  // namespace some

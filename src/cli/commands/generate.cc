@@ -12,8 +12,9 @@
 
 #include "analysis/assignments.h"
 #include "analysis/read.h"
-#include "cli/commands.h"
+#include "cli/model_flags.h"
 #include "cli/show.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"
@@ -157,30 +158,42 @@ void run(GenerateFlags options) {
       rules_text(choose_rules(run.recipe.model.keys, options.generate.adapt_rules)), options.adapt_window, mean, most);
 }
 
+void set_up_generate(Command& command) {
+  auto options = std::make_shared<GenerateFlags>();
+  add_model_flags(command, options->model);
+  command
+      .add_option("--prompt", options->prompts,
+                  "text to go on from; give several for a batch (default: standard input, one a line)")
+      ->allow_extra_args(false);
+  command.add_option("--file", options->file, "a whole file as one more prompt; -: standard input");
+  command.add_option("--samples", options->samples, "continuations of each prompt")->capture_default_str();
+  add_sampling_flags(command, options->generate);
+  command.add_flag("--adapt", options->adapt,
+                   "keys go on learning from what is read and written; the run itself is left as it is");
+  command.add_option("--adapt-window", options->adapt_window, "with --adapt: tokens from one update to the next")
+      ->capture_default_str();
+  command.add_option("--rules", options->generate.adapt_rules,
+                     "with --adapt: alpha,beta,delta in any choice (default: as the run was trained)");
+  command.add_option("--memory", options->memory, "a memory of this run: it has its say in every token");
+  command.add_flag("--learn", options->learn,
+                   "with --memory: the memory learns from the prompts first, and is kept (made where there is none)");
+  command.add_json(options->json);
+  command.callback([options] { run(*options); });
+}
+
 }  // namespace
 
-void add_generate(Command& app) {
-  auto options = std::make_shared<GenerateFlags>();
-  Command* command = app.add_subcommand("generate", "write text with a trained run");
-  add_model_flags(*command, options->model);
-  command
-      ->add_option("--prompt", options->prompts,
-                   "text to go on from; give several for a batch (default: standard input, one a line)")
-      ->allow_extra_args(false);
-  command->add_option("--file", options->file, "a whole file as one more prompt; -: standard input");
-  command->add_option("--samples", options->samples, "continuations of each prompt")->capture_default_str();
-  add_sampling_flags(*command, options->generate);
-  command->add_flag("--adapt", options->adapt,
-                    "keys go on learning from what is read and written; the run itself is left as it is");
-  command->add_option("--adapt-window", options->adapt_window, "with --adapt: tokens from one update to the next")
-      ->capture_default_str();
-  command->add_option("--rules", options->generate.adapt_rules,
-                      "with --adapt: alpha,beta,delta in any choice (default: as the run was trained)");
-  command->add_option("--memory", options->memory, "a memory of this run: it has its say in every token");
-  command->add_flag("--learn", options->learn,
-                    "with --memory: the memory learns from the prompts first, and is kept (made where there is none)");
-  command->add_flag("--json", options->json, "print the result as one JSON object");
-  command->callback([options] { run(*options); });
+CommandSpec generate_command() {
+  return {
+      .name = "generate",
+      .group = CommandGroup::train_and_use,
+      .summary = "write text with a trained run",
+      .examples = {{"generate runs/tiny --prompt \"Once upon a time\"", ""},
+                   {"generate runs/tiny --prompt \"The fox\" --samples 3 --temperature 0.7", ""},
+                   {"generate runs/tiny < prompts.txt", "one prompt a line"}},
+      .json = "the result",
+      .set_up = set_up_generate,
+  };
 }
 
 }  // namespace some

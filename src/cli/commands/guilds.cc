@@ -4,8 +4,9 @@
 
 #include <map>
 
-#include "cli/commands.h"
+#include "cli/model_flags.h"
 #include "cli/show.h"
+#include "cli/terminal.h"
 #include "core/files.h"
 #include "core/folders.h"
 
@@ -114,31 +115,40 @@ void run(const GuildsFlags& options) {
   if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
 }
 
-}  // namespace
-
-void add_guilds(Command& app) {
+void set_up_guilds(Command& command) {
   auto options = std::make_shared<GuildsFlags>();
-  Command* command = app.add_subcommand(
-      "guilds", "which experts fire for which tokens and word classes, and whether that is more than chance");
-  add_model_flags(*command, options->model);
-  command->add_option("--layer", options->guilds.layer, "only this layer, counted from 0")->range(0, 4095);
-  command->add_option("--data", options->guilds.data,
-                      "file, folder or builtin:DOMAIN (default: the run's validation data)");
-  command->add_option("--stories", options->guilds.stories, "only the first N stories; 0: all")->capture_default_str();
+  add_model_flags(command, options->model);
+  command.add_option("--layer", options->guilds.layer, "only this layer, counted from 0")->range(0, 4095);
+  command.add_option("--data", options->guilds.data,
+                     "file, folder or builtin:DOMAIN (default: the run's validation data)");
+  command.add_option("--stories", options->guilds.stories, "only the first N stories; 0: all")->capture_default_str();
   command
-      ->add_option("--shuffles", options->guilds.shuffles,
-                   "how often the tokens are shuffled to learn what chance gives")
+      .add_option("--shuffles", options->guilds.shuffles,
+                  "how often the tokens are shuffled to learn what chance gives")
       ->capture_default_str();
-  command->add_option("--seed", options->guilds.seed, "of the shuffles")->capture_default_str();
+  command.add_option("--seed", options->guilds.seed, "of the shuffles")->capture_default_str();
   command
-      ->add_option("--least-count", options->guilds.min_count, "experts and sets that fire more rarely are not judged")
+      .add_option("--least-count", options->guilds.min_count, "experts and sets that fire more rarely are not judged")
       ->capture_default_str();
-  command->add_option("--top", options->guilds.shown, "experts and sets to show in each layer")
+  command.add_option("--top", options->guilds.shown, "experts and sets to show in each layer")
       ->capture_default_str()
       ->range(1, 1000000);
-  command->add_option("--html", options->html, "also write the report as a page");
-  command->add_flag("--json", options->json, "print the report as one JSON object");
-  command->callback([options] { run(*options); });
+  command.add_option("--html", options->html, "also write the report as a page");
+  command.add_json(options->json);
+  command.callback([options] { run(*options); });
+}
+
+}  // namespace
+
+CommandSpec guilds_command() {
+  return {
+      .name = "guilds",
+      .group = CommandGroup::look_inside,
+      .summary = "which experts fire for which tokens and word classes, and whether that is more than chance",
+      .examples = {{"guilds runs/tiny --layer 1", ""}},
+      .json = "the report",
+      .set_up = set_up_guilds,
+  };
 }
 
 }  // namespace some

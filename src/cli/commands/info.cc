@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <optional>
 
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/places.h"
+#include "cli/terminal.h"
+#include "cli/units.h"
 #include "core/error.h"
 #include "core/folders.h"
 #include "evaluation/json.h"
@@ -216,17 +218,29 @@ void run(const InfoFlags& options) {
                human_bytes(forecast.memory_limit));
 }
 
+void set_up_info(Command& command) {
+  auto options = std::make_shared<InfoFlags>();
+  command.add_option("RECIPE", options->recipe, "recipe, by name or file, or run folder")->required();
+  command.add_option("OVERRIDES", options->overrides, "key=value");
+  command.add_option("--ranks", options->ranks, "memory and traffic of each of so many ranks (default: expert_ranks)")
+      ->range(1, 1048576);
+  command.add_json(options->json);
+  command.callback([options] { run(*options); });
+}
+
 }  // namespace
 
-void add_info(Command& app) {
-  auto options = std::make_shared<InfoFlags>();
-  Command* command = app.add_subcommand("info", "what a recipe or run amounts to: parameters, steps, memory");
-  command->add_option("RECIPE", options->recipe, "recipe, by name or file, or run folder")->required();
-  command->add_option("OVERRIDES", options->overrides, "key=value");
-  command->add_option("--ranks", options->ranks, "memory and traffic of each of so many ranks (default: expert_ranks)")
-      ->range(1, 1048576);
-  command->add_flag("--json", options->json, "print the result as one JSON object");
-  command->callback([options] { run(*options); });
+CommandSpec info_command() {
+  return {
+      .name = "info",
+      .group = CommandGroup::find_things,
+      .summary = "what a recipe or run amounts to: parameters, steps, memory",
+      .examples = {{"info a4", "parameters, steps and memory before anything runs"},
+                   {"info default data.train=mine.txt", "what your text amounts to"},
+                   {"info runs/tiny", ""}},
+      .json = "the result",
+      .set_up = set_up_info,
+  };
 }
 
 }  // namespace some

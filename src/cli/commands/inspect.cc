@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "cli/commands.h"
+#include "cli/model_flags.h"
+#include "cli/terminal.h"
 
 namespace some {
 namespace {
@@ -96,25 +97,34 @@ void run(InspectFlags options) {
   if (options.inspect.maps) fmt::print("page: {}/index.html\n", options.out);
 }
 
+void set_up_inspect(Command& command) {
+  auto options = std::make_shared<InspectFlags>();
+  add_model_flags(command, options->model);
+  command.add_option("--layer", options->inspect.layer, "only this layer, counted from 0")->range(0, 4095);
+  command.add_option("-o,--out", options->out, "folder for the page and its data (default: RUN/inspect)");
+  command.add_flag("--no-pictures", options->no_pictures, "only the table: no page, no files");
+  command.add_flag("--svg", options->svg, "also draw the pictures as SVG files");
+  command.add_option("--data", options->inspect.data,
+                     "file, folder or builtin:DOMAIN to measure choices on (default: the run's validation data)");
+  command.add_option("--stories", options->inspect.stories, "only the first N stories; 0: all")->capture_default_str();
+  command.add_option("--seed", options->inspect.tsne.seed, "of the t-SNE map")->capture_default_str();
+  command.add_option("--perplexity", options->inspect.tsne.perplexity,
+                     "of the t-SNE map: about how many neighbours count (default: 30, or a third of the experts)");
+  command.add_json(options->json);
+  command.callback([options] { run(*options); });
+}
+
 }  // namespace
 
-void add_inspect(Command& app) {
-  auto options = std::make_shared<InspectFlags>();
-  Command* command =
-      app.add_subcommand("inspect", "how a run has organised itself: a table of every layer, a page of usage and keys");
-  add_model_flags(*command, options->model);
-  command->add_option("--layer", options->inspect.layer, "only this layer, counted from 0")->range(0, 4095);
-  command->add_option("-o,--out", options->out, "folder for the page and its data (default: RUN/inspect)");
-  command->add_flag("--no-pictures", options->no_pictures, "only the table: no page, no files");
-  command->add_flag("--svg", options->svg, "also draw the pictures as SVG files");
-  command->add_option("--data", options->inspect.data,
-                      "file, folder or builtin:DOMAIN to measure choices on (default: the run's validation data)");
-  command->add_option("--stories", options->inspect.stories, "only the first N stories; 0: all")->capture_default_str();
-  command->add_option("--seed", options->inspect.tsne.seed, "of the t-SNE map")->capture_default_str();
-  command->add_option("--perplexity", options->inspect.tsne.perplexity,
-                      "of the t-SNE map: about how many neighbours count (default: 30, or a third of the experts)");
-  command->add_flag("--json", options->json, "print the report as one JSON object");
-  command->callback([options] { run(*options); });
+CommandSpec inspect_command() {
+  return {
+      .name = "inspect",
+      .group = CommandGroup::look_inside,
+      .summary = "how a run has organised itself: a table of every layer, a page of usage and keys",
+      .examples = {{"inspect runs/tiny", "a table, and pictures in runs/tiny/inspect"}},
+      .json = "the report",
+      .set_up = set_up_inspect,
+  };
 }
 
 }  // namespace some

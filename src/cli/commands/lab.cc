@@ -5,8 +5,13 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "cli/commands.h"
+#include "cli/model_flags.h"
 #include "cli/places.h"
+#include "cli/program.h"
+#include "cli/ranks.h"
+#include "cli/signals.h"
+#include "cli/terminal.h"
+#include "cli/units.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"
@@ -330,63 +335,92 @@ void report(const LabFlags& options) {
     for (const std::string& out : options.out) fmt::print("{}: {} runs\n", out, made.runs);
 }
 
-}  // namespace
+void add_lab_options(Command& command, LabFlags& options) {
+  command.add_option("--runs", options.runs, "folder of the run folders")->capture_default_str();
+  command.add_option("--recipes", options.recipes, "folder of the recipes and their index.toml (default: recipes)");
+  command.add_json(options.json);
+}
 
-void add_lab(Command& app) {
+void set_up_lab_list(Command& command) {
   auto options = std::make_shared<LabFlags>();
-  Command* lab = app.add_subcommand("lab", "series of runs: rerun published experiments and compare");
-  lab->require_subcommand(1);
-  const auto common = [&](Command* command) {
-    command->add_option("--runs", options->runs, "folder of the run folders")->capture_default_str();
-    command->add_option("--recipes", options->recipes, "folder of the recipes and their index.toml (default: recipes)");
-    command->add_flag("--json", options->json, "print the result as one JSON object");
-  };
+  command.add_option("NAMES", options->words, "series or recipes to list run by run, or all");
+  add_lab_options(command, *options);
+  command.callback([options] { list(*options); });
+}
 
-  Command* list_command =
-      lab->add_subcommand("list", "the series, and which of their runs are done; with names, run by run");
-  list_command->add_option("NAMES", options->words, "series or recipes to list run by run, or all");
-  common(list_command);
-  list_command->callback([options] { list(*options); });
-
-  Command* run_command = lab->add_subcommand(
-      "run", "train series or runs one after another; skips what is done, goes on with what was interrupted");
-  run_command->add_option("NAMES", options->words, "series, runs or all, and KEY=VALUE overrides")->required();
-  common(run_command);
-  run_command->add_option("--seeds", options->lab.seeds, "runs of each recipe, with its seed and the following ones")
+void set_up_lab_run(Command& command) {
+  auto options = std::make_shared<LabFlags>();
+  command.add_option("NAMES", options->words, "series, runs or all, and KEY=VALUE overrides")->required();
+  add_lab_options(command, *options);
+  command.add_option("--seeds", options->lab.seeds, "runs of each recipe, with its seed and the following ones")
       ->range(1, 1000)
       ->capture_default_str();
-  run_command->add_option("--scale", options->lab.scale, "shrink data and model, e.g. 0.05 for a laptop")
+  command.add_option("--scale", options->lab.scale, "shrink data and model, e.g. 0.05 for a laptop")
       ->capture_default_str();
-  run_command->add_flag("--builtin", options->lab.builtin, "built-in stories in place of the recipes' files");
-  run_command->add_option("--data", options->lab.train, "training text in place of the recipes'");
-  run_command->add_option("--valid", options->lab.valid, "validation text beside --data (default: a share of it)");
-  run_command->add_option("--max-steps", options->max_steps,
-                          "stop, and end the learning-rate schedule (warm-up too), after so many steps");
-  run_command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
-  run_command->add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  run_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
-      ->range(0, max_threads);
-  run_command
-      ->add_option(
+  command.add_flag("--builtin", options->lab.builtin, "built-in stories in place of the recipes' files");
+  command.add_option("--data", options->lab.train, "training text in place of the recipes'");
+  command.add_option("--valid", options->lab.valid, "validation text beside --data (default: a share of it)");
+  command.add_option("--max-steps", options->max_steps,
+                     "stop, and end the learning-rate schedule (warm-up too), after so many steps");
+  command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
+  command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  command.add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, max_threads);
+  command
+      .add_option(
           "--ranks-per-run", options->ranks_per_run,
           "under mpirun or srun, ranks that share each run; the others do other runs at the same time (default: "
           "as many as leave no run waiting)")
       ->range(1, 1000000);
-  run_command->callback([options] { run(*options); });
+  command.callback([options] { run(*options); });
+}
 
-  Command* report_command =
-      lab->add_subcommand("report", "published against reproduced numbers, as one file that opens offline");
-  report_command->add_option("NAMES", options->words, "series, recipes or run folders (default: every run of --runs)");
-  common(report_command);
-  report_command->add_option("-o,--out", options->out, "FILE.html or FILE.md; may be given several times")
+void set_up_lab_report(Command& command) {
+  auto options = std::make_shared<LabFlags>();
+  command.add_option("NAMES", options->words, "series, recipes or run folders (default: every run of --runs)");
+  add_lab_options(command, *options);
+  command.add_option("-o,--out", options->out, "FILE.html or FILE.md; may be given several times")
       ->required()
       ->allow_extra_args(false);
-  report_command->add_flag("--no-samples", options->no_samples,
-                           "do not open the models to write sample text and traces");
-  report_command->add_option("--device", options->device, "where samples are computed: auto, cpu or cuda");
-  report_command->add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")
-      ->range(0, max_threads);
-  report_command->callback([options] { report(*options); });
+  command.add_flag("--no-samples", options->no_samples, "do not open the models to write sample text and traces");
+  command.add_option("--device", options->device, "where samples are computed: auto, cpu or cuda");
+  command.add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, max_threads);
+  command.callback([options] { report(*options); });
+}
+
+}  // namespace
+
+CommandSpec lab_command() {
+  return {
+      .name = "lab",
+      .group = CommandGroup::experiments,
+      .summary = "series of runs: rerun published experiments and compare",
+      .subcommands =
+          {{
+               .name = "list",
+               .summary = "the series, and which of their runs are done; with names, run by run",
+               .examples = {{"lab list", ""}},
+               .json = "the result",
+               .set_up = set_up_lab_list,
+           },
+           {
+               .name = "run",
+               .summary =
+                   "train series or runs one after another; skips what is done, goes on with what was interrupted",
+               .examples = {{"lab run series-a --scale 0.02 --builtin",
+                             "a published series, shrunk to a laptop and built-in text"},
+                            {"lab run a4 --seeds 3 --data train.txt --valid valid.txt", ""}},
+               .works_on_ranks = true,
+               .json = "the result",
+               .set_up = set_up_lab_run,
+           },
+           {
+               .name = "report",
+               .summary = "published against reproduced numbers, as one file that opens offline",
+               .examples = {{"lab report series-a -o report.html", ""}},
+               .json = "the result",
+               .set_up = set_up_lab_report,
+           }},
+  };
 }
 
 }  // namespace some

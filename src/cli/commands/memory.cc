@@ -7,7 +7,8 @@
 #include "analysis/memory_view.h"
 #include "analysis/read.h"
 #include "analysis/recall.h"
-#include "cli/commands.h"
+#include "cli/model_flags.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "core/escape.h"
 #include "core/files.h"
@@ -196,65 +197,100 @@ void prune_file(const PruneOptions& options) {
              slots_in_use(memory));
 }
 
+void set_up_memory_show(Command& command) {
+  auto options = std::make_shared<ShowOptions>();
+  command.add_option("FILE", options->file, "the memory's file")->required();
+  command.add_option("--strongest", options->strongest, "how many slots")->capture_default_str();
+  command.add_option("--run", options->run, "where its run is (default: where it was)");
+  command.add_json(options->json);
+  command.callback([options] { show(*options); });
+}
+
+void set_up_memory_recall(Command& command) {
+  auto options = std::make_shared<RecallOptions>();
+  command.add_option("FILE", options->file, "the memory's file")->required();
+  command.add_option("TEXT", options->text, "a text to read (default: the run's validation text)");
+  command.add_option("--look", options->looks, "numbers of parts to look into, with commas between them")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  command.add_option("--tokens", options->tokens, "only the first N tokens of the text")->capture_default_str();
+  command.add_option("--run", options->model.run, "where its run is (default: where it was)");
+  command.add_option("--device", options->model.device, "cpu, cuda, cuda:N or auto")->capture_default_str();
+  command.add_option("--threads", options->model.threads, "CPU threads; 0: all")->capture_default_str();
+  command.add_json(options->json);
+  command.callback([options] { recall(*options); });
+}
+
+void set_up_memory_forget(Command& command) {
+  auto options = std::make_shared<ForgetOptions>();
+  command.add_option("FILE", options->file, "the memory's file")->required();
+  command.add_option("TEXT", options->text, "the text's name, or its number as `show` lists it")->required();
+  command.add_option("--run", options->run, "where its run is (default: where it was)");
+  command.add_option("-o,--out", options->out, "write here instead");
+  command.add_option("--device", options->model.device, "cpu, cuda, cuda:N or auto")->capture_default_str();
+  command.add_option("--threads", options->model.threads, "CPU threads; 0: all")->capture_default_str();
+  command.callback([options] { forget(*options); });
+}
+
+void set_up_memory_merge(Command& command) {
+  auto options = std::make_shared<MergeOptions>();
+  command.add_option("FILE", options->first, "the memory's file")->required();
+  command.add_option("OTHER", options->second, "a memory of the same model")->required();
+  command.add_option("-o,--out", options->out, "write here instead");
+  command.callback([options] { merge_files(*options); });
+}
+
+void set_up_memory_prune(Command& command) {
+  auto options = std::make_shared<PruneOptions>();
+  command.add_option("FILE", options->file, "the memory's file")->required();
+  command.add_option("--least", options->least, "slots with a smaller count are emptied")->capture_default_str();
+  command.add_option("-o,--out", options->out, "write here instead");
+  command.callback([options] { prune_file(*options); });
+}
+
 }  // namespace
 
-void add_memory(Command& app) {
-  Command* group = app.add_subcommand("memory", "what a memory knows, and how it is tended");
-  group->require_subcommand(1);
-  {
-    auto options = std::make_shared<ShowOptions>();
-    Command* command = group->add_subcommand("show", "texts, and the strongest slots with their words and places");
-    command->add_option("FILE", options->file, "the memory's file")->required();
-    command->add_option("--strongest", options->strongest, "how many slots")->capture_default_str();
-    command->add_option("--run", options->run, "where its run is (default: where it was)");
-    command->add_flag("--json", options->json, "print as one JSON object");
-    command->callback([options] { show(*options); });
-  }
-  {
-    auto options = std::make_shared<RecallOptions>();
-    Command* command = group->add_subcommand(
-        "recall", "what a memory in parts loses by looking into some of them: nearest slots found, loss, time");
-    command->add_option("FILE", options->file, "the memory's file")->required();
-    command->add_option("TEXT", options->text, "a text to read (default: the run's validation text)");
-    command->add_option("--look", options->looks, "numbers of parts to look into, with commas between them")
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->capture_default_str();
-    command->add_option("--tokens", options->tokens, "only the first N tokens of the text")->capture_default_str();
-    command->add_option("--run", options->model.run, "where its run is (default: where it was)");
-    command->add_option("--device", options->model.device, "cpu, cuda, cuda:N or auto")->capture_default_str();
-    command->add_option("--threads", options->model.threads, "CPU threads; 0: all")->capture_default_str();
-    command->add_flag("--json", options->json, "print as one JSON object");
-    command->callback([options] { recall(*options); });
-  }
-  {
-    auto options = std::make_shared<ForgetOptions>();
-    Command* command =
-        group->add_subcommand("forget", "as if a text had never been read: the other texts are read again");
-    command->add_option("FILE", options->file, "the memory's file")->required();
-    command->add_option("TEXT", options->text, "the text's name, or its number as `show` lists it")->required();
-    command->add_option("--run", options->run, "where its run is (default: where it was)");
-    command->add_option("-o,--out", options->out, "write here instead");
-    command->add_option("--device", options->model.device, "cpu, cuda, cuda:N or auto")->capture_default_str();
-    command->add_option("--threads", options->model.threads, "CPU threads; 0: all")->capture_default_str();
-    command->callback([options] { forget(*options); });
-  }
-  {
-    auto options = std::make_shared<MergeOptions>();
-    Command* command = group->add_subcommand("merge", "take the slots of a second memory into the first");
-    command->add_option("FILE", options->first, "the memory's file")->required();
-    command->add_option("OTHER", options->second, "a memory of the same model")->required();
-    command->add_option("-o,--out", options->out, "write here instead");
-    command->callback([options] { merge_files(*options); });
-  }
-  {
-    auto options = std::make_shared<PruneOptions>();
-    Command* command = group->add_subcommand("prune", "empty the slots that hold little");
-    command->add_option("FILE", options->file, "the memory's file")->required();
-    command->add_option("--least", options->least, "slots with a smaller count are emptied")->capture_default_str();
-    command->add_option("-o,--out", options->out, "write here instead");
-    command->callback([options] { prune_file(*options); });
-  }
+CommandSpec memory_command() {
+  return {
+      .name = "memory",
+      .group = CommandGroup::train_and_use,
+      .summary = "what a memory knows, and how it is tended",
+      .subcommands =
+          {{
+               .name = "show",
+               .summary = "texts, and the strongest slots with their words and places",
+               .examples = {{"memory show runs/tiny/memory.safetensors", "what it knows, and where it was read"}},
+               .json = "the result",
+               .set_up = set_up_memory_show,
+           },
+           {
+               .name = "recall",
+               .summary = "what a memory in parts loses by looking into some of them: nearest slots found, loss, time",
+               .examples = {{"memory recall large.memory", "what looking into some parts loses, and saves"}},
+               .json = "the result",
+               .set_up = set_up_memory_recall,
+           },
+           {
+               .name = "forget",
+               .summary = "as if a text had never been read: the other texts are read again",
+               .examples = {{"memory forget runs/tiny/memory.safetensors builtin:recipes --out less.memory",
+                             "as if never read"}},
+               .set_up = set_up_memory_forget,
+           },
+           {
+               .name = "merge",
+               .summary = "take the slots of a second memory into the first",
+               .examples = {{"memory merge mine.memory runs/tiny/memory.safetensors --out both.memory", ""}},
+               .set_up = set_up_memory_merge,
+           },
+           {
+               .name = "prune",
+               .summary = "empty the slots that hold little",
+               .examples = {{"memory prune mine.memory --least 2", ""}},
+               .set_up = set_up_memory_prune,
+           }},
+  };
 }
 
 }  // namespace some

@@ -6,7 +6,12 @@
 #include <cmath>
 #include <filesystem>
 
-#include "cli/commands.h"
+#include "cli/model_flags.h"
+#include "cli/program.h"
+#include "cli/ranks.h"
+#include "cli/signals.h"
+#include "cli/terminal.h"
+#include "cli/units.h"
 #include "core/files.h"
 #include "core/folders.h"
 #include "train/rank_checks.h"
@@ -147,31 +152,49 @@ void add_memory_flags(Command& command, MemoryChoices& choices) {
       ->excludes(counts);
 }
 
-void add_read(Command& app) {
+namespace {
+
+void set_up_read(Command& command) {
   auto options = std::make_shared<ReadFlags>();
-  Command* command = app.add_subcommand(
-      "read", "read text into a memory of the model: every token is predicted before it is learnt from");
-  add_model_flags(*command, options->model);
-  command->add_option("TEXT", options->read.texts, "files, folders or builtin:DOMAIN")->required();
-  command->add_option("--memory", options->read.memory,
-                      "the memory's file, made where there is none (default: RUN/memory.safetensors)");
-  add_memory_flags(*command, options->read.choices);
-  command->add_option("--rounds", options->read.choices.rounds,
-                      "settle so often when all is read: it is read again, and slots become its centres (default: 0)");
-  command->add_flag("--plain-cache", options->read.choices.plain_cache,
-                    "a control: nothing is merged or passed on, the oldest slot goes first");
-  command->add_option("--tokens", options->read.tokens, "only the first N tokens of each text; 0: all")
+  add_model_flags(command, options->model);
+  command.add_option("TEXT", options->read.texts, "files, folders or builtin:DOMAIN")->required();
+  command.add_option("--memory", options->read.memory,
+                     "the memory's file, made where there is none (default: RUN/memory.safetensors)");
+  add_memory_flags(command, options->read.choices);
+  command.add_option("--rounds", options->read.choices.rounds,
+                     "settle so often when all is read: it is read again, and slots become its centres (default: 0)");
+  command.add_flag("--plain-cache", options->read.choices.plain_cache,
+                   "a control: nothing is merged or passed on, the oldest slot goes first");
+  command.add_option("--tokens", options->read.tokens, "only the first N tokens of each text; 0: all")
       ->capture_default_str();
-  command->add_option("--stories", options->read.stories, "only the first N documents of each text; 0: all")
+  command.add_option("--stories", options->read.stories, "only the first N documents of each text; 0: all")
       ->capture_default_str();
   command
-      ->add_option("--original", options->read.original_tokens,
-                   "tokens of the run's validation text to measure what the memory costs there; 0: not at all")
+      .add_option("--original", options->read.original_tokens,
+                  "tokens of the run's validation text to measure what the memory costs there; 0: not at all")
       ->capture_default_str();
-  command->add_flag("--frozen", options->read.frozen, "the model alone, for its loss and time");
-  command->add_option("--html", options->html, "also write a page: losses, and the store while it reads");
-  command->add_flag("--json", options->json, "print the report as one JSON object");
-  command->callback([options] { run(*options); });
+  command.add_flag("--frozen", options->read.frozen, "the model alone, for its loss and time");
+  command.add_option("--html", options->html, "also write a page: losses, and the store while it reads");
+  command.add_json(options->json);
+  command.callback([options] { run(*options); });
+}
+
+}  // namespace
+
+CommandSpec read_command() {
+  return {
+      .name = "read",
+      .group = CommandGroup::train_and_use,
+      .summary = "read text into a memory of the model: every token is predicted before it is learnt from",
+      .examples = {{"read runs/tiny builtin:recipes", "into runs/tiny/memory.safetensors, beside the frozen model"},
+                   {"read runs/tiny mine.txt --memory mine.memory --slots 1024 --html read.html",
+                    "a memory of its own"},
+                   {"read runs/tiny mine.txt --memory large.memory --slots 65536 --parts 64",
+                    "a query looks into 8 parts of it"}},
+      .works_on_ranks = true,
+      .json = "the report",
+      .set_up = set_up_read,
+  };
 }
 
 }  // namespace some

@@ -7,8 +7,9 @@
 #include <map>
 #include <set>
 
-#include "cli/commands.h"
 #include "cli/show.h"
+#include "cli/terminal.h"
+#include "cli/units.h"
 #include "core/error.h"
 #include "core/folders.h"
 #include "core/system_error.h"
@@ -358,23 +359,44 @@ void compare(const CompareOptions& options) {
   if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
 }
 
-}  // namespace
-
-void add_runs(Command& app) {
+void set_up_runs(Command& command) {
   auto options = std::make_shared<RunsOptions>();
-  Command* command = app.add_subcommand("runs", "a table of runs: state, loss, size, and what differs");
-  command->add_option("FOLDER", options->folder, "folder of run folders")->capture_default_str();
-  command->add_flag("--json", options->json, "print the runs as one JSON object");
-  command->callback([options] { list_runs(*options); });
+  command.add_option("FOLDER", options->folder, "folder of run folders")->capture_default_str();
+  command.add_json(options->json);
+  command.callback([options] { list_runs(*options); });
 }
 
-void add_compare(Command& app) {
+void set_up_compare(Command& command) {
   auto options = std::make_shared<CompareOptions>();
-  Command* command = app.add_subcommand("compare", "runs beside each other: settings that differ, and results");
-  command->add_option("RUNS", options->runs, "two or more run folders")->required();
-  command->add_option("--html", options->html, "also write a page: curves over one another, and the tables");
-  command->add_flag("--json", options->json, "print the comparison as one JSON object");
-  command->callback([options] { compare(*options); });
+  command.add_option("RUNS", options->runs, "two or more run folders")->required();
+  command.add_option("--html", options->html, "also write a page: curves over one another, and the tables");
+  command.add_json(options->json);
+  command.callback([options] { compare(*options); });
+}
+
+}  // namespace
+
+CommandSpec runs_command() {
+  return {
+      .name = "runs",
+      .group = CommandGroup::find_things,
+      .summary = "a table of runs: state, loss, size, and what differs",
+      .examples = {{"runs", "those in ./runs"}, {"runs lab", ""}},
+      .json = "the runs",
+      .set_up = set_up_runs,
+  };
+}
+
+CommandSpec compare_command() {
+  return {
+      .name = "compare",
+      .group = CommandGroup::find_things,
+      .summary = "runs beside each other: settings that differ, and results",
+      .examples = {{"compare runs/tiny runs/top4", ""},
+                   {"compare runs/tiny runs/top4 --html compare.html", "with a page of their curves over one another"}},
+      .json = "the comparison",
+      .set_up = set_up_compare,
+  };
 }
 
 }  // namespace some

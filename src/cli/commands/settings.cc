@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <cctype>
 
-#include "cli/commands.h"
+#include "cli/command.h"
 #include "cli/places.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "recipe/schema.h"
 
@@ -89,16 +90,28 @@ void run(const KeysFlags& options) {
   if (options.json) print_json({{"keys", list}});
 }
 
+void set_up_keys(Command& command) {
+  auto options = std::make_shared<KeysFlags>();
+  command.add_option("PATTERN", options->pattern,
+                     "part of a name or meaning, or a name with * in it (default: all keys)");
+  command.add_option("--recipe", options->recipe, "also show what this recipe says");
+  command.add_json(options->json);
+  command.callback([options] { run(*options); });
+}
+
 }  // namespace
 
-void add_keys(Command& app) {
-  auto options = std::make_shared<KeysFlags>();
-  Command* command = app.add_subcommand("keys", "what a recipe can say: keys, their meaning, range and default");
-  command->add_option("PATTERN", options->pattern,
-                      "part of a name or meaning, or a name with * in it (default: all keys)");
-  command->add_option("--recipe", options->recipe, "also show what this recipe says");
-  command->add_flag("--json", options->json, "print the keys as one JSON object");
-  command->callback([options] { run(*options); });
+CommandSpec keys_command() {
+  return {
+      .name = "keys",
+      .group = CommandGroup::find_things,
+      .summary = "what a recipe can say: keys, their meaning, range and default",
+      .examples = {{"keys top_k", ""},
+                   {"keys 'data.*'", "all keys of one table"},
+                   {"keys --recipe tiny", "with its values"}},
+      .json = "the keys",
+      .set_up = set_up_keys,
+  };
 }
 
 }  // namespace some

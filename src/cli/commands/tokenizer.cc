@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <sstream>
 
-#include "cli/commands.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "cli/units.h"
 #include "core/error.h"
 #include "core/escape.h"
 #include "core/files.h"
@@ -96,45 +98,70 @@ void decode(const CodeOptions& options) {
     fmt::print("{}\n", text);
 }
 
+void set_up_tokenizer_train(Command& command) {
+  auto options = std::make_shared<TrainOptions>();
+  command.add_option("FILES", options->corpus.paths, "text, JSON lines, or folders of them")->required();
+  command.add_option("--kind", options->kind, "bytelevel (lossless) or whitespace (as the published runs)")
+      ->capture_default_str();
+  command.add_option("--vocab", options->vocab, "size of the vocabulary")->range(1, 1048576)->capture_default_str();
+  command.add_option("--min-frequency", options->min_frequency, "pairs seen less often are not merged")
+      ->capture_default_str();
+  command.add_option("--separator", options->corpus.separator, "line between documents; \"\": a file is one")
+      ->capture_default_str();
+  command.add_option("--field", options->corpus.field, "of JSON lines")->capture_default_str();
+  command.add_option("--stories", options->corpus.limit, "only the first N documents");
+  command.add_option("-o,--out", options->out, "tokenizer.json to write")->required();
+  command.add_json(options->json);
+  command.callback([options] { train(*options); });
+}
+
+void set_up_tokenizer_encode(Command& command) {
+  auto options = std::make_shared<CodeOptions>();
+  command.add_option("TEXT", options->text, "texts");
+  command.add_option("--file", options->file, "a whole file as one text");
+  command.add_option("--tokenizer", options->tokenizer, "tokenizer.json, or a run folder")->required();
+  command.add_json(options->json);
+  command.callback([options] { encode(*options); });
+}
+
+void set_up_tokenizer_decode(Command& command) {
+  auto options = std::make_shared<CodeOptions>();
+  command.add_option("IDS", options->ids, "token ids");
+  command.add_option("--tokenizer", options->tokenizer, "tokenizer.json, or a run folder")->required();
+  command.add_json(options->json);
+  command.callback([options] { decode(*options); });
+}
+
 }  // namespace
 
-void add_tokenizer(Command& app) {
-  Command* command = app.add_subcommand("tokenizer", "train and use tokenizers (Hugging Face tokenizer.json)");
-  command->require_subcommand(1);
-  {
-    auto options = std::make_shared<TrainOptions>();
-    Command* sub = command->add_subcommand("train", "learn a byte-pair vocabulary from text");
-    sub->add_option("FILES", options->corpus.paths, "text, JSON lines, or folders of them")->required();
-    sub->add_option("--kind", options->kind, "bytelevel (lossless) or whitespace (as the published runs)")
-        ->capture_default_str();
-    sub->add_option("--vocab", options->vocab, "size of the vocabulary")->range(1, 1048576)->capture_default_str();
-    sub->add_option("--min-frequency", options->min_frequency, "pairs seen less often are not merged")
-        ->capture_default_str();
-    sub->add_option("--separator", options->corpus.separator, "line between documents; \"\": a file is one")
-        ->capture_default_str();
-    sub->add_option("--field", options->corpus.field, "of JSON lines")->capture_default_str();
-    sub->add_option("--stories", options->corpus.limit, "only the first N documents");
-    sub->add_option("-o,--out", options->out, "tokenizer.json to write")->required();
-    sub->add_flag("--json", options->json, "print the result as one JSON object");
-    sub->callback([options] { train(*options); });
-  }
-  {
-    auto options = std::make_shared<CodeOptions>();
-    Command* sub = command->add_subcommand("encode", "text to ids (standard input without TEXT or --file)");
-    sub->add_option("TEXT", options->text, "texts");
-    sub->add_option("--file", options->file, "a whole file as one text");
-    sub->add_option("--tokenizer", options->tokenizer, "tokenizer.json, or a run folder")->required();
-    sub->add_flag("--json", options->json, "print the result as one JSON object");
-    sub->callback([options] { encode(*options); });
-  }
-  {
-    auto options = std::make_shared<CodeOptions>();
-    Command* sub = command->add_subcommand("decode", "ids to text (standard input without IDS)");
-    sub->add_option("IDS", options->ids, "token ids");
-    sub->add_option("--tokenizer", options->tokenizer, "tokenizer.json, or a run folder")->required();
-    sub->add_flag("--json", options->json, "print the result as one JSON object");
-    sub->callback([options] { decode(*options); });
-  }
+CommandSpec tokenizer_command() {
+  return {
+      .name = "tokenizer",
+      .group = CommandGroup::text,
+      .summary = "train and use tokenizers (Hugging Face tokenizer.json)",
+      .subcommands = {{
+                          .name = "train",
+                          .summary = "learn a byte-pair vocabulary from text",
+                          .examples = {{"tokenizer train --vocab 1024 mine.txt -o tokenizer.json", ""}},
+                          .json = "the result",
+                          .set_up = set_up_tokenizer_train,
+                      },
+                      {
+                          .name = "encode",
+                          .summary = "text to ids (standard input without TEXT or --file)",
+                          .examples = {{"tokenizer encode --tokenizer runs/tiny \"Once upon a time\"",
+                                        "a run folder stands for its tokenizer"}},
+                          .json = "the result",
+                          .set_up = set_up_tokenizer_encode,
+                      },
+                      {
+                          .name = "decode",
+                          .summary = "ids to text (standard input without IDS)",
+                          .examples = {{"tokenizer decode --tokenizer runs/tiny 80 81 82", ""}},
+                          .json = "the result",
+                          .set_up = set_up_tokenizer_decode,
+                      }},
+  };
 }
 
 }  // namespace some

@@ -6,8 +6,9 @@
 #include <optional>
 
 #include "analysis/read.h"
-#include "cli/commands.h"
+#include "cli/model_flags.h"
 #include "cli/show.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 #include "core/escape.h"
 #include "core/files.h"
@@ -111,28 +112,39 @@ void run(const TraceFlags& options) {
   if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
 }
 
-}  // namespace
-
-void add_trace(Command& app) {
+void set_up_trace(Command& command) {
   auto options = std::make_shared<TraceFlags>();
-  Command* command = app.add_subcommand("trace", "which experts each token of a text chose, layer by layer");
-  add_model_flags(*command, options->model);
-  command->add_option("--text", options->text, "text to trace");
-  command->add_option("--prompt", options->prompt, "text to go on from; prompt and continuation are traced");
-  command->add_option("--max-tokens", options->generate.max_tokens, "with --prompt: at most this many new tokens")
+  add_model_flags(command, options->model);
+  command.add_option("--text", options->text, "text to trace");
+  command.add_option("--prompt", options->prompt, "text to go on from; prompt and continuation are traced");
+  command.add_option("--max-tokens", options->generate.max_tokens, "with --prompt: at most this many new tokens")
       ->capture_default_str();
   command
-      ->add_option("--temperature", options->generate.temperature, "with --prompt: 0 takes always the likeliest token")
+      .add_option("--temperature", options->generate.temperature, "with --prompt: 0 takes always the likeliest token")
       ->capture_default_str();
-  command->add_option("--seed", options->generate.seed, "with --prompt: the same seed gives the same text")
+  command.add_option("--seed", options->generate.seed, "with --prompt: the same seed gives the same text")
       ->capture_default_str();
-  command->add_option("--layers,--layer", options->layers,
-                      "layer numbers with commas between, counted from 0 (default: all)");
-  command->add_option("--memory", options->memory,
-                      "a memory of this run: its share in every token, and the passages it comes from");
-  command->add_option("--html", options->html, "also write a page to click through");
-  command->add_flag("--json", options->json, "print the trace as one JSON object");
-  command->callback([options] { run(*options); });
+  command.add_option("--layers,--layer", options->layers,
+                     "layer numbers with commas between, counted from 0 (default: all)");
+  command.add_option("--memory", options->memory,
+                     "a memory of this run: its share in every token, and the passages it comes from");
+  command.add_option("--html", options->html, "also write a page to click through");
+  command.add_json(options->json);
+  command.callback([options] { run(*options); });
+}
+
+}  // namespace
+
+CommandSpec trace_command() {
+  return {
+      .name = "trace",
+      .group = CommandGroup::look_inside,
+      .summary = "which experts each token of a text chose, layer by layer",
+      .examples = {{"trace runs/tiny --text \"Lily likes cats.\"", ""},
+                   {"trace runs/tiny --prompt \"Once upon\" --html trace.html", "a page to click through"}},
+      .json = "the trace",
+      .set_up = set_up_trace,
+  };
 }
 
 }  // namespace some

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "cli/commands.h"
+#include "cli/program.h"
+#include "cli/ranks.h"
+#include "cli/terminal.h"
 #include "core/error.h"
 
 namespace some {
@@ -66,18 +68,29 @@ void run(const VerifyFlags& options) {
   }
 }
 
+void set_up_verify(Command& command) {
+  auto options = std::make_shared<VerifyFlags>();
+  command.add_option("PATHS", options->paths, "fixture files or folders of them")->required();
+  command.add_option("--device", options->device, "cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--precision", options->precision, "fp32, f64 (CPU) or bf16 (GPU)")->capture_default_str();
+  command.add_option("--tolerance", options->tolerance, "one tolerance for everything instead of the precision's own");
+  command.add_flag("--all", options->all, "show every tensor");
+  command.add_json(options->json);
+  command.callback([options] { run(*options); });
+}
+
 }  // namespace
 
-void add_verify(Command& app) {
-  auto options = std::make_shared<VerifyFlags>();
-  Command* command = app.add_subcommand("verify", "compare with golden fixtures");
-  command->add_option("PATHS", options->paths, "fixture files or folders of them")->required();
-  command->add_option("--device", options->device, "cpu, cuda or cuda:N")->capture_default_str();
-  command->add_option("--precision", options->precision, "fp32, f64 (CPU) or bf16 (GPU)")->capture_default_str();
-  command->add_option("--tolerance", options->tolerance, "one tolerance for everything instead of the precision's own");
-  command->add_flag("--all", options->all, "show every tensor");
-  command->add_flag("--json", options->json, "print the result as one JSON object");
-  command->callback([options] { run(*options); });
+CommandSpec verify_command() {
+  return {
+      .name = "verify",
+      .group = CommandGroup::experiments,
+      .summary = "compare with golden fixtures",
+      .examples = {{"verify tests/reference/fixtures --precision f64", "see docs/verify.md"}},
+      .works_on_ranks = true,
+      .json = "the result",
+      .set_up = set_up_verify,
+  };
 }
 
 }  // namespace some

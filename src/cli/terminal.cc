@@ -1,59 +1,19 @@
-#include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
+#include "cli/terminal.h"
+
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <iterator>
-#include <thread>
+#include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
+#include "cli/units.h"
 #include "core/escape.h"
-#include "runs/run.h"
 
 namespace some {
-namespace {
-std::atomic<int> first_signal{0};
-std::atomic<bool> saving{false};
-
-// `timeout` and schedulers signal a program and then its whole group: one wish that comes twice within a moment.
-constexpr auto same_wish = std::chrono::seconds(1);
-}  // namespace
-
-void watch_signals() {
-  sigset_t wanted;
-  sigemptyset(&wanted);
-  sigaddset(&wanted, SIGINT);
-  sigaddset(&wanted, SIGTERM);
-  struct sigaction lost_terminal {};
-  if (sigaction(SIGHUP, nullptr, &lost_terminal) == 0 && lost_terminal.sa_handler != SIG_IGN)
-    sigaddset(&wanted, SIGHUP);                  // ignored: nohup wants the run to go on
-  pthread_sigmask(SIG_BLOCK, &wanted, nullptr);  // threads made from here on inherit it
-  std::thread([wanted] {
-    std::chrono::steady_clock::time_point first;
-    for (int number = 0; sigwait(&wanted, &number) == 0;) {
-      const auto now = std::chrono::steady_clock::now();
-      if (first_signal.load() == 0) {
-        first = now;
-        first_signal = number;
-      } else if (now - first >= same_wish) {
-        while (saving) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        std::_Exit(128 + number);
-      }
-    }
-  }).detach();
-}
-
-void set_saving(bool now) { saving = now; }
-
-int received_signal() { return first_signal.load(); }
 
 std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
 
@@ -186,47 +146,6 @@ std::string progress_line(double done, std::vector<ProgressPart> parts, int colu
   for (int i = 0; i < bar; ++i) line += i < filled ? "█" : "░";
   for (std::size_t i = 0; i < parts.size(); ++i) line += (i == 0 ? " " : "  ") + parts[i].text;
   return line;
-}
-
-void add_model_flags(Command& command, ModelFlags& flags) {
-  command.add_option("RUN", flags.run, "run folder")->required();
-  command.add_option("--checkpoint", flags.checkpoint, "latest, best, or a step number")->capture_default_str();
-  command.add_option("--device", flags.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--precision", flags.precision, "fp32, bf16 (GPU) or f64 (CPU); default: as trained");
-  command.add_option("--threads", flags.threads, "CPU threads; 0: as many as it may use")
-      ->range(0, max_threads)
-      ->capture_default_str();
-}
-
-OpenedRun open_run(const ModelFlags& flags, const Group& group) {
-  const Log log = group.root() ? terminal_log() : Log();
-  return open_run(flags.run, {flags.checkpoint, device_choice(flags.device), said_precision(flags.precision),
-                              make_host(flags.threads, log, group)});
-}
-
-std::string human_count(double value) {
-  if (value >= 1e9) return fmt::format("{:.2f} B", value / 1e9);
-  if (value >= 1e6) return fmt::format("{:.2f} M", value / 1e6);
-  if (value >= 1e3) return fmt::format("{:.1f} k", value / 1e3);
-  return fmt::format("{:.0f}", value);
-}
-
-std::string human_bytes(double value) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  while (value >= 1024 && unit < 4) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, units[unit]);
-}
-
-std::string human_seconds(double value) {
-  if (!std::isfinite(value) || value < 0) return "?";
-  const auto total = static_cast<long long>(value + 0.5);
-  if (total < 60) return fmt::format("{}s", total);
-  if (total < 3600) return fmt::format("{}m {:02}s", total / 60, total % 60);
-  return fmt::format("{}h {:02}m", total / 3600, total % 3600 / 60);
 }
 
 }  // namespace some

@@ -1,0 +1,11 @@
+// What is at a path itself, not where a link there leads.
+#pragma once
+
+#include <string>
+
+namespace some {
+
+bool is_own_file(const std::string& path);
+bool is_own_folder(const std::string& path);
+
+}  // namespace some
