@@ -5,23 +5,29 @@ add_library(fault_shim MODULE tests/faults/shim.c)
 target_compile_options(fault_shim PRIVATE -Wall -Wextra)
 target_link_libraries(fault_shim PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
 
-# Loading CUDA's libraries takes fifty times as long as everything else the program does at its start: with them, a fifth
-# of the faults must do here. scripts/faults leaves none out.
-set(fault_stride 1)
-if(SOME_HAVE_CUDA)
-  set(fault_stride 5)
-endif()
+# A third of the faults here, all of them and every errno in ./check --long.
+set(fault_stride 3)
 set(fault_tests "")
+set(long_fault_tests "")
 foreach(scenario train resume adapt export import lab lab-list lab-report inspect generate eval runs tokenizer stories)
   add_test(NAME faults.${scenario} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/run.py
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --stride ${fault_stride})
   list(APPEND fault_tests faults.${scenario})
+  add_long_test(long.faults.${scenario} ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/run.py
+    --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --every)
+  list(APPEND long_fault_tests long.faults.${scenario})
 endforeach()
 add_test(NAME faults.signals COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/signals.py
   --program $<TARGET_FILE:some> --count 30)
 list(APPEND fault_tests faults.signals)
+foreach(signal TERM INT HUP KILL)
+  add_long_test(long.faults.signals-${signal} sh -c "exec '${Python3_EXECUTABLE}' '${CMAKE_SOURCE_DIR}/tests/faults/signals.py' \
+    --program '$<TARGET_FILE:some>' --count 100 --signal ${signal} --seed $(date +%s)")
+  list(APPEND long_fault_tests long.faults.signals-${signal})
+endforeach()
 # Small files by the thousand, each flushed, belong in memory.
 if(EXISTS /dev/shm)
-  set_tests_properties(${fault_tests} PROPERTIES ENVIRONMENT TMPDIR=/dev/shm)
+  set_tests_properties(${fault_tests} ${long_fault_tests} PROPERTIES ENVIRONMENT TMPDIR=/dev/shm)
 endif()
-set_tests_properties(${fault_tests} PROPERTIES TIMEOUT 600)
+set_tests_properties(${fault_tests} PROPERTIES LABELS slow COST 5 TIMEOUT 600)
+set_tests_properties(faults.signals PROPERTIES COST 27)

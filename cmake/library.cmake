@@ -21,5 +21,5 @@ install(FILES ${CMAKE_BINARY_DIR}/someConfigVersion.cmake DESTINATION ${package_
 if(SOME_TESTS AND NOT SOME_ASAN)
   enable_testing()
   add_test(NAME cpp.example COMMAND ${CMAKE_SOURCE_DIR}/tests/cpp/example ${CMAKE_COMMAND} ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
-  set_tests_properties(cpp.example PROPERTIES TIMEOUT 600)
+  set_tests_properties(cpp.example PROPERTIES LABELS slow TIMEOUT 600)
 endif()

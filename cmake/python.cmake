@@ -42,7 +42,7 @@ endif()
 if(SOME_TESTS AND SOME_PYTHON AND NOT SOME_ASAN)
   enable_testing()
   add_test(NAME python.metrics COMMAND ${SOME_PYTHON} ${CMAKE_SOURCE_DIR}/tests/python/metrics_test.py $<TARGET_FILE:some>)
-  set_tests_properties(python.metrics PROPERTIES ENVIRONMENT "SOME_SOURCE_DIR=${CMAKE_SOURCE_DIR}" TIMEOUT 600)
+  set_tests_properties(python.metrics PROPERTIES ENVIRONMENT "SOME_SOURCE_DIR=${CMAKE_SOURCE_DIR}" LABELS slow TIMEOUT 600)
 endif()
 
 if(SOME_TESTS AND some_python_found)
@@ -52,7 +52,7 @@ if(SOME_TESTS AND some_python_found)
     add_test(NAME python.package COMMAND ${SOME_PYTHON} ${python_tests}/package_test.py)
     add_test(NAME python.notebook COMMAND ${SOME_PYTHON} ${python_tests}/run_notebook.py ${CMAKE_SOURCE_DIR}/docs/python.ipynb)
     set_tests_properties(python.package python.notebook PROPERTIES
-      ENVIRONMENT "PYTHONPATH=${CMAKE_BINARY_DIR}/python;SOME_SOURCE_DIR=${CMAKE_SOURCE_DIR}" SKIP_RETURN_CODE 77 TIMEOUT 600)
+      ENVIRONMENT "PYTHONPATH=${CMAKE_BINARY_DIR}/python;SOME_SOURCE_DIR=${CMAKE_SOURCE_DIR}" LABELS slow COST 30 SKIP_RETURN_CODE 77 TIMEOUT 600)
     # The bindings once more, compiled with sanitizers; the library behind them comes as it is (cmake/sanitizers.cmake).
     python_package(some_python_asan python-asan)
     set(sanitizers -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
@@ -62,7 +62,7 @@ if(SOME_TESTS AND some_python_found)
     execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libubsan.so OUTPUT_VARIABLE ubsan OUTPUT_STRIP_TRAILING_WHITESPACE)
     add_test(NAME python.package_sanitized COMMAND ${SOME_PYTHON} ${python_tests}/package_test.py)
     # Python itself leaks at its end, so leaks are not looked for; its allocator hides what is behind it, so malloc is used.
-    set_tests_properties(python.package_sanitized PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900
+    set_tests_properties(python.package_sanitized PROPERTIES LABELS slow COST 30 SKIP_RETURN_CODE 77 TIMEOUT 900
       ENVIRONMENT "PYTHONPATH=${CMAKE_BINARY_DIR}/python-asan;SOME_SOURCE_DIR=${CMAKE_SOURCE_DIR};LD_PRELOAD=${asan} ${ubsan};ASAN_OPTIONS=detect_leaks=0;PYTHONMALLOC=malloc")
   endif()
 endif()

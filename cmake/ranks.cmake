@@ -8,6 +8,11 @@ if(TARGET some_mpi AND SOME_MPIRUN)
   foreach(scenario equal used srun elastic experts refusals installed lost)
     add_test(NAME ranks.${scenario} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/ranks/run.py
       --program $<TARGET_FILE:some> --mpirun ${SOME_MPIRUN} --endless $<TARGET_FILE:endless> ${scenario})
-    set_tests_properties(ranks.${scenario} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300 ENVIRONMENT TMPDIR=/tmp)
+    set_tests_properties(ranks.${scenario} PROPERTIES LABELS "slow;mpi" COST 30 SKIP_RETURN_CODE 77 TIMEOUT 300 ENVIRONMENT TMPDIR=/tmp)
   endforeach()
+  add_long_test(long.ranks.elastic sh -c "exec '${Python3_EXECUTABLE}' '${CMAKE_SOURCE_DIR}/tests/ranks/run.py' --rounds 20 \
+    --program '$<TARGET_FILE:some>' --mpirun '${SOME_MPIRUN}' --ranks 1,2,4,8 --seed $(date +%s) elastic")
+  add_long_test(long.ranks.soak sh -c "exec '${Python3_EXECUTABLE}' '${CMAKE_SOURCE_DIR}/tests/ranks/soak.py' --minutes 10 \
+    --program '$<TARGET_FILE:some>' --mpirun '${SOME_MPIRUN}' --seed $(date +%s)")
+  set_tests_properties(long.ranks.elastic long.ranks.soak PROPERTIES LABELS "long;mpi" ENVIRONMENT TMPDIR=/tmp)
 endif()

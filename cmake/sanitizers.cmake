@@ -13,11 +13,30 @@ set(reader_sources
   verify/fixture.cc verify/verify.cc runs/history.cc lab/samples.cc lab/series.cc
   board/curves.cc board/json_walk.cc board/run_log.cc
   exchange/hf_import.cc exchange/library_import.cc exchange/recipe_json.cc)
+# The sources of a folder are compiled as one, because templates that several of them use (JSON above all) are most of
+# the work with sanitizers.
+set(reader_groups "")
+foreach(source ${reader_sources})
+  get_filename_component(folder ${source} DIRECTORY)
+  list(APPEND reader_groups ${folder})
+  string(APPEND readers_of_${folder} "#include \"${CMAKE_SOURCE_DIR}/src/${source}\"\n")
+endforeach()
+list(REMOVE_DUPLICATES reader_groups)
+# In the libraries they stay apart (SOME_UNITY): an object that a program with sanitizers has itself must hold nothing
+# else.
 list(TRANSFORM reader_sources PREPEND src/)
-add_executable(fuzz_readers ${fuzz_sources} ${reader_sources})
+set_source_files_properties(${reader_sources} src/data/loader.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set(reader_files "")
+foreach(folder ${reader_groups})
+  set(file ${CMAKE_BINARY_DIR}/readers/${folder}.cc)
+  file(CONFIGURE OUTPUT ${file} CONTENT "${readers_of_${folder}}" @ONLY)
+  list(APPEND reader_files ${file})
+endforeach()
+add_executable(fuzz_readers ${fuzz_sources} ${reader_files})
 target_include_directories(fuzz_readers PRIVATE ${CMAKE_SOURCE_DIR}/tests)
 target_link_libraries(fuzz_readers PRIVATE some_cli)
 target_compile_options(fuzz_readers PRIVATE -O1 -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+target_compile_options(fuzz_readers PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)  # all sources are included
 target_link_options(fuzz_readers PRIVATE -fsanitize=address,undefined)
 target_compile_definitions(fuzz_readers PRIVATE SOME_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 target_precompile_headers(fuzz_readers PRIVATE ${json_headers})
@@ -31,6 +50,7 @@ target_link_options(loader_threads PRIVATE -fsanitize=thread)
 
 # By count, not by time: the same inputs on every machine.
 set(fuzz_tests "")
+set(long_fuzz_tests "")
 foreach(target tokenizer corpus json-lines safetensors token-cache event-file recipe override series metrics run-data
         checkpoint fixture memory import library blocks board)
   set(inputs 2000)
@@ -39,10 +59,14 @@ foreach(target tokenizer corpus json-lines safetensors token-cache event-file re
   endif()
   add_test(NAME fuzz.${target} COMMAND fuzz_readers --target ${target} --count ${inputs})
   list(APPEND fuzz_tests fuzz.${target})
+  # ./check --long: fifty times as many, and others each time. A fault prints its seed.
+  math(EXPR inputs "50 * ${inputs}")
+  add_long_test(long.fuzz.${target} sh -c "exec '$<TARGET_FILE:fuzz_readers>' --target ${target} --count ${inputs} --seed $(date +%s)")
+  list(APPEND long_fuzz_tests long.fuzz.${target})
 endforeach()
 add_test(NAME threads.loader COMMAND loader_threads)
 # Small files by the thousand belong in memory.
 if(EXISTS /dev/shm)
-  set_tests_properties(${fuzz_tests} PROPERTIES ENVIRONMENT TMPDIR=/dev/shm)
+  set_tests_properties(${fuzz_tests} ${long_fuzz_tests} PROPERTIES ENVIRONMENT TMPDIR=/dev/shm)
 endif()
-set_tests_properties(${fuzz_tests} threads.loader PROPERTIES TIMEOUT 600)
+set_tests_properties(${fuzz_tests} threads.loader PROPERTIES LABELS slow TIMEOUT 600)

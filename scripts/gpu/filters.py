@@ -2,6 +2,7 @@
 """The tests that want a GPU, as filters of GoogleTest: {"test_ops": "A.B:*/C.D/*", ...}, from the sources.
 
     scripts/gpu/filters.py SOURCES MODULE...
+    scripts/gpu/filters.py --browser SOURCES MODULE...      the tests that open a page in a browser
 
 A test is among them if it, its name, its suite's name or the SetUp of its suite speaks of CUDA or a GPU. That takes in
 a few that also run elsewhere, and leaves out none that is skipped without a GPU, however it is named.
@@ -11,23 +12,24 @@ import re
 import sys
 from pathlib import Path
 
-SPEAKS_OF_IT = re.compile(r"cuda|gpu", re.I)
+GPU, BROWSER = re.compile(r"cuda|gpu", re.I), re.compile(r"no_browser")
 TEST = re.compile(r"^(TEST|TEST_F|TEST_P|TYPED_TEST|TYPED_TEST_P)\((\w+),\s*(\w+)\)(?:[^\n]*\}$|.*?^\})", re.M | re.S)
 CLASS = re.compile(r"^(?:class|struct) (\w+)\b[^;{]*\{.*?^\};", re.M | re.S)
 
 
-def gpu_filter(folder):
+def filter_of(folder, word):
     texts = [path.read_text() for path in sorted(folder.glob("*.cc"))]
     classes = [found for text in texts for found in CLASS.finditer(text)]
-    suites = {found[1] for found in classes if "SetUp()" in found[0] and SPEAKS_OF_IT.search(found[0])}
+    suites = {found[1] for found in classes if "SetUp()" in found[0] and word.search(found[0])}
     patterns = []
     for found in (test for text in texts for test in TEST.finditer(text)):
         kind, suite, name = found.groups()
-        if suite in suites or SPEAKS_OF_IT.search(found[0]):
+        if suite in suites or word.search(found[0]):
             patterns.append(f"{suite}.{name}" if kind in ("TEST", "TEST_F") else f"*{suite}*.{name}*")
     return ":".join(patterns)
 
 
 if __name__ == "__main__":
-    sources, *modules = sys.argv[1:]
-    print(json.dumps({f"test_{module}": gpu_filter(Path(sources, "tests", module)) for module in modules}, indent=1))
+    word = BROWSER if "--browser" in sys.argv else GPU
+    sources, *modules = [one for one in sys.argv[1:] if one != "--browser"]
+    print(json.dumps({f"test_{module}": filter_of(Path(sources, "tests", module), word) for module in modules}, indent=1))

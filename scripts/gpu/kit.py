@@ -8,6 +8,7 @@ off leaves all that was known by then:
     seeds.json     those of every training run, epoch by epoch
     details.log    what the programs said, each line behind the program's name
 """
+import ctypes
 import hashlib
 import json
 import os
@@ -254,6 +255,9 @@ class Session:
         for program in (self.pack / "bin").iterdir():
             said = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
             missing |= set(re.findall(r"^\s*(\S+) => not found", said, re.M))
+            # cuBLASLt is loaded by the program itself, which ldd does not see.
+            missing |= {name.decode() for name in re.findall(rb"libcublasLt\.so\.\d+", program.read_bytes())
+                        if not can_load(name.decode())}
         folders = []
         for name in sorted(missing):
             found = next((folder for folder in program_folders() if (folder / name).exists()), None)
@@ -264,6 +268,15 @@ class Session:
         if folders:
             known = [self.environment["LD_LIBRARY_PATH"]] if self.environment.get("LD_LIBRARY_PATH") else []
             self.environment["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys(folders + known))
+
+
+def can_load(library):
+    """True if this process's search path leads to the library."""
+    try:
+        ctypes.CDLL(library)
+        return True
+    except OSError:
+        return False
 
 
 class Details:

@@ -34,9 +34,12 @@ struct Served {
     response.etag = "\"one\"";
     answer.respond(std::move(response));
   }
-  std::size_t stream_count() {
-    const std::lock_guard lock(mutex);
-    return streams.size();
+  // The first `count` streams, once they are here: a client may see a stream's beginning a moment earlier.
+  std::vector<std::shared_ptr<Stream>> wait_for_streams(std::size_t count) {
+    for (;; std::this_thread::sleep_for(milliseconds(1))) {
+      const std::lock_guard lock(mutex);
+      if (streams.size() >= count) return streams;
+    }
   }
 
   std::mutex mutex;
@@ -161,24 +164,31 @@ TEST(Server, ASlowReaderIsGivenUpAndHoldsNobodyUp) {
   Client slow(served.server.port(), 4096), quick(served.server.port());
   slow.send(line("GET /stream"));
   quick.send(line("GET /stream"));
-  while (served.stream_count() < 2) std::this_thread::sleep_for(milliseconds(1));
+  // Whose stream is whose is not known: the one that ends is the one that is not read.
+  std::vector<std::shared_ptr<Stream>> streams = served.wait_for_streams(2);
   ASSERT_TRUE(quick.read_until("text/event-stream"));
   const SharedText piece = shared_text(std::string(16 << 10, 'x'));
-  std::size_t sent = 0;
   bool slow_goes_on = true;
   std::atomic<bool> stop{false};
-  std::thread reading([&] { quick.read_enough([&](const std::string&) { return stop.load(); }, milliseconds(20000)); });
-  // Whose stream is whose is not known: the one that ends is the one that is not read.
-  std::vector<std::shared_ptr<Stream>> streams = served.streams;
+  std::atomic<std::size_t> received{0};
+  std::thread reading([&] {
+    quick.read_enough(
+        [&](const std::string& text) {
+          received = text.size();
+          return stop.load();
+        },
+        milliseconds(60000));
+  });
   int open = 2;
-  for (; sent < 2000 && slow_goes_on; ++sent) {
+  for (std::size_t sent = 0; sent < 2000 && slow_goes_on; ++sent) {
     open = 0;
     for (auto& stream : streams) {
       if (stream && !stream->send(piece)) stream = nullptr;
       if (stream) ++open;
     }
     slow_goes_on = open == 2;
-    std::this_thread::sleep_for(milliseconds(2));
+    // The quick reader gets the time it needs: on a busy machine it would otherwise fall behind as well.
+    for (int i = 0; i < 30000 && received < sent * piece->size(); ++i) std::this_thread::sleep_for(milliseconds(1));
   }
   EXPECT_FALSE(slow_goes_on) << "nothing that is not read may pile up";
   EXPECT_EQ(open, 1) << "the quick reader stays";
@@ -196,11 +206,12 @@ TEST(Server, AReaderThatGoesIsNoticed) {
     Client client(served.server.port());
     client.send(line("GET /stream"));
     ASSERT_TRUE(client.read_until("text/event-stream"));
-    EXPECT_TRUE(served.streams.at(0)->is_open());
+    EXPECT_TRUE(served.wait_for_streams(1)[0]->is_open());
   }
-  for (int i = 0; i < 3000 && served.streams[0]->is_open(); ++i) std::this_thread::sleep_for(milliseconds(10));
-  EXPECT_FALSE(served.streams[0]->is_open());
-  EXPECT_FALSE(served.streams[0]->send(shared_text("x")));
+  const std::shared_ptr<Stream> stream = served.wait_for_streams(1)[0];
+  for (int i = 0; i < 3000 && stream->is_open(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_FALSE(stream->is_open());
+  EXPECT_FALSE(stream->send(shared_text("x")));
 }
 
 TEST(Server, ConnectionsAndRequestsAreLimited) {

@@ -134,6 +134,8 @@ TEST(Terminal, ChatAnswersStopsAndRemembers) {
   TemporaryFolder folder;
   ASSERT_EQ(in_a_shell(folder.path(), "train " + tiny + " --out run >out 2>err"), 0);
   ASSERT_EQ(setenv("XDG_STATE_HOME", folder.path().c_str(), 1), 0);
+  const char* const term = std::getenv("TERM");
+  const std::string term_before = term != nullptr ? term : "";
   ASSERT_EQ(setenv("TERM", "xterm", 1), 0);
   // The end of a story would be an end of the answer, and then there is nothing left to stop. Keys are typed at a
   // prompt only: before it the terminal still belongs to the line discipline, which keeps an end of file to itself.
@@ -149,6 +151,10 @@ TEST(Terminal, ChatAnswersStopsAndRemembers) {
                                             {"at most 3 tokens", ""},
                                             {"\n> ", "\004"}});
   unsetenv("XDG_STATE_HOME");
+  if (term != nullptr)
+    setenv("TERM", term_before.c_str(), 1);
+  else
+    unsetenv("TERM");
   EXPECT_EQ(code, 0) << shown;
   EXPECT_NE(shown.find("tokens/s, stopped)"), std::string::npos) << shown;
   EXPECT_NE(shown.find("3 tokens, "), std::string::npos) << shown;

@@ -3,6 +3,7 @@
 //   again.
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -29,7 +30,8 @@ const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 namespace some::fuzz {
 namespace {
 
-constexpr unsigned longest_answer = 10;  // seconds
+// Seconds of CPU time, so that a busy machine is no reason; and of waiting, for a reader that does not compute.
+constexpr unsigned longest_answer = 10, longest_wait = 120;
 
 struct Now {
   const Target* target = nullptr;
@@ -48,7 +50,7 @@ void tell_where() {
 }
 
 void on_alarm(int) {
-  std::fprintf(stderr, "\nno answer within %u seconds", longest_answer);
+  std::fprintf(stderr, "\nno answer within %u seconds of CPU time or %u of waiting", longest_answer, longest_wait);
   tell_where();
   std::_Exit(3);
 }
@@ -77,10 +79,16 @@ struct Counts {
   std::uint64_t taken = 0, refused = 0;
 };
 
+void limit_time(unsigned cpu_seconds, unsigned seconds) {
+  const itimerval timer{{0, 0}, {static_cast<time_t>(cpu_seconds), 0}};
+  setitimer(ITIMER_PROF, &timer, nullptr);
+  alarm(seconds);
+}
+
 void one(Target& target, const std::string& input, Counts& counts) {
   now.target = &target;
   now.input = input;
-  alarm(longest_answer);
+  limit_time(longest_answer, longest_wait);
   try {
     target.read(input);
     ++counts.taken;
@@ -90,7 +98,7 @@ void one(Target& target, const std::string& input, Counts& counts) {
   } catch (const std::exception& error) {
     fault(std::string("another exception: ") + error.what());
   }
-  alarm(0);
+  limit_time(0, 0);
 }
 
 int run(int argc, char** argv) {
@@ -132,6 +140,7 @@ int run(int argc, char** argv) {
   }
   __sanitizer_set_death_callback(tell_where);
   std::signal(SIGALRM, on_alarm);
+  std::signal(SIGPROF, on_alarm);
   now.seed = seed;
   for (auto& target : targets) {
     if (list) {

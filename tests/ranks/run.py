@@ -49,6 +49,10 @@ VARIANTS = {
 }
 
 
+# Seconds. With 4 a rank that was not scheduled on a busy machine could be reported in place of the one that hangs.
+PATIENCE = "8"
+
+
 class Failure(Exception):
     pass
 
@@ -491,7 +495,7 @@ def lost(ranks, options):
     for name, act, words, environment in acts:
         run = f"lost/{name}"
         process = ranks.begin(ranks.words(3, "train", *ranks.recipe, *VARIANTS["rules"], "train.epochs=2000",
-                                          "train.accumulate=6", "--out", run), SOME_RANK_PATIENCE="4", **environment)
+                                          "train.accumulate=6", "--out", run), SOME_RANK_PATIENCE=PATIENCE, **environment)
         pids = wait_for_ranks(ranks, process, 3, run)
         if not pids:
             raise Failure(f"the run did not begin:\n{process.communicate(timeout=60)[0]}")
