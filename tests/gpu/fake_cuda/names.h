@@ -1,0 +1,19 @@
+// Reads the names of kernels: a short name that does not change when a namespace does, and the types of parameters.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fake_cuda {
+
+struct KernelName {
+  std::string name;                     // without return type, namespaces and parameters, with template arguments
+  std::vector<std::string> parameters;  // their types
+};
+
+KernelName read_kernel_name(const char* mangled);
+
+// The value of a parameter passed by value: a number, or "_" for a type whose size is not known from its name.
+std::string value_of(const std::string& type, const void* argument);
+
+}  // namespace fake_cuda
