@@ -145,7 +145,7 @@ void mixture(benchmark::State& state, std::int64_t rows, std::int64_t width, std
   const double operations = 2.0 * products * static_cast<double>(rows * top_k * width * hidden);
   if (backward) {
     time_loop(b, state, 0, operations, [&] {
-      experts_backward(*b.ctx, y, x, weights, plan, gates, tape, dx, Into::overwrite, dgates, nullptr);
+      experts_backward(*b.ctx, {y, x, weights, plan, gates, tape, dx, Into::overwrite, dgates});
     });
   } else {
     time_loop(b, state, 0, operations, [&] { experts_forward(*b.ctx, x, weights, plan, gates, tape, y); });

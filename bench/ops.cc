@@ -121,8 +121,8 @@ void experts_backward_frozen(benchmark::State& state) {
   ExpertsBench bench;
   experts_forward(*bench.context, bench.x, bench.weights, bench.plan, bench.gates, bench.tape, bench.y);
   for (auto _ : state) {
-    experts_backward(*bench.context, bench.dy, bench.x, bench.weights, bench.plan, bench.gates, bench.tape, bench.dx,
-                     Into::overwrite, bench.dgates, nullptr);
+    experts_backward(*bench.context, {bench.dy, bench.x, bench.weights, bench.plan, bench.gates, bench.tape, bench.dx,
+                                      Into::overwrite, bench.dgates});
   }
   report(state, ExpertsBench::operations());
 }

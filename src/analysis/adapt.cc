@@ -131,10 +131,10 @@ class Streamer {
       const Batch batch = make_batch(data, rows, batch_options);
       model_.context().arena->reset();
       const DeviceBatch device_batch = upload(model_.context(), batch);
-      EvalPass pass;
+      LayerObserver observe;
       if (learner_)
-        pass.observe = [&](int layer, const SomeTape& tape) { learner_->observe(layer, tape, &device_batch.targets); };
-      const std::vector<double> nll = read_vector(model_.evaluate(device_batch, pass));
+        observe = [&](int layer, const RouterTape& tape) { learner_->observe(layer, tape, &device_batch.targets); };
+      const std::vector<double> nll = read_vector(model_.evaluate(device_batch, {}, {observe}));
       for (std::size_t t = 0; t < nll.size(); ++t) current_.nll += batch.targets[t] < 0 ? 0.0 : nll[t];
       current_.tokens += batch.predicted;
       current_.bytes += batch.real_bytes;
@@ -161,9 +161,10 @@ class Streamer {
           wanted.push_back(static_cast<std::int32_t>(i));
         }
         ctx.arena->reset();
-        EvalPass pass;
-        if (learner_) pass.observe = [&](int layer, const SomeTape& tape) { learner_->observe(layer, tape, nullptr); };
-        const std::vector<double> logits = read_vector(model_.decode(cache, tokens, slots, places, wanted, pass));
+        LayerObserver observe;
+        if (learner_) observe = [&](int layer, const RouterTape& tape) { learner_->observe(layer, tape, nullptr); };
+        const std::vector<double> logits =
+            read_vector(model_.decode(cache, tokens, slots, places, wanted, {}, {observe}));
         for (std::size_t i = 0; i < count; ++i) {
           const double* row = logits.data() + i * vocab;
           const double largest = *std::max_element(row, row + vocab);

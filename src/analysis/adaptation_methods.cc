@@ -132,10 +132,11 @@ class Ways {
         out.windows = window_by_window("keys", stream_, [&](const Batch& batch, std::int64_t) {
           model.context().arena->reset();
           const DeviceBatch device_batch = upload(model.context(), batch);
-          EvalPass pass;
-          pass.observe = [&](int layer, const SomeTape& tape) { learner.observe(layer, tape, &device_batch.targets); };
+          const auto observe = [&](int layer, const RouterTape& tape) {
+            learner.observe(layer, tape, &device_batch.targets);
+          };
           double sum = 0;
-          for (const double nll : read_vector(model.evaluate(device_batch, pass))) sum += nll;
+          for (const double nll : read_vector(model.evaluate(device_batch, {}, {observe}))) sum += nll;
           learner.pass_done(batch.size());
           learner.update();
           return sum;
@@ -258,7 +259,7 @@ class Ways {
         outcome.windows = window_by_window("gradients", stream_, [&](const Batch& batch, std::int64_t) {
           ctx.arena->reset();
           model.clear_gradients();
-          TrainPass pass;
+          StepSettings pass;
           pass.temperature = run_.recipe.model.eval_temp;  // as it is used
           pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
           double sum = 0;

@@ -43,9 +43,9 @@ Choices collect_choices(Model& model, const TokenData& data, const CollectOption
   out.top_k = config.top_k;
   out.layers.resize(static_cast<std::size_t>(config.layers));
   std::vector<std::size_t> kept;  // rows of the batch that go into the result
-  EvalPass pass;
-  pass.temperature = options.temperature;
-  pass.observe = [&](int layer, const SomeTape& tape) {
+  StepSettings settings;
+  settings.temperature = options.temperature;
+  const auto observe = [&](int layer, const RouterTape& tape) {
     LayerFirings& firings = out.layers[static_cast<std::size_t>(layer)];
     const std::vector<double> experts = read_vector(tape.routing.indices), gates = read_vector(tape.routing.gates);
     const auto k = static_cast<std::size_t>(config.top_k);
@@ -78,7 +78,7 @@ Choices collect_choices(Model& model, const TokenData& data, const CollectOption
     if (batch.size() == 0) continue;
     ctx.arena->reset();
     const DeviceBatch device_batch = upload(ctx, batch);
-    const std::vector<double> nll = read_vector(model.evaluate(device_batch, pass));
+    const std::vector<double> nll = read_vector(model.evaluate(device_batch, settings, {observe}));
     for (const std::size_t t : kept) out.nll.push_back(batch.targets[t] < 0 ? 0.0 : nll[t]);
   }
   return out;

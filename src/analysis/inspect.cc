@@ -123,8 +123,9 @@ InspectedLayer inspect_layer(const OpenedRun& run, const Layer& layer, const Lay
     one.mass = read_vector(layer.keys.mass);
     one.usage_name = usage_name(run.recipe.model.keys.usage);
   }
-  one.routing_temperature =
-      layer.log_temperature.value ? std::exp(read_vector(layer.log_temperature.value)[0]) : run.recipe.model.eval_temp;
+  const Router* const router = layer.ffn ? layer.ffn->router() : nullptr;
+  const Tensor temperature = router != nullptr ? router->log_temperature() : Tensor();
+  one.routing_temperature = temperature ? std::exp(read_vector(temperature)[0]) : run.recipe.model.eval_temp;
   return one;
 }
 

@@ -180,7 +180,7 @@ void Asking::write(const RunLog& run, Asked& asked, Stream& stream) {
   std::vector<nlohmann::json> read;
   const bool has_experts = model.recipe.model.ffn == Ffn::some;
   if (has_experts)
-    asked.how.look = [&](int layer, const SomeTape& tape) {
+    asked.how.look = [&](int layer, const RouterTape& tape) {
       const std::vector<double> experts = read_vector(tape.routing.indices), gates = read_vector(tape.routing.gates);
       const auto rows = static_cast<std::size_t>(tape.routing.indices.dim(0));
       const std::size_t k = rows > 0 ? experts.size() / rows : 0;

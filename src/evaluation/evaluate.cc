@@ -133,8 +133,8 @@ void serve_others(Model& model, std::size_t pieces) {
 }
 
 // Each rank lets one piece of `round` through the model; then every rank has the answers to all.
-std::vector<Answer> run_passes(const Group& group, Model& model, const std::vector<Piece>& round, EvalPass pass,
-                               bool with_states) {
+std::vector<Answer> run_passes(const Group& group, Model& model, const std::vector<Piece>& round,
+                               const StepSettings& settings, bool with_states) {
   Context& ctx = model.context();
   const ModelConfig& config = model.config();
   const auto self = static_cast<std::size_t>(group.rank());
@@ -152,11 +152,11 @@ std::vector<Answer> run_passes(const Group& group, Model& model, const std::vect
                gates = ctx.scratch({layers * rows, k}, ctx.master);
   Tensor losses = ctx.scratch({0}, ctx.master), states = ctx.scratch({0, config.d_model});
   if (self < round.size()) {
-    pass.observe = [&](int layer, const SomeTape& tape) {
+    const auto observe = [&](int layer, const RouterTape& tape) {
       indices.rows(layer * rows, (layer + 1) * rows).copy_from(tape.routing.indices);
       gates.rows(layer * rows, (layer + 1) * rows).copy_from(tape.routing.gates);
     };
-    losses = model.evaluate(upload(ctx, round[self].batch), pass, &states);
+    losses = model.evaluate(upload(ctx, round[self].batch), settings, {observe, &states});
   } else {
     serve_others(model, round.size());
   }
@@ -196,8 +196,8 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   std::vector<ChoiceSample> samples(static_cast<std::size_t>(config.layers));
   std::int64_t batches = 0;
   Tensor shares = options.memory != nullptr ? options.memory->store.shares.clone() : Tensor();
-  EvalPass pass;
-  pass.temperature = options.temperature;
+  StepSettings settings;
+  settings.temperature = options.temperature;
   model.clear_key_sums();
   const auto count_choices = [&](int layer, const Tensor& query, const Routing& routing, const Piece& piece,
                                  const DeviceBatch& batch) {
@@ -216,12 +216,12 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
     std::vector<Answer> answers;
     if (group.alone()) {
       Answer& one = answers.emplace_back(Answer{upload(ctx, round[0].batch), {}, {}, {}});
-      pass.observe = [&](int layer, const SomeTape& tape) {
+      const auto observe = [&](int layer, const RouterTape& tape) {
         count_choices(layer, tape.query, tape.routing, round[0], one.batch);
       };
-      one.losses = model.evaluate(one.batch, pass, &one.states);
+      one.losses = model.evaluate(one.batch, settings, {observe, &one.states});
     } else {
-      answers = run_passes(group, model, round, pass, options.memory != nullptr);
+      answers = run_passes(group, model, round, settings, options.memory != nullptr);
     }
     for (std::size_t i = 0; i < round.size(); ++i) {
       const Batch& batch = round[i].batch;

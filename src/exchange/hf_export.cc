@@ -33,7 +33,7 @@ Json config_json(const OpenedRun& run, const ExportOptions& options, bool expert
   const ModelConfig& model = run.recipe.model;
   Json hashes = Json::array(), key_steps = Json::array();
   for (const Layer& layer : run.model->layers()) {
-    hashes.push_back(hex(layer.library_hash));
+    hashes.push_back(hex(layer.experts.library_hash));
     key_steps.push_back(layer.keys.steps);
   }
   return {
@@ -85,8 +85,8 @@ NamedTensors exported_tensors(OpenedRun& run, bool experts_stored) {
       if (!matrix.value && matrix.compute)
         tensors.emplace_back(fmt::format("layers.{}.experts.{}", layer.index, name), matrix.compute);
     };
-    add("w1", layer.w1);
-    add("w2", layer.w2);
+    add("w1", layer.experts.w1);
+    add("w2", layer.experts.w2);
   }
   return tensors;
 }

@@ -11,7 +11,7 @@
 #include "core/json.h"
 #include "exchange/hf.h"
 #include "exchange/recipe_json.h"
-#include "model/declaration.h"
+#include "model/parts.h"
 #include "runs/checkpoint.h"
 #include "runs/forecast.h"
 #include "runs/new_folder.h"
@@ -152,8 +152,8 @@ void check_sizes(const JsonObject& config, const ModelConfig& model) {
 
 // Before a model is made: a recipe that calls for more than the files hold must not get memory for it.
 void check_shapes(const Weights& weights, const ModelConfig& model) {
-  ModelParameters parts;
-  for (const Parameter& one : declare_parameters(model, parts)) {
+  ModelParameters parts(model);
+  for (const Parameter& one : declare_parameters(parts)) {
     const std::string name = exported_name(one.name);
     if (one.trained() || (one.kind == Parameter::Kind::library && weights.has(name)))
       weights.check_shape(name, one.shape);
@@ -179,8 +179,8 @@ void check_experts(Weights& weights, const Model& model, const Layer& layer) {
         "--trained-experts, and the run keeps them (some.training = \"full\"); otherwise it is damaged",
         weights.folder(), name);
   };
-  check("w1", layer.w1);
-  check("w2", layer.w2);
+  check("w1", layer.experts.w1);
+  check("w2", layer.experts.w2);
 }
 
 void load_weights(Weights& weights, const JsonObject& config, Model& model) {
@@ -200,9 +200,9 @@ void check_library(const JsonObject& config, const Model& model, const std::vect
   const auto hashes = config.object("library").need<std::vector<std::string>>("hashes");
   for (const Layer& layer : layers) {
     const auto i = static_cast<std::size_t>(layer.index);
-    if (i >= hashes.size() || hashes[i] != hex(layer.library_hash))
+    if (i >= hashes.size() || hashes[i] != hex(layer.experts.library_hash))
       bad_input("{}: the library of layer {} that its recipe draws has the hash {}, the model was trained with {}",
-                config.origin(), i, hex(layer.library_hash),
+                config.origin(), i, hex(layer.experts.library_hash),
                 i < hashes.size() ? escaped(shortened(hashes[i], 40)) : "none");
   }
 }

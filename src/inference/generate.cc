@@ -28,13 +28,13 @@ class Reader {
       : model_(model),
         options_(options),
         cache_(model.make_cache(static_cast<std::int64_t>(slots), model.config().seq_len)) {
-    pass_.temperature = options.router_temperature;
-    pass_.observe = options.look;
+    settings_.temperature = options.router_temperature;
+    observe_ = options.look;
     if (options.adapt_window <= 0) return;
     if (model.config().ffn != Ffn::some)
       bad_input("--adapt: this run has no experts (model.ffn is not \"some\"), so there are no keys that could learn");
     learner_.emplace(model, choose_rules(model.config().keys, options.adapt_rules), options.adapt_step);
-    pass_.observe = [this](int layer, const SomeTape& tape) {
+    observe_ = [this](int layer, const RouterTape& tape) {
       learner_->observe(layer, tape, nullptr);
       if (options_.look) options_.look(layer, tape);
     };
@@ -43,10 +43,8 @@ class Reader {
   // Puts rows that were read before back into the cache, at other positions. Nothing is learnt from them again.
   void read_again(const DecodeRows& rows) {
     if (rows.tokens.empty()) return;
-    EvalPass pass;
-    pass.temperature = options_.router_temperature;
     model_.context().arena->reset();
-    model_.decode(cache_, rows.tokens, rows.slots, rows.positions, {0}, pass);
+    model_.decode(cache_, rows.tokens, rows.slots, rows.positions, {0}, settings_);
   }
 
   // say: for each text, how much of the answer the memory has.
@@ -72,8 +70,8 @@ class Reader {
       if (silent) wanted.push_back(0);
       model_.context().arena->reset();
       Tensor states;
-      std::vector<double> some = read_vector(
-          model_.decode(cache_, part(rows.tokens), part(rows.slots), part(rows.positions), wanted, pass_, &states));
+      std::vector<double> some = read_vector(model_.decode(
+          cache_, part(rows.tokens), part(rows.slots), part(rows.positions), wanted, settings_, {observe_, &states}));
       if (answers_ && !silent) {
         std::vector<std::int32_t> texts;
         for (const std::int32_t row : wanted) texts.push_back(rows.slots[first + static_cast<std::size_t>(row)]);
@@ -97,7 +95,8 @@ class Reader {
   Model& model_;
   const GenerateOptions& options_;
   Model::Cache cache_;
-  EvalPass pass_;
+  StepSettings settings_;
+  LayerObserver observe_;
   std::optional<KeyLearner> learner_;
   std::optional<MemoryPredictions> answers_;
   std::int64_t seen_ = 0;  // tokens since the last update

@@ -110,7 +110,7 @@ KeyLearner::KeyLearner(Model& model, const KeySettings& settings, std::int64_t s
 
 KeyLearner::~KeyLearner() { model_.set_key_settings(own_); }
 
-void KeyLearner::observe(int layer, const SomeTape& tape, const Tensor* targets) {
+void KeyLearner::observe(int layer, const RouterTape& tape, const Tensor* targets) {
   const auto l = static_cast<std::size_t>(layer);
   add_key_sums(model_.context(), {tape.query, tape.routing, plans_[l], rows_, &model_.key_sums()[l]}, targets);
 }

@@ -47,7 +47,7 @@ class KeyLearner {
 
   // Takes in the rows of one pass, layer by layer, from an observer. targets: rows with a negative one do not take
   // part; null: all do.
-  void observe(int layer, const SomeTape& tape, const Tensor* targets);
+  void observe(int layer, const RouterTape& tape, const Tensor* targets);
   // The pass is over; so many rows were in it.
   void pass_done(std::int64_t rows) { rows_ += rows; }
   // The update on everything taken in since the last one. Annealing is at its end: training is over.

@@ -25,13 +25,13 @@ std::string settings_in_short(const Recipe& recipe) {
   std::string out = fmt::format("{} layers of {}, {} heads, rows of {} tokens; ", model.layers, model.d_model,
                                 model.heads, model.seq_len);
   if (model.ffn == Ffn::some) {
-    out +=
-        fmt::format("{} experts of {}, {} a token, {} initialisation, {} router; alpha {}, beta {}, delta {}{}; ",
-                    model.experts, model.d_ffn, model.top_k, model.init, model.router == Router::mlp ? "mlp" : "linear",
-                    model.keys.use_alpha ? fmt::to_string(model.keys.alpha) : "off",
-                    model.keys.use_beta ? fmt::to_string(model.keys.beta) : "off",
-                    model.keys.use_delta ? fmt::to_string(model.keys.delta) : "off",
-                    model.keys.balance_rate > 0 ? fmt::format(", balance {}", model.keys.balance_rate) : "");
+    out += fmt::format("{} experts of {}, {} a token, {} initialisation, {} router; alpha {}, beta {}, delta {}{}; ",
+                       model.experts, model.d_ffn, model.top_k, model.init,
+                       model.router == RouterKind::mlp ? "mlp" : "linear",
+                       model.keys.use_alpha ? fmt::to_string(model.keys.alpha) : "off",
+                       model.keys.use_beta ? fmt::to_string(model.keys.beta) : "off",
+                       model.keys.use_delta ? fmt::to_string(model.keys.delta) : "off",
+                       model.keys.balance_rate > 0 ? fmt::format(", balance {}", model.keys.balance_rate) : "");
   } else {
     out += model.ffn == Ffn::dense ? fmt::format("a dense block of {}; ", model.dense_hidden())
                                    : std::string("no feed-forward block; ");

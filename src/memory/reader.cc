@@ -199,7 +199,7 @@ std::vector<MemoryReader::Answer> MemoryReader::run_passes(const std::vector<Pas
   if (group.alone()) {
     const DeviceBatch batch = upload(ctx, round[0].batch);
     Answer& one = out.emplace_back(Answer{&round[0], batch.targets, {}, {}});
-    one.losses = model_.evaluate(batch, {}, &one.states);
+    one.losses = model_.evaluate(batch, {}, {.states = &one.states});
     return out;
   }
   const auto self = static_cast<std::size_t>(group.rank());
@@ -208,7 +208,7 @@ std::vector<MemoryReader::Answer> MemoryReader::run_passes(const std::vector<Pas
   for (std::size_t i = 0; i < round.size(); ++i) total += counts[i] = round[i].batch.size();
   Tensor losses = ctx.scratch({0}, ctx.master), states = ctx.scratch({0, model_.config().d_model});
   if (self < round.size())
-    losses = model_.evaluate(upload(ctx, round[self].batch), {}, &states);
+    losses = model_.evaluate(upload(ctx, round[self].batch), {}, {.states = &states});
   else if (ctx.mesh().group_has_pass(group.rank(), std::ssize(round)))
     model_.serve_pass(false);  // neighbours that have a pass may want the experts that this rank holds
   Tensor all_losses = ctx.scratch({total}, ctx.master), all_states = ctx.scratch({total, model_.config().d_model});
@@ -414,7 +414,7 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
     }
     ctx.arena->reset();
     Tensor states;
-    model.evaluate(upload(ctx, batch), {}, &states);
+    model.evaluate(upload(ctx, batch), {}, {.states = &states});
     const std::vector<double> rows = read_vector(states);
     for (std::size_t i = 0; i < rows.size(); ++i) sum[i % sum.size()] += rows[i];
   }

@@ -13,7 +13,7 @@ namespace some {
 enum class Norm { post, pre };
 enum class Position { sinusoidal, rope };
 enum class Ffn { some, dense, none };
-enum class Router { linear, mlp };
+enum class RouterKind { linear, mlp };
 enum class RouterInit { uniform, normal };
 enum class RoutingKind { keys, random };
 enum class OutputProj { none, linear, features, modulated };
@@ -40,7 +40,7 @@ struct ModelConfig {
   std::uint64_t library_seed = 0;
   ExpertTraining training = ExpertTraining::frozen;
   int lora_rank = 8;
-  Router router = Router::mlp;
+  RouterKind router = RouterKind::mlp;
   double router_mult = 2.0;
   int query_dim = 0;  // 0: d_model
   RouterInit router_init = RouterInit::uniform;

@@ -1,7 +1,7 @@
 // Every number a model is made of, declared once: its name in checkpoints, its shape and first values, whether it
 // learns, how often a token meets it, and the member of the model it is bound to. The store, the counts, the
-// operations, the memory and the checkpoints all follow from this list, so a new parameter is one line of
-// declaration.cc and one member of Layer.
+// operations, the memory and the checkpoints all follow from this list, so a new parameter is one line and one member
+// of its block.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "model/layer.h"
+#include "model/config.h"
 #include "model/parameters.h"
 
 namespace some {
-
-// Everything that parameters are bound to.
-struct ModelParameters {
-  Param embed, head_weight, head_bias, final_weight, final_bias;
-  std::vector<Layer> layers;
-};
 
 struct Parameter {
   enum class Kind {
@@ -30,7 +24,10 @@ struct Parameter {
   Shape shape;
   Initial initial;  // of trained ones
   Kind kind = Kind::trained;
-  bool in_layer = false, of_expert = false;
+  // The layer it belongs to. The head counts as the layer after the last; -1: the embedding and the final norm.
+  int layer = -1;
+  bool of_expert = false;
+  bool row_sums = false;   // its gradient is a sum over rows, which a GPU completes for all layers together
   double uses = 0;         // how often a token is multiplied by each number: 1 in a dense layer, k / E in an expert
   Param* bound = nullptr;  // null for absent ones
 
@@ -46,8 +43,9 @@ class Declaration {
   explicit Declaration(const ModelConfig& config) : config_(config) {}
   std::vector<Parameter> list;
 
-  // What is declared from here on belongs to this layer; null: to none.
-  void in_layer(const Layer* layer);
+  // What is declared from here on belongs to this layer, which is part of its name.
+  void in_layer(int layer);
+  void outside_of_layers(int layer = -1);  // Parameter::layer
   Parameter& add(Param& bound, const std::string& name, Shape shape, Initial initial, double uses = 0);
   void linear(Param& weight, Param& bias, const std::string& name, std::int64_t out, std::int64_t in,
               Initial initial_weight, Initial initial_bias);
@@ -63,11 +61,8 @@ class Declaration {
  private:
   const ModelConfig& config_;
   std::string prefix_;
-  bool in_layer_ = false;
+  int layer_ = -1;
 };
-
-// In the order of the store. Makes parts.layers; the pointers hold while it is neither moved nor resized.
-std::vector<Parameter> declare_parameters(const ModelConfig& config, ModelParameters& parts);
 
 // Calls visit(parameter, times) for the parameters of one layer (times = config.layers) and those outside of the
 // layers: enough for sums over all of them.

@@ -1,6 +1,6 @@
 // The library itself, as it was drawn or learning from there on.
 #include "core/setting.h"
-#include "model/expert_part.h"
+#include "model/expert_bank.h"
 
 namespace some {
 namespace {
@@ -14,16 +14,16 @@ class Library : public ExpertPart {
   bool active(const ModelConfig&) const override { return true; }
   bool learns(const ModelConfig& config) const override { return config.training == ExpertTraining::full; }
 
-  void declare(const ModelConfig& config, Layer& layer, Declaration& declare) const override {
-    if (config.use_library) declare.library(layer.w1, "w1", config.d_ffn, config.d_model);
-    if (config.experts_have_output()) declare.library(layer.w2, "w2", config.d_model, config.d_ffn);
+  void declare(const ModelConfig& config, ExpertBank& bank, Declaration& declare) const override {
+    if (config.use_library) declare.library(bank.w1, "w1", config.d_ffn, config.d_model);
+    if (config.experts_have_output()) declare.library(bank.w2, "w2", config.d_model, config.d_ffn);
   }
-  void weights(Context&, const Layer& layer, ExpertWeights& weights) const override {
-    weights = {local_rows(layer, layer.w1.compute), local_rows(layer, layer.w2.compute)};
+  void weights(const ExpertBank& bank, ExpertWeights& weights) const override {
+    weights = {bank.local_rows(bank.w1.compute), bank.local_rows(bank.w2.compute)};
   }
   // Frozen matrices have no room for a gradient.
-  void gradients(Context&, const Layer& layer, ExpertGrads& grads) const override {
-    grads = {local_rows(layer, layer.w1.grad), local_rows(layer, layer.w2.grad)};
+  void gradients(const ExpertBank& bank, ExpertGrads& grads) const override {
+    grads = {bank.local_rows(bank.w1.grad), bank.local_rows(bank.w2.grad)};
   }
 };
 

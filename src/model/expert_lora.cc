@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "core/setting.h"
-#include "model/expert_part.h"
+#include "model/expert_bank.h"
 
 namespace some {
 namespace {
@@ -25,19 +25,19 @@ class Lora : public ExpertPart {
     }
   }
 
-  void declare(const ModelConfig& config, Layer& layer, Declaration& declare) const override {
+  void declare(const ModelConfig& config, ExpertBank& bank, Declaration& declare) const override {
     const std::int64_t d = config.d_model, f = config.d_ffn, rank = config.lora_rank;
     // The second factor starts at zero, so that training begins from the frozen library (Hu et al., 2021).
-    declare.expert(layer.lora_w1_a, "w1.lora_a", rank, d, uniform(d));
-    declare.expert(layer.lora_w1_b, "w1.lora_b", f, rank, {Initial::Kind::zero});
+    declare.expert(bank.lora_w1_a, "w1.lora_a", rank, d, uniform(d));
+    declare.expert(bank.lora_w1_b, "w1.lora_b", f, rank, {Initial::Kind::zero});
     if (config.output_proj == OutputProj::features) return;
-    declare.expert(layer.lora_w2_a, "w2.lora_a", rank, f, uniform(f));
-    declare.expert(layer.lora_w2_b, "w2.lora_b", d, rank, {Initial::Kind::zero});
+    declare.expert(bank.lora_w2_a, "w2.lora_a", rank, f, uniform(f));
+    declare.expert(bank.lora_w2_b, "w2.lora_b", d, rank, {Initial::Kind::zero});
   }
 
-  void weights(Context&, const Layer& layer, ExpertWeights& weights) const override {
-    weights.low1 = {local_rows(layer, layer.lora_w1_a), local_rows(layer, layer.lora_w1_b)};
-    weights.low2 = {local_rows(layer, layer.lora_w2_a), local_rows(layer, layer.lora_w2_b)};
+  void weights(const ExpertBank& bank, ExpertWeights& weights) const override {
+    weights.low1 = {bank.local_rows(bank.lora_w1_a), bank.local_rows(bank.lora_w1_b)};
+    weights.low2 = {bank.local_rows(bank.lora_w2_a), bank.local_rows(bank.lora_w2_b)};
   }
 };
 

@@ -68,8 +68,9 @@ void put_in_plan_order(Context& ctx, const ExpertParallelTape& tape, const Dispa
 
 }  // namespace
 
-ExpertParallelTape begin_expert_parallel(Context& ctx, int experts, const Routing& routing, const Tensor& past,
-                                         int token_shift) {
+ExpertParallelTape expert_parallel_dispatch(Context& ctx, const ModelConfig& config, const Routing& routing,
+                                            const Tensor& past) {
+  const int experts = config.experts, token_shift = config.modulates() ? config.token_shift : 0;
   const Group& group = ctx.expert_group;
   const Mesh mesh = ctx.mesh();
   const auto ranks = static_cast<std::size_t>(group.size());
@@ -170,7 +171,7 @@ ExpertParallelTape begin_expert_parallel(Context& ctx, int experts, const Routin
   return tape;
 }
 
-void expert_parallel_forward(Context& ctx, const ExpertWeights& weights, const ExpertParallelOptions& keeps,
+void expert_parallel_forward(Context& ctx, const ExpertWeights& weights, const ExpertParallelKeeps& keeps,
                              const Tensor& seen, const Routing& routing, ExpertParallelTape& tape, Tensor& mixed) {
   const std::int64_t arrived = tape.arrived(), d = seen.dim(1);
   if (keeps.inputs) tape.inputs = show(ctx, tape, seen);
@@ -199,8 +200,8 @@ void expert_parallel_backward(Context& ctx, const Tensor& dmixed, const ExpertWe
   Tensor dinputs = ctx.scratch({arrived, dseen.dim(1)}), dweights = ctx.scratch({arrived, 1}, ctx.master);
   if (arrived > 0) {
     const Tensor& inputs = tape.inputs ? tape.inputs : dinputs;  // frozen experts read nothing of it but its shape
-    experts_backward(ctx, upstream, inputs, weights, tape.plan, tape.gates, tape.choices, dinputs, Into::overwrite,
-                     dweights, grads);
+    experts_backward(ctx, {upstream, inputs, weights, tape.plan, tape.gates, tape.choices, dinputs, Into::overwrite,
+                           dweights, grads});
   }
   const Tensor back = bring_back(ctx, tape, dinputs), gates_back = bring_back(ctx, tape, dweights);
   const std::int64_t choices = dgates.elements();
@@ -210,8 +211,8 @@ void expert_parallel_backward(Context& ctx, const Tensor& dmixed, const ExpertWe
   gather_rows(ctx, gates_back, tape.place.reshape({choices}), flat);
 }
 
-void expert_parallel_modulate_forward(Context& ctx, const Modulation& in, const Tensor& w1,
-                                      const ExpertParallelOptions& keeps, ExpertParallelTape& tape, Tensor& pre) {
+void expert_parallel_modulation_forward(Context& ctx, const Modulation& in, const Tensor& w1,
+                                        const ExpertParallelKeeps& keeps, ExpertParallelTape& tape, Tensor& pre) {
   if (keeps.inputs) tape.inputs = show(ctx, tape, in.states);
   const ArenaScope scope(*ctx.arena);
   const Tensor inputs = keeps.inputs ? tape.inputs : show(ctx, tape, in.states);
@@ -224,8 +225,8 @@ void expert_parallel_modulate_forward(Context& ctx, const Modulation& in, const 
   if (back.dim(0) > 0) put_in_plan_order(ctx, tape, in.plan, back, pre);
 }
 
-void expert_parallel_modulate_backward(Context& ctx, const Modulation& in, const Tensor& w1, const Tensor& dpre,
-                                       ExpertParallelTape& tape, Tensor& dstates, ExpertGrads* grads) {
+void expert_parallel_modulation_backward(Context& ctx, const Modulation& in, const Tensor& w1, const Tensor& dpre,
+                                         ExpertParallelTape& tape, Tensor& dstates, ExpertGrads* grads) {
   const ArenaScope scope(*ctx.arena);
   const std::int64_t choices = dpre.dim(0);
   Tensor leaving = ctx.scratch(dpre.shape());

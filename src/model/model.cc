@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "experts/library_file.h"
 #include "kernels/reduce/deferred_sums.h"
+#include "model/expert_parallel.h"
 #include "ops/conv.h"
 #include "ops/deferred_gradients.h"
 #include "ops/elementwise.h"
@@ -22,27 +22,12 @@ Tensor to_device(Context& ctx, const std::vector<std::int32_t>& values) {
   return ctx.staging->upload(ctx, {&values})[0];
 }
 
-}  // namespace
-
-DeviceBatch upload(Context& ctx, const Batch& batch) {
-  DeviceBatch out;
-  const std::vector<Tensor> parts =
-      ctx.staging->upload(ctx, {&batch.tokens, &batch.targets, &batch.positions, &batch.offsets});
-  out.tokens = parts[0];
-  out.targets = parts[1];
-  out.positions = parts[2];
-  out.sequences.offsets = parts[3];
-  out.sequences.count = batch.rows();
-  out.sequences.longest = batch.longest;
-  out.sequences.tokens = batch.size();
-  out.predicted = batch.predicted;
-  if (!batch.tokens.empty()) {
-    const auto [smallest, largest] = std::minmax_element(batch.tokens.begin(), batch.tokens.end());
-    out.smallest_id = *smallest;
-    out.largest_id = std::max(*largest, *std::max_element(batch.targets.begin(), batch.targets.end()));
-  }
-  return out;
+const ModelConfig& checked(const ModelConfig& config) {
+  check_config(config);
+  return config;
 }
+
+}  // namespace
 
 // spec 2. Both placements of the norm are one walk: a block adds to `residual` and reads `input`; after a norm,
 // post-norm goes on with the normed tensor in both roles, pre-norm keeps the sum as the residual.
@@ -51,146 +36,102 @@ struct Model::Stream {
 };
 
 // What one layer computes.
-struct Model::Block {
-  Tensor input;  // what the attention reads
-  AttentionTape attention;
-  NormTape norm1;  // after the attention
-  SomeTape some;
-  DenseTape dense;
-  NormTape norm2;  // after the feed-forward block; without one in pre-norm there is none
+struct Model::LayerTape {
+  Attention::Tape attention;
+  LayerNorm::Tape norm1;  // after the attention
+  std::unique_ptr<FeedForward::Tape> ffn;
+  LayerNorm::Tape norm2;  // after the feed-forward block; without one in pre-norm there is none
+  const Tensor* query() const { return ffn && ffn->routed() != nullptr ? &ffn->routed()->query : nullptr; }
 };
 
 // Everything the backward pass needs from the forward pass of all layers.
 struct Model::Tape {
   TokenOrder order;
-  Tensor embedded;
-  NormTape first_norm;  // pre-norm only
-  std::vector<Block> blocks;
+  LayerNorm::Tape first_norm;  // pre-norm only
+  std::vector<LayerTape> layers;
 };
 
 Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool training, bool make_library)
-    : ctx_(std::move(ctx)), config_(config) {
-  check_config(config_);
-  const std::vector<Parameter> declared = declare_parameters(config_, parts_);
+    : ctx_(std::move(ctx)), parts_(checked(config)) {
+  const std::vector<Parameter> declared = declare_parameters(parts_);
   for (const Parameter& one : declared) {
-    if (one.trained()) parameters_.declare(one.name, one.shape, one.initial);
+    if (one.trained()) parameters_.declare(one);
   }
   parameters_.allocate(*ctx_, training);
-  parameters_.draw_initial_values(*ctx_, config_.seed);
+  parameters_.draw_initial_values(*ctx_, config.seed);
   for (const Parameter& one : declared) {
     if (one.trained()) *one.bound = parameters_.param(one.name);
   }
   auxiliary_loss_ = Tensor::zeros({1}, ctx_->master, ctx_->device);
-  if (config_.ffn != Ffn::some) return;
-  LibrarySpec spec{config_.library_seed, config_.init,  config_.experts,
-                   config_.d_model,      config_.d_ffn, config_.experts_have_output()};
-  const Group& holders = ctx_->expert_group;
-  const bool spread = expert_parallel(*ctx_, config_);
-  const some::Block own_experts = ctx_->mesh().experts(ctx_->group.rank(), config_.experts);
-  // What learns is held whole by every rank, so that it is written and summed as always; a frozen library is not.
-  if (spread && config_.training != ExpertTraining::full) spec.part = own_experts;
+  if (config.ffn != Ffn::some) return;
   // Sums are kept without training too: evaluation counts choices with them and adaptation learns from them.
-  key_needs_ = needs_of(config_.keys);
+  key_needs_ = needs_of(config.keys);
   make_all_key_sums();
-  const auto give = [&](const Tensor& drawn, Param& matrix) {
-    if (matrix.value)
-      matrix.value.copy_from(drawn.to(ctx_->master));  // an expert that learns starts from the library
-    else
-      matrix.compute = drawn;
-  };
   for (Layer& layer : parts_.layers) {
-    layer.keys = make_key_state(*ctx_, config_.experts, config_.query_size(), config_.seed, layer.index, config_.keys);
-    epoch_counts_.push_back(Tensor::zeros({config_.experts}, DType::i64, ctx_->device));
-    if (spread) layer.held = own_experts;
-    if (!make_library || !config_.use_library) continue;
-    LayerLibrary library = is_library_file(spec.method) ? load_layer_library(*ctx_, spec, layer.index)
-                                                        : make_layer_library(*ctx_, spec, layer.index);
-    layer.library_hash = library.hash;
-    if (spec.part) {
-      const std::vector<std::int64_t> mine(static_cast<std::size_t>(holders.size()),
-                                           static_cast<std::int64_t>(library.hash));
-      layer.library_hash = 0;
-      for (const std::int64_t part : holders.all_to_all(mine)) layer.library_hash += static_cast<std::uint64_t>(part);
-    }
-    give(library.weights.w1, layer.w1);
-    give(library.weights.w2, layer.w2);
+    layer.keys = make_key_state(*ctx_, config.experts, config.query_size(), config.seed, layer.index, config.keys);
+    epoch_counts_.push_back(Tensor::zeros({config.experts}, DType::i64, ctx_->device));
+    if (uses_expert_parallelism(*ctx_, config)) 
+      layer.experts.local = ctx_->mesh().experts(ctx_->group.rank(), config.experts);
+    if (make_library && config.use_library) layer.experts.make_library(*ctx_, layer.index);
   }
   parameters_.refresh_compute(*ctx_);
 }
 
-std::pair<Param, Param> Model::norm_after(int layer) const {
-  const Layer& own = parts_.layers[static_cast<std::size_t>(layer)];
-  if (config_.norm == Norm::post) return {own.norm2_weight, own.norm2_bias};
-  if (layer + 1 == config_.layers) return {parts_.final_weight, parts_.final_bias};
-  const Layer& next = parts_.layers[static_cast<std::size_t>(layer) + 1];
-  return {next.norm1_weight, next.norm1_bias};
-}
-
-Tensor Model::temperature_tensor(double value) {
-  Tensor out = ctx_->scratch({1}, ctx_->master);
-  fill(*ctx_, value, out);
-  return out;
+const LayerNorm& Model::norm_after(int layer) const {
+  const auto at = static_cast<std::size_t>(layer);
+  if (config().norm == Norm::post) return parts_.layers[at].norm2;
+  return layer + 1 == config().layers ? parts_.final_norm : parts_.layers[at + 1].norm1;
 }
 
 bool Model::layer_learns(int layer) const {
-  return config_.ffn == Ffn::some && plan_update(config_.keys, {config_.seed, layer}).learns;
+  return config().ffn == Ffn::some && plan_update(config().keys, {config().seed, layer}).learns;
 }
 
 std::uint64_t Model::library_hash() const {
   std::uint64_t hash = 0;
-  for (const Layer& layer : parts_.layers) hash = hash * 0x9E3779B97F4A7C15ull + layer.library_hash;
+  for (const Layer& layer : parts_.layers) hash = hash * 0x9E3779B97F4A7C15ull + layer.experts.library_hash;
   return hash;
 }
 
-NormTape Model::embed(const Tensor& tokens, const Tensor& positions, Stream& stream) {
+LayerNorm::Tape Model::embed(const Pass& pass, Stream& stream) const {
   Context& ctx = *ctx_;
-  stream.residual = ctx.scratch({tokens.dim(0), config_.d_model});
-  embed_forward(ctx, tokens, positions, parts_.embed, config_.position == Position::sinusoidal, stream.residual);
+  stream.residual = ctx.scratch({pass.tokens.dim(0), config().d_model});
+  embed_forward(ctx, pass.tokens, pass.positions, parts_.embed, config().position == Position::sinusoidal,
+                stream.residual);
   stream.input = stream.residual;
-  if (config_.norm == Norm::post) return {};
-  const NormTape norm =
-      norm_layer_forward(ctx, stream.residual, nullptr, parts_.layers[0].norm1_weight, parts_.layers[0].norm1_bias);
+  if (config().norm == Norm::post) return {};
+  LayerNorm::Tape norm = parts_.layers[0].norm1.forward(ctx, stream.residual, nullptr);
   stream.input = norm.y;
   return norm;
 }
 
-void Model::after_attention(const Layer& layer, const Pass& pass, const Tensor* previous_query, Block& block,
-                            Stream& stream) {
+void Model::layer_forward(const Layer& layer, const Pass& pass, const Tensor* previous_query, LayerTape& tape,
+                          Stream& stream) const {
   Context& ctx = *ctx_;
-  const bool post = config_.norm == Norm::post;
-  const auto behind = [&](const NormTape& norm) { stream = {post ? norm.y : norm.sum, norm.y}; };
-  const Tensor& attended = block.attention.output;
-  const auto [after_weight, after_bias] = norm_after(layer.index);
-  if (!post && config_.ffn == Ffn::none) {
-    block.norm1 = norm_layer_forward(ctx, stream.residual, &attended, after_weight, after_bias);
-    return behind(block.norm1);
+  const bool post = config().norm == Norm::post;
+  const auto after = [&](const LayerNorm::Tape& norm) { stream = {post ? norm.y : norm.sum, norm.y}; };
+  tape.attention = layer.attention.forward(ctx, pass, stream.input);
+  const Tensor& attended = tape.attention.output;
+  if (!post && !layer.ffn) {
+    tape.norm1 = norm_after(layer.index).forward(ctx, stream.residual, &attended);
+    return after(tape.norm1);
   }
-  block.norm1 = norm_layer_forward(ctx, stream.residual, &attended, post ? layer.norm1_weight : layer.norm2_weight,
-                                   post ? layer.norm1_bias : layer.norm2_bias);
-  behind(block.norm1);
-  const Tensor* addend = nullptr;
-  if (config_.ffn == Ffn::some) {
-    block.some = some_forward(ctx, config_, layer, pass, stream.input, previous_query);
-    addend = &block.some.output;
-  } else if (config_.ffn == Ffn::dense) {
-    block.dense = dense_forward(ctx, config_, layer, pass, stream.input);
-    addend = &block.dense.output;
-  }
-  block.norm2 = norm_layer_forward(ctx, stream.residual, addend, after_weight, after_bias);
-  behind(block.norm2);
+  tape.norm1 = (post ? layer.norm1 : layer.norm2).forward(ctx, stream.residual, &attended);
+  after(tape.norm1);
+  if (layer.ffn) tape.ffn = layer.ffn->forward(ctx, pass, stream.input, previous_query);
+  tape.norm2 = norm_after(layer.index).forward(ctx, stream.residual, tape.ffn ? &tape.ffn->output : nullptr);
+  after(tape.norm2);
 }
 
-Tensor Model::forward(const DeviceBatch& batch, const Pass& pass, Tape& tape) {
+Tensor Model::forward(const Pass& pass, Tape& tape) const {
   Stream stream;
-  tape.first_norm = embed(batch.tokens, batch.positions, stream);
-  tape.embedded = stream.residual;
+  tape.first_norm = embed(pass, stream);
   const Tensor* previous_query = nullptr;
+  tape.layers.reserve(parts_.layers.size());
   for (const Layer& layer : parts_.layers) {
-    Block& block = tape.blocks.emplace_back();
-    block.input = stream.input;
-    block.attention = attention_layer_forward(*ctx_, config_, layer, stream.input, batch.positions, batch.sequences);
-    after_attention(layer, pass, previous_query, block, stream);
-    if (config_.ffn == Ffn::some) previous_query = &block.some.query;
+    LayerTape& one = tape.layers.emplace_back();
+    layer_forward(layer, pass, previous_query, one, stream);
+    previous_query = one.query();
   }
   return stream.input;
 }
@@ -198,7 +139,7 @@ Tensor Model::forward(const DeviceBatch& batch, const Pass& pass, Tape& tape) {
 // dy: gradient of what forward() returned; it is overwritten. Four buffers serve all layers.
 void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy, const MatricesReady& ready) {
   Context& ctx = *ctx_;
-  const bool post = config_.norm == Norm::post;
+  const bool post = config().norm == Norm::post;
   const Shape shape = dy.shape();
   DeferSums sums(ctx);
   Tensor dsum2 = ctx.scratch(shape);             // of what the norm after the feed-forward block reads
@@ -206,47 +147,40 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
   Tensor dsum1 = ctx.scratch(shape);             // of what the norm after the attention reads
   Tensor dresidual;  // pre-norm: the gradient that reaches the residual stream past the norms; it lies in dsum1
   Tensor dquery;     // grounding: what a layer sends to the one below
-  for (int i = config_.layers - 1; i >= 0; --i) {
-    Layer& layer = parts_.layers[static_cast<std::size_t>(i)];
-    Block& block = tape.blocks[static_cast<std::size_t>(i)];
-    const auto [after_weight, after_bias] = norm_after(i);
+  for (std::size_t i = parts_.layers.size(); i-- > 0;) {
+    const Layer& layer = parts_.layers[i];
+    LayerTape& own = tape.layers[i];
+    const LayerNorm& norm2 = norm_after(layer.index);
     const Tensor* extra = dresidual ? &dresidual : nullptr;
     Tensor dquery_below;
-    if (config_.ground > 0 && i > 0 && config_.ffn == Ffn::some) {
-      dquery_below = ctx.scratch(block.some.query.shape(), ctx.master);
+    if (config().ground > 0 && i > 0 && own.query() != nullptr) {
+      dquery_below = ctx.scratch(own.query()->shape(), ctx.master);
       fill(ctx, 0, dquery_below);
     }
     const ArenaScope scope(*ctx.arena);
     DeferGradients gradients(ctx);
-    if (!post && config_.ffn == Ffn::none) {
-      norm_backward(ctx, dy, block.norm1.sum, block.norm1.mean, block.norm1.rstd, after_weight, after_bias, extra,
-                    dsum1);
+    if (!post && !layer.ffn) {
+      norm2.backward(ctx, own.norm1, dy, extra, dsum1);
     } else {
       // Post-norm: norm1.y is the residual too. Pre-norm: the residual's part joins after norm1.
-      norm_backward(ctx, dy, block.norm2.sum, block.norm2.mean, block.norm2.rstd, after_weight, after_bias, extra,
-                    dsum2, post ? &dafter_attention : nullptr);
+      norm2.backward(ctx, own.norm2, dy, extra, dsum2, post ? &dafter_attention : nullptr);
       if (!post) fill(ctx, 0, dafter_attention);
-      if (config_.ffn == Ffn::some) {
-        some_backward(ctx, config_, layer, pass, block.some, block.norm1.y, dsum2, dquery ? &dquery : nullptr,
-                      dquery_below ? &dquery_below : nullptr, dafter_attention);
+      if (layer.ffn) {
+        layer.ffn->backward(
+            ctx, pass, *own.ffn,
+            {own.norm1.y, dsum2, dafter_attention, dquery ? &dquery : nullptr, dquery_below ? &dquery_below : nullptr});
         dquery = dquery_below;
-      } else if (config_.ffn == Ffn::dense) {
-        dense_backward(ctx, layer, pass, block.dense, block.norm1.y, dsum2, dafter_attention);
       }
-      const Param& weight = post ? layer.norm1_weight : layer.norm2_weight;
-      const Param& bias = post ? layer.norm1_bias : layer.norm2_bias;
-      norm_backward(ctx, dafter_attention, block.norm1.sum, block.norm1.mean, block.norm1.rstd, weight, bias,
-                    post ? nullptr : &dsum2, dsum1, post ? &dy : nullptr);
+      (post ? layer.norm1 : layer.norm2)
+          .backward(ctx, own.norm1, dafter_attention, post ? nullptr : &dsum2, dsum1, post ? &dy : nullptr);
     }
     if (!post) dresidual = dsum1;
-    attention_layer_backward(ctx, config_, layer, block.attention, block.input, batch.positions, batch.sequences, dsum1,
-                             dy, post);
+    layer.attention.backward(ctx, pass, own.attention, dsum1, dy, post ? Into::add : Into::overwrite);
     gradients.finish();
-    if (ready) ready(i);
+    if (ready) ready(layer.index);
   }
   if (!post) {
-    norm_backward(ctx, dy, tape.embedded, tape.first_norm.mean, tape.first_norm.rstd, parts_.layers[0].norm1_weight,
-                  parts_.layers[0].norm1_bias, &dresidual, dsum2);
+    parts_.layers[0].norm1.backward(ctx, tape.first_norm, dy, &dresidual, dsum2);
     dy = dsum2;
   }
   {
@@ -257,95 +191,96 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
 }
 
 void Model::check_ids(const DeviceBatch& batch) const {
-  if (batch.smallest_id < 0 || batch.largest_id >= config_.vocab) {
+  if (batch.smallest_id < 0 || batch.largest_id >= config().vocab) {
     failed("a batch holds token ids from {} to {}; the model's vocabulary has 0 to {}", batch.smallest_id,
-           batch.largest_id, config_.vocab - 1);
+           batch.largest_id, config().vocab - 1);
   }
 }
 
-Tensor Model::train_pass(const DeviceBatch& batch, const TrainPass& options, const MatricesReady& ready) {
+Pass Model::new_pass(const StepSettings& settings, bool training, const Tensor& tokens, const Tensor& positions) {
+  Pass pass;
+  pass.settings = settings;
+  if (settings.top_k <= 0) pass.settings.top_k = config().top_k;
+  if (settings.temperature <= 0) pass.settings.temperature = training ? config().train_temp : config().eval_temp;
+  pass.training = training;
+  pass.temperature = ctx_->scratch({1}, ctx_->master);
+  fill(*ctx_, pass.settings.temperature, pass.temperature);
+  pass.tokens = tokens;
+  pass.positions = positions;
+  return pass;
+}
+
+Pass Model::new_pass(const StepSettings& settings, bool training, const DeviceBatch& batch) {
+  Pass pass = new_pass(settings, training, batch.tokens, batch.positions);
+  pass.sequences = batch.sequences;
+  if (config().past() > 0) {
+    pass.past = ctx_->scratch({batch.sequences.tokens, config().past() + 1}, DType::i32);
+    conv_rows(*ctx_, batch.positions, pass.past);
+  }
+  return pass;
+}
+
+Tensor Model::train_pass(const DeviceBatch& batch, const StepSettings& settings, const MatricesReady& ready) {
   check_ids(batch);
   Context& ctx = *ctx_;
-  Pass pass;
-  pass.training = true;
-  pass.top_k = options.top_k > 0 ? options.top_k : config_.top_k;
-  pass.fixed_temperature = temperature_tensor(options.temperature > 0 ? options.temperature : config_.train_temp);
-  pass.tokens = &batch.tokens;
-  pass.taking_part = options.count_pads ? nullptr : &batch.targets;
+  Pass pass = new_pass(settings, true, batch);
+  pass.counted = settings.count_pads ? nullptr : &batch.targets;
   pass.auxiliary_loss = auxiliary_loss_;
-  pass.auxiliary_share = options.loss_scale * static_cast<double>(batch.predicted);
-  pass.past = conv_table(batch);
+  pass.auxiliary_share = settings.loss_scale * static_cast<double>(batch.predicted);
   Tape tape;
-  tape.blocks.reserve(parts_.layers.size());
   {
     const SideStream beside(ctx);
     tape.order = order_tokens(ctx, batch.tokens, parts_.embed);
   }
-  const Tensor h = forward(batch, pass, tape);
+  const Tensor h = forward(pass, tape);
   join_side_stream(ctx);
-  {  // few numbers, in several small steps: beside the head and the way back
+  {  // few numbers, in several small steps: concurrently with the head and the backward pass
     const SideStream beside(ctx);
     // Layers that do not learn are only counted: those that are alike in this are added up together.
     for (const bool learns : {true, false}) {
       std::vector<LayerChoices> choices;
-      for (std::size_t i = 0; i < options.keys.size(); ++i) {
-        if (options.keys[i].learns == learns)
-          choices.push_back({tape.blocks[i].some.query, tape.blocks[i].some.routing, options.keys[i],
-                             options.first_position, &key_sums_[i]});
+      for (std::size_t i = 0; i < settings.keys.size(); ++i) {
+        if (settings.keys[i].learns != learns) continue;
+        const RouterTape& routed = *tape.layers[i].ffn->routed();
+        choices.push_back({routed.query, routed.routing, settings.keys[i], settings.first_position, &key_sums_[i]});
       }
-      if (!choices.empty()) add_key_sums(ctx, choices, pass.taking_part);
+      if (!choices.empty()) add_key_sums(ctx, choices, pass.counted);
     }
   }
   Tensor nll = ctx.scratch({batch.sequences.tokens}, ctx.master);
   Tensor dh = ctx.scratch(h.shape());
-  head_loss(ctx, h, parts_.head_weight, parts_.head_bias, batch.targets, options.loss_scale, nll, &dh);
-  if (ready) ready(config_.layers);
+  head_loss(ctx, h, parts_.head_weight, parts_.head_bias, batch.targets, settings.loss_scale, nll, &dh);
+  if (ready) ready(config().layers);
   backward(batch, pass, tape, dh, ready);
   join_side_stream(ctx);
   return nll;
 }
 
 void Model::serve_pass(bool training) {
-  if (!expert_parallel(*ctx_, config_)) return;
+  if (!uses_expert_parallelism(*ctx_, config())) return;
   Pass pass;
   pass.training = training;
-  std::vector<SomeTape> tapes;
+  std::vector<std::unique_ptr<FeedForward::Tape>> tapes;
   for (const Layer& layer : parts_.layers) {
     if (training) {
-      tapes.push_back(some_serve_forward(*ctx_, config_, layer, pass));
+      tapes.push_back(layer.ffn->serve_forward(*ctx_, pass));
     } else {
       const ArenaScope scope(*ctx_->arena);
-      some_serve_forward(*ctx_, config_, layer, pass);
+      layer.ffn->serve_forward(*ctx_, pass);
     }
   }
-  for (std::size_t i = tapes.size(); i-- > 0;) some_serve_backward(*ctx_, config_, parts_.layers[i], tapes[i]);
-}
-
-Tensor Model::conv_table(const DeviceBatch& batch) {
-  if (config_.past() == 0) return {};
-  Tensor rows = ctx_->scratch({batch.sequences.tokens, config_.past() + 1}, DType::i32);
-  conv_rows(*ctx_, batch.positions, rows);
-  return rows;
-}
-
-Pass Model::eval_settings(const EvalPass& options, const Tensor& tokens) {
-  Pass pass;
-  pass.top_k = config_.top_k;
-  pass.fixed_temperature = temperature_tensor(options.temperature > 0 ? options.temperature : config_.eval_temp);
-  pass.tokens = &tokens;
-  return pass;
+  for (std::size_t i = tapes.size(); i-- > 0;) parts_.layers[i].ffn->serve_backward(*ctx_, *tapes[i]);
 }
 
 // Evaluation keeps only one layer's intermediate results at a time.
-Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
+Tensor Model::head_input(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer) {
   check_ids(batch);
   Context& ctx = *ctx_;
-  const Shape shape{batch.sequences.tokens, config_.d_model};
-  Pass pass = eval_settings(options, batch.tokens);
-  pass.past = conv_table(batch);
+  const Shape shape{batch.sequences.tokens, config().d_model};
+  const Pass pass = new_pass(settings, false, batch);
   Stream kept{ctx.scratch(shape), ctx.scratch(shape)};
   Tensor previous_query;
-  if (config_.ground > 0) previous_query = ctx.scratch({batch.sequences.tokens, config_.query_size()}, ctx.master);
+  if (config().ground > 0) previous_query = ctx.scratch({batch.sequences.tokens, config().query_size()}, ctx.master);
   const auto keep = [&](const Stream& stream) {
     convert(ctx, stream.residual, kept.residual);
     convert(ctx, stream.input, kept.input);
@@ -353,89 +288,88 @@ Tensor Model::head_input(const DeviceBatch& batch, const EvalPass& options) {
   {
     const ArenaScope scope(*ctx.arena);
     Stream stream;
-    embed(batch.tokens, batch.positions, stream);
+    embed(pass, stream);
     keep(stream);
   }
   for (const Layer& layer : parts_.layers) {
     const ArenaScope scope(*ctx.arena);
     Stream stream = kept;
-    Block block;
-    block.attention = attention_layer_forward(ctx, config_, layer, stream.input, batch.positions, batch.sequences);
-    after_attention(layer, pass, previous_query && layer.index > 0 ? &previous_query : nullptr, block, stream);
+    LayerTape tape;
+    layer_forward(layer, pass, previous_query && layer.index > 0 ? &previous_query : nullptr, tape, stream);
     keep(stream);
-    if (config_.ffn != Ffn::some) continue;
-    if (previous_query) convert(ctx, block.some.query, previous_query);
-    if (options.observe) options.observe(layer.index, block.some);
+    if (tape.query() == nullptr) continue;
+    if (previous_query) convert(ctx, *tape.query(), previous_query);
+    if (observer.layer) observer.layer(layer.index, *tape.ffn->routed());
   }
+  if (observer.states != nullptr) *observer.states = kept.input;
   return kept.input;
 }
 
-Tensor Model::evaluate(const DeviceBatch& batch, const EvalPass& pass, Tensor* states) {
-  const Tensor h = head_input(batch, pass);
-  if (states != nullptr) *states = h;
+Tensor Model::evaluate(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer) {
+  const Tensor h = head_input(batch, settings, observer);
   Tensor nll = ctx_->scratch({batch.sequences.tokens}, ctx_->master);
   head_loss(*ctx_, h, parts_.head_weight, parts_.head_bias, batch.targets, 1.0, nll, nullptr);
   return nll;
 }
 
-Tensor Model::logits(const DeviceBatch& batch, const EvalPass& pass) {
-  const Tensor h = head_input(batch, pass);
-  Tensor out = ctx_->scratch({batch.sequences.tokens, config_.vocab}, ctx_->master);
+Tensor Model::logits(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer) {
+  const Tensor h = head_input(batch, settings, observer);
+  Tensor out = ctx_->scratch({batch.sequences.tokens, config().vocab}, ctx_->master);
   linear_forward(*ctx_, h, parts_.head_weight, parts_.head_bias, out);
   return out;
 }
 
 Model::Cache Model::make_cache(std::int64_t slots, std::int64_t capacity) {
-  if (!config_.causal)
+  if (!config().causal)
     bad_input(
         "this model was trained without a causal mask (model.causal = false): it cannot generate text token by token");
   Cache cache;
   cache.capacity = capacity;
-  for (int i = 0; i < config_.layers; ++i)
-    cache.layers.push_back(Tensor::zeros({slots, capacity, 2 * config_.d_model}, ctx_->compute, ctx_->device));
-  for (int i = 0; i < config_.layers && config_.past() > 0; ++i)
-    cache.states.push_back(Tensor::zeros({slots * capacity, config_.d_model}, ctx_->compute, ctx_->device));
+  for (int i = 0; i < config().layers; ++i)
+    cache.layers.push_back(Tensor::zeros({slots, capacity, 2 * config().d_model}, ctx_->compute, ctx_->device));
+  for (int i = 0; i < config().layers && config().past() > 0; ++i)
+    cache.states.push_back(Tensor::zeros({slots * capacity, config().d_model}, ctx_->compute, ctx_->device));
   return cache;
 }
 
 Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots,
                      const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& wanted,
-                     const EvalPass& options, Tensor* states) {
+                     const StepSettings& settings, const ForwardObserver& observer) {
   Context& ctx = *ctx_;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= config_.vocab)
-      failed("token {} is outside of the vocabulary of {}", tokens[i], config_.vocab);
+    if (tokens[i] < 0 || tokens[i] >= config().vocab)
+      failed("token {} is outside of the vocabulary of {}", tokens[i], config().vocab);
     if (positions[i] < 0 || positions[i] >= cache.capacity)
       failed("position {} is outside of a cache of {}", positions[i], cache.capacity);
   }
   const Tensor token_ids = to_device(ctx, tokens), slot_ids = to_device(ctx, slots), places = to_device(ctx, positions);
-  Pass pass = eval_settings(options, token_ids);
-  if (config_.past() > 0) {
+  Pass pass = new_pass(settings, false, token_ids, places);
+  pass.cache = cache.layers;
+  pass.slots = slot_ids;
+  if (config().past() > 0) {
     std::vector<std::int32_t> own, before;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       own.push_back(slots[i] * static_cast<std::int32_t>(cache.capacity) + positions[i]);
-      for (std::int32_t j = 0; j <= config_.past(); ++j) before.push_back(positions[i] >= j ? own.back() - j : -1);
+      for (std::int32_t j = 0; j <= config().past(); ++j) before.push_back(positions[i] >= j ? own.back() - j : -1);
     }
     pass.kept_states = cache.states;
     pass.places = to_device(ctx, own);
-    pass.past = to_device(ctx, before).reshape({static_cast<std::int64_t>(tokens.size()), config_.past() + 1});
+    pass.past = to_device(ctx, before).reshape({static_cast<std::int64_t>(tokens.size()), config().past() + 1});
   }
   Stream stream;
   Tensor previous_query;
-  embed(token_ids, places, stream);
+  embed(pass, stream);
   for (const Layer& layer : parts_.layers) {
-    Block block;
-    block.attention.output = attention_layer_cached(ctx, config_, layer, stream.input, slot_ids, places,
-                                                    cache.layers[static_cast<std::size_t>(layer.index)]);
-    after_attention(layer, pass, previous_query ? &previous_query : nullptr, block, stream);
-    if (config_.ffn != Ffn::some) continue;
-    previous_query = block.some.query;
-    if (options.observe) options.observe(layer.index, block.some);
+    LayerTape tape;
+    layer_forward(layer, pass, previous_query ? &previous_query : nullptr, tape, stream);
+    if (tape.query() == nullptr) continue;
+    previous_query = *tape.query();
+    if (observer.layer) observer.layer(layer.index, *tape.ffn->routed());
   }
-  Tensor rows = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config_.d_model});
+  Tensor rows = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config().d_model});
   gather_rows(ctx, stream.input, to_device(ctx, wanted), rows);
-  if (states != nullptr) *states = rows;
-  Tensor out = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config_.vocab}, ctx.master);
+  if (observer.states != nullptr) *observer.states = rows;
+  Tensor out = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config().vocab}, ctx.master);
   linear_forward(ctx, rows, parts_.head_weight, parts_.head_bias, out);
   return out;
 }
@@ -449,13 +383,13 @@ void Model::clear_key_sums() { some::clear_key_sums(*ctx_, key_sums_); }
 
 std::vector<KeyPlan> Model::plan_keys(std::int64_t step, double progress) const {
   std::vector<KeyPlan> plans;
-  if (config_.ffn != Ffn::some) return plans;
+  if (config().ffn != Ffn::some) return plans;
   for (const Layer& layer : parts_.layers)
-    plans.push_back(plan_update(config_.keys, {config_.seed, layer.index, step, layer.keys.steps + 1, progress}));
+    plans.push_back(plan_update(config().keys, {config().seed, layer.index, step, layer.keys.steps + 1, progress}));
   return plans;
 }
 
-bool Model::keys_due(std::int64_t step) const { return config_.ffn == Ffn::some && update_due(config_.keys, step); }
+bool Model::keys_due(std::int64_t step) const { return config().ffn == Ffn::some && update_due(config().keys, step); }
 
 void Model::update_key_stores(std::span<const KeyPlan> plans) {
   std::vector<LayerUpdate> updates;
@@ -474,15 +408,15 @@ void Model::count_key_update(std::span<const KeyPlan> plans) {
 
 void Model::make_all_key_sums() {
   key_sums_.clear();
-  for (int i = 0; i < config_.layers; ++i)
-    key_sums_.push_back(make_key_sums(*ctx_, config_.experts, config_.top_k, config_.query_size(), key_needs_));
+  for (int i = 0; i < config().layers; ++i)
+    key_sums_.push_back(make_key_sums(*ctx_, config().experts, config().top_k, config().query_size(), key_needs_));
   ++key_memory_;
 }
 
 void Model::set_key_settings(const KeySettings& settings) {
-  check_key_settings(settings, config_.layers);
-  config_.keys = settings;
-  if (config_.ffn != Ffn::some) return;
+  check_key_settings(settings, config().layers);
+  parts_.config->keys = settings;
+  if (config().ffn != Ffn::some) return;
   const Needs needs = key_needs_ | needs_of(settings);
   if (!(needs == key_needs_)) {
     key_needs_ = needs;
@@ -494,10 +428,10 @@ void Model::set_key_settings(const KeySettings& settings) {
 
 void Model::change_settings(const ModelConfig& config) {
   check_config(config);
-  const bool other_sums = config.ffn == Ffn::some && config.top_k != config_.top_k;
-  const int vocab = config_.vocab;  // the tokenizer's, not the recipe's
-  config_ = config;
-  config_.vocab = vocab;
+  const bool other_sums = config.ffn == Ffn::some && config.top_k != parts_.config->top_k;
+  const int vocab = parts_.config->vocab;  // the tokenizer's, not the recipe's
+  *parts_.config = config;
+  parts_.config->vocab = vocab;
   if (other_sums) make_all_key_sums();
   set_key_settings(config.keys);
 }

@@ -9,40 +9,21 @@
 
 #include "data/batch.h"
 #include "model/config.h"
-#include "model/declaration.h"
 #include "model/layer.h"
 #include "model/parameters.h"
+#include "model/parts.h"
+#include "model/pass.h"
 #include "runtime/context.h"
 
 namespace some {
 
-// A batch on the context's device. Memory comes from the arena: it lives until the arena is reset.
-struct DeviceBatch {
-  Tensor tokens, targets, positions;  // i32 [T]
-  Sequences sequences;
-  std::int64_t predicted = 0;
-  std::int32_t smallest_id = 0, largest_id = -1;  // of the tokens; largest_id of the targets too
-};
-DeviceBatch upload(Context& ctx, const Batch& batch);
+// Called with every layer's queries and choices during a pass; the tensors are valid only during the call.
+using LayerObserver = std::function<void(int layer, const RouterTape& tape)>;
 
-// Everything a training pass is given by value. A recorded step (train/step.h) is played again only where this is
-// equal.
-struct TrainPass {
-  int top_k = 0;                    // 0: the configured one
-  double temperature = 0;           // 0: train_temp
-  double loss_scale = 1;            // the loss is loss_scale * sum of nll: 1 / predicted positions of the whole step
-  bool count_pads = false;          // every position takes part in the key update
-  std::vector<KeyPlan> keys;        // Model::plan_keys; empty: no key sums are collected
-  std::int64_t first_position = 0;  // positions of the step's micro-batches before this one
-  bool operator==(const TrainPass&) const = default;
-};
-
-// Told of every layer's queries and choices during an evaluation pass; tensors are valid only during the call.
-using LayerObserver = std::function<void(int layer, const SomeTape& tape)>;
-
-struct EvalPass {
-  double temperature = 0;  // 0: eval_temp
-  LayerObserver observe;   // may be empty
+// What the caller of an evaluation or of generation is shown besides its result.
+struct ForwardObserver {
+  LayerObserver layer;       // may be empty
+  Tensor* states = nullptr;  // becomes what enters the head, [T, d] compute; may be null
 };
 
 class Model {
@@ -59,18 +40,18 @@ class Model {
   // will be added to the gradients of a layer's matrices; before that, as layer number `layers`, to those of the
   // head's.
   using MatricesReady = std::function<void(int layer)>;
-  Tensor train_pass(const DeviceBatch& batch, const TrainPass& pass, const MatricesReady& ready = {});
-  // Forward only. nll [T] as above; `states`, where given, becomes what enters the head, [T, d] compute.
-  Tensor evaluate(const DeviceBatch& batch, const EvalPass& pass, Tensor* states = nullptr);
+  Tensor train_pass(const DeviceBatch& batch, const StepSettings& settings, const MatricesReady& ready = {});
+  // Forward only. nll [T] as above.
+  Tensor evaluate(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer = {});
   // Where the layers' experts are shared out among ranks (Context::expert_group), every pass is one that all of them
   // make at the same time. One that has no tokens for a pass of the others serves them in it; elsewhere this does
   // nothing. Training: gradients of experts that learn are added to.
   void serve_pass(bool training);
   // Logits [T, V] in master precision.
-  Tensor logits(const DeviceBatch& batch, const EvalPass& pass);
+  Tensor logits(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer = {});
 
   // Generation with a key/value cache: new tokens of several sequences, each in a slot. Returns the logits of the rows
-  // named in `wanted`; `states` as above, of those rows.
+  // named in `wanted`; observer.states: of those rows.
   struct Cache {
     std::vector<Tensor> layers;  // [slots, capacity, 2d] compute
     std::vector<Tensor> states;  // [slots * capacity, d] compute: what feed-forward blocks read; where they look back
@@ -79,7 +60,7 @@ class Model {
   Cache make_cache(std::int64_t slots, std::int64_t capacity);
   Tensor decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots,
                 const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& wanted,
-                const EvalPass& pass, Tensor* states = nullptr);
+                const StepSettings& settings, const ForwardObserver& observer = {});
 
   void clear_gradients();
   void clear_key_sums();
@@ -97,7 +78,7 @@ class Model {
   std::int64_t key_memory() const { return key_memory_; }
 
   Context& context() { return *ctx_; }
-  const ModelConfig& config() const { return config_; }
+  const ModelConfig& config() const { return *parts_.config; }
   ParameterStore& parameters() { return parameters_; }
   std::vector<Layer>& layers() { return parts_.layers; }
   std::vector<KeySums>& key_sums() { return key_sums_; }
@@ -110,27 +91,25 @@ class Model {
 
  private:
   struct Stream;
-  struct Block;
+  struct LayerTape;
   struct Tape;
-  // Training, evaluation and generation walk alike: embed, then for each layer its attention and after_attention.
-  NormTape embed(const Tensor& tokens, const Tensor& positions, Stream& stream);  // the norm is empty in post-norm
-  void after_attention(const Layer& layer, const Pass& pass, const Tensor* previous_query, Block& block,
-                       Stream& stream);
-  Tensor conv_table(const DeviceBatch& batch);  // ops/conv.h; empty where no block looks back
-  Pass eval_settings(const EvalPass& options, const Tensor& tokens);
-  Tensor head_input(const DeviceBatch& batch, const EvalPass& pass);
-  Tensor forward(const DeviceBatch& batch, const Pass& pass, Tape& tape);
+  // Training, evaluation and generation walk alike: embed, then each layer.
+  LayerNorm::Tape embed(const Pass& pass, Stream& stream) const;  // the norm is empty in post-norm
+  void layer_forward(const Layer& layer, const Pass& pass, const Tensor* previous_query, LayerTape& tape,
+                     Stream& stream) const;
+  Pass new_pass(const StepSettings& settings, bool training, const Tensor& tokens, const Tensor& positions);
+  Pass new_pass(const StepSettings& settings, bool training, const DeviceBatch& batch);
+  Tensor head_input(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer);
+  Tensor forward(const Pass& pass, Tape& tape) const;
   void backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy, const MatricesReady& ready);
   // The norm that follows the feed-forward block of a layer: its own norm2 (post), or the next layer's norm1 or the
   // final norm (pre).
-  std::pair<Param, Param> norm_after(int layer) const;
-  Tensor temperature_tensor(double value);
+  const LayerNorm& norm_after(int layer) const;
   void make_all_key_sums();
 
   std::shared_ptr<Context> ctx_;
-  ModelConfig config_;
-  ParameterStore parameters_;
   ModelParameters parts_;
+  ParameterStore parameters_;
   std::vector<KeySums> key_sums_;
   Needs key_needs_;  // what the sums have
   std::int64_t key_memory_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "keys/key_store.h"
 #include "model/declaration.h"
 
 namespace some {
@@ -55,14 +56,14 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   const double matrices = config.experts_have_output() ? 2 : config.use_library ? 1 : 0;
   if (has_some)
     out.parameters += layers * key_store_bytes(config.experts, config.top_k, config.query_size(), config.keys);
-  // One layer's kept results, a token (names as in model/layer.h).
+  // One layer's kept results, a token (names as in the tapes of the blocks).
   double layer = c * (3 * d + d + d)             // qkv, mixed, output
                  + 4 * config.heads              // lse
                  + c * (2 * d + 2 * d) + 4 * 4;  // two norms: sum, y, mean, rstd
   double widest = 0;                             // largest scratch of a backward pass that is given back, a token
   double fixed = 0;                              // the same, whatever the number of tokens
   if (has_some) {
-    if (config.router == Router::mlp) layer += 2 * c * config.router_hidden();
+    if (config.router == RouterKind::mlp) layer += 2 * c * config.router_hidden();
     layer += 4 * (2 * query + 2) + k * 12;  // raw, query, norms, routing
     if (config.input_proj) layer += c * d;  // what the experts see
     layer += c * ((matrices > 0 ? k * f : 0) + (matrices == 2 ? d : f)) + k * 8;

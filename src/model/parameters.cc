@@ -4,6 +4,7 @@
 
 #include "core/random.h"
 #include "core/threads.h"
+#include "model/declaration.h"
 #include "ops/elementwise.h"
 
 namespace some {
@@ -35,10 +36,10 @@ void draw(Threads& threads, const ParameterStore::Entry& entry, std::uint64_t se
 
 }  // namespace
 
-void ParameterStore::declare(const std::string& name, Shape shape, Initial initial) {
-  const std::int64_t n = shape.elements();
-  index_[name] = entries_.size();
-  entries_.push_back({name, std::move(shape), size_, initial});
+void ParameterStore::declare(const Parameter& parameter) {
+  const std::int64_t n = parameter.count();
+  index_[parameter.name] = entries_.size();
+  entries_.push_back({parameter.name, parameter.shape, size_, parameter.initial, parameter.layer, parameter.row_sums});
   size_ += (n + alignment - 1) / alignment * alignment;
   parameters_ += n;
 }

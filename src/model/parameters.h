@@ -18,6 +18,8 @@ struct Initial {
   double scale = 0;  // half-width of uniform, standard deviation of normal, value of constant
 };
 
+struct Parameter;  // model/declaration.h
+
 class ParameterStore {
  public:
   struct Entry {
@@ -25,9 +27,12 @@ class ParameterStore {
     Shape shape;
     std::int64_t offset;
     Initial initial;
+    // As in Parameter (model/declaration.h).
+    int layer = -1;
+    bool row_sums = false;
   };
 
-  void declare(const std::string& name, Shape shape, Initial initial);
+  void declare(const Parameter& parameter);
   // Makes the buffers. Gradients and optimizer moments exist only for training.
   void allocate(Context& ctx, bool training);
   void draw_initial_values(Context& ctx, std::uint64_t seed);

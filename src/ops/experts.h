@@ -1,8 +1,6 @@
 // The mixture of experts itself: choices sorted by expert, then two products for each expert (spec 3.5).
 #pragma once
 
-#include <functional>
-
 #include "kernels/gemm/dispatch_plan.h"
 #include "kernels/gemm/low_rank.h"
 #include "ops/linear.h"
@@ -45,15 +43,24 @@ struct ExpertGrads {  // master precision, added to; only where the matrices the
   Tensor w2;
 };
 
-// dx [T, d] compute is overwritten or added to; dgates [T, k] master is overwritten; the tape may be overwritten. grads
-// may be null. The gradients of low-rank corrections are added to their parameters' own. beside: what needs no more
-// than dgates; a GPU does it beside the rest, and either is done before what follows. It may take scratch memory for
-// itself.
-SOME_OP(void, experts_backward,
-        (Context & ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
-         const Tensor& gates, ExpertTape& tape, Tensor& dx, Into into, Tensor& dgates, ExpertGrads* grads,
-         const std::function<void()>& beside = {}),
-        (ctx, dy, x, weights, plan, gates, tape, dx, into, dgates, grads, beside))
+struct RouterBackward;  // ops/router_backward.h
+
+struct ExpertsBackward {
+  const Tensor &dy, &x;
+  const ExpertWeights& weights;
+  const DispatchPlan& plan;
+  const Tensor& gates;
+  ExpertTape& tape;              // may be overwritten
+  Tensor& dx;                    // [T, d] compute, overwritten or added to
+  Into into;                     // of dx
+  Tensor& dgates;                // [T, k] master, overwritten
+  ExpertGrads* grads = nullptr;  // null: not needed
+  // If its results follow from dgates, a GPU computes them here, concurrently with the rest; otherwise, and if this is
+  // null, they are left to the caller.
+  RouterBackward* router = nullptr;
+};
+// The gradients of low-rank corrections are added to those of their parameters.
+SOME_OP(void, experts_backward, (Context & ctx, const ExpertsBackward& in), (ctx, in))
 
 // The sum over a token's choices alone, where a row of each is at hand: y[t] = sum_i gate[t,i] * rows[place[t,i]], or
 // added to y; without gates (null) each counts once. rows: [N, w], y: [T, w] compute; place: i32 [T, k].

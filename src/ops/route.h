@@ -38,25 +38,29 @@ SOME_OP(void, route_forward,
          bool choice_given, Routing& routing),
         (ctx, query, keys, bias, temperature, choice_given, routing))
 
-// query_forward and route_forward in one. Unless log_temperature is null, temperature is set to its exponential. May
-// take memory for routing.counts from the context's arena.
-SOME_OP(void, query_route_forward,
-        (Context & ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query, Tensor& norms,
-         const Tensor& keys, const Tensor* bias, const Tensor* log_temperature, Tensor& temperature, bool choice_given,
-         Routing& routing),
-        (ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature, choice_given, routing))
+// From the query network's output to the gates. Tensors as in query_forward and route_forward.
+struct QueryRoute {
+  Tensor raw;
+  const Tensor* previous = nullptr;
+  double ground = 0;
+  Tensor keys;
+  const Tensor* bias = nullptr;
+  const Tensor* log_temperature = nullptr;  // unless null, temperature is set to its exponential
+  bool choice_given = false;
+  // Results.
+  Tensor query, norms, temperature;
+  Routing& routing;
+};
+// query_forward and route_forward in one. May take memory for routing.counts from the context's arena.
+SOME_OP(void, query_route_forward, (Context & ctx, const QueryRoute& route), (ctx, route))
 
 // linear_forward and query_route_forward in one: raw = y W^T + b first. y: [T, in] compute; raw is written, too.
 struct RouterEnd {
   const Tensor& y;
   const Param &weight, &bias;
 };
-SOME_OP(void, router_route_forward,
-        (Context & ctx, const RouterEnd& router, Tensor& raw, const Tensor* previous, double ground, Tensor& query,
-         Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature, Tensor& temperature,
-         bool choice_given, Routing& routing),
-        (ctx, router, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature, choice_given,
-         routing))
+SOME_OP(void, router_route_forward, (Context & ctx, const RouterEnd& router, const QueryRoute& route),
+        (ctx, router, route))
 
 // The control of random routing: k distinct experts for token id v, in random order, by a fixed hash of (seed, layer,
 // v).
@@ -71,12 +75,18 @@ SOME_OP(void, route_backward,
          Tensor& dquery, Tensor* dlog_temperature),
         (ctx, dgates, routing, keys, temperature, dquery, dlog_temperature))
 
+// Tensors as in route_backward and query_backward.
+struct RouteQueryBackward {
+  const Tensor& dgates;
+  const Routing& routing;
+  const Tensor &keys, &temperature, &raw, &query, &norms;
+  double ground = 0;
+  Tensor& draw;
+  Tensor* dprevious = nullptr;
+  Tensor* dlog_temperature = nullptr;
+};
 // route_backward and query_backward in one, for queries with no other gradient than the gates'.
-SOME_OP(void, route_query_backward,
-        (Context & ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys, const Tensor& temperature,
-         const Tensor& raw, const Tensor& query, const Tensor& norms, double ground, Tensor& draw, Tensor* dprevious,
-         Tensor* dlog_temperature),
-        (ctx, dgates, routing, keys, temperature, raw, query, norms, ground, draw, dprevious, dlog_temperature))
+SOME_OP(void, route_query_backward, (Context & ctx, const RouteQueryBackward& in), (ctx, in))
 
 // Load balancing (spec 5): loss = coefficient * E * sum_e f_e * p_e over the positions with targets[t] >= 0 (all when
 // targets is null), f_e the share of choices that fell on e, p_e the mean of softmax(all scores / temperature). Adds

@@ -274,8 +274,11 @@ void save_key_positions(const std::string& run_folder, std::int64_t step, Model&
   const fs::path folder = fs::path(run_folder) / "keys";
   make_folder(folder.string());
   NamedTensors tensors;
-  for (auto& [name, tensor] : key_tensors(model)) {
-    if (name.ends_with(".keys") || name.ends_with(".usage")) tensors.emplace_back(name, tensor);
+  for (Layer& layer : model.layers()) {
+    visit_key_state(layer.keys, [&](const std::string& name, Tensor& tensor) {
+      if (name == "keys" || name == "usage")
+        tensors.emplace_back(fmt::format("layers.{}.{}", layer.index, name), tensor);
+    });
   }
   write_safetensors((folder / fmt::format("step-{}.safetensors", step)).string(), tensors,
                     {{"step", std::to_string(step)}});

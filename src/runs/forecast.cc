@@ -5,7 +5,7 @@
 
 #include "core/system_memory.h"
 #include "data/outlook.h"
-#include "model/expert_part.h"
+#include "model/expert_bank.h"
 #include "runs/run.h"
 #include "tensor/device.h"
 

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "model/expert_part.h"
+#include "model/expert_bank.h"
 #include "ops/elementwise.h"
 #include "runtime/side_stream.h"
 
@@ -55,12 +55,8 @@ void TrainStep::plan_early(const Options& options) {
   };
   std::vector<std::vector<Block>> ready(static_cast<std::size_t>(layers) + 1);
   for (const ParameterStore::Entry& entry : parameters.entries()) {
-    const bool matrix = entry.shape.rank() >= 2 && !entry.name.ends_with("look_back.weight");
-    int layer = -1;
-    if (entry.name == "head.weight") layer = layers;
-    if (entry.name.starts_with("layers.")) layer = std::stoi(entry.name.substr(7));
-    if (matrix && layer >= 0)
-      ready[static_cast<std::size_t>(layer)].push_back(block_of_entry(entry));
+    if (!entry.row_sums && entry.layer >= 0)
+      ready[static_cast<std::size_t>(entry.layer)].push_back(block_of_entry(entry));
     else
       late_.push_back(block_of_entry(entry));
   }
@@ -84,9 +80,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   Context& ctx = model_.context();
   std::int64_t predicted = 0;
   for (const Batch& batch : batches) predicted += batch.predicted;
-  TrainPass pass;
-  pass.top_k = plan.top_k;
-  pass.temperature = plan.temperature;
+  StepSettings pass = plan;
   pass.loss_scale = predicted > 0 ? 1.0 / static_cast<double>(predicted) : 0.0;
   pass.count_pads = count_pads_;
   if (model_.keys_due(plan.step)) pass.keys = model_.plan_keys(plan.step, plan.progress);
@@ -145,7 +139,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
 // In the last micro-batch, as soon as a layer's gradients are computed they are added to those of the earlier
 // micro-batches and sent to the other ranks, while the layers below are still being computed. The sums are the same,
 // number by number, as if everything were sent at once.
-void TrainStep::add_last_batch(const DeviceBatch& batch, const TrainPass& pass, StepSums& added) {
+void TrainStep::add_last_batch(const DeviceBatch& batch, const StepSettings& pass, StepSums& added) {
   Context& ctx = model_.context();
   if (!courier_) courier_ = std::make_unique<AsyncAllReduce>(ctx);
   add_batch(batch, pass, [&](int layer) {
@@ -190,13 +184,13 @@ std::int64_t TrainStep::passes_of_group(std::int64_t of) const {
   return model_.context().mesh().max_micro_batches_of_group(group().rank(), of);
 }
 
-StepSums TrainStep::sums(const TrainPass& pass) {
+StepSums TrainStep::sums(const StepSettings& pass) {
   StepSums out{model_.parameters().grad, outcome_.view(0, {1}), model_.auxiliary_loss(), {}};
   if (!pass.keys.empty()) out.keys = model_.key_sums();
   return out;
 }
 
-void TrainStep::compute(const DeviceBatch& batch, const TrainPass& pass) {
+void TrainStep::compute(const DeviceBatch& batch, const StepSettings& pass) {
   Context& ctx = model_.context();
   {  // train_pass waits for it before the first gradient
     const SideStream beside(ctx);
@@ -210,17 +204,17 @@ void TrainStep::compute(const DeviceBatch& batch, const TrainPass& pass) {
   finish(pass);
 }
 
-void TrainStep::begin(const TrainPass& pass) {
+void TrainStep::begin(const StepSettings& pass) {
   model_.clear_gradients();
   if (!pass.keys.empty()) model_.clear_key_sums();
   fill(model_.context(), 0, outcome_);
 }
 
-void TrainStep::add_batch(const DeviceBatch& batch, const TrainPass& pass, const Model::MatricesReady& ready) {
+void TrainStep::add_batch(const DeviceBatch& batch, const StepSettings& pass, const Model::MatricesReady& ready) {
   add_loss(model_.train_pass(batch, pass, ready), pass);
 }
 
-void TrainStep::add_loss(const Tensor& nll, const TrainPass& pass) {
+void TrainStep::add_loss(const Tensor& nll, const StepSettings& pass) {
   Context& ctx = model_.context();
   Tensor sum = ctx.scratch({1}, ctx.master), scale = ctx.scratch({1}, ctx.master), loss = outcome_.view(0, {1});
   sum_all(ctx, nll, sum);
@@ -228,7 +222,7 @@ void TrainStep::add_loss(const Tensor& nll, const TrainPass& pass) {
   multiply_add(ctx, sum, scale, loss);
 }
 
-void TrainStep::finish(const TrainPass& pass) {
+void TrainStep::finish(const StepSettings& pass) {
   Context& ctx = model_.context();
   ParameterStore& p = model_.parameters();
   Tensor norm = outcome_.view(1, {1});

@@ -19,12 +19,11 @@
 
 namespace some {
 
-// What the schedules prescribe for a step.
-struct StepPlan {
+// What the schedules prescribe for a step: its settings, of which TrainStep fills in the rest, and the numbers that
+// only the optimizer and the plans of the key update read.
+struct StepPlan : StepSettings {
   std::int64_t step = 0;  // counted from 0
   double lr = 0;
-  int top_k = 0;                    // 0: as configured
-  double temperature = 0;           // 0: train_temp
   std::int64_t moments_before = 0;  // steps already in AdamW's moments when the run began
   double progress = 0;              // in [0, 1], for the annealing of beta
 };
@@ -43,11 +42,11 @@ inline StepPlan plan_step(const TrainConfig& train, const ModelConfig& model, st
 
 // On a GPU, a step whose shape recurs (rows padded to their full length, one micro-batch) is recorded and from then on
 // launched as a whole. What changes from step to step is kept in memory: the batch, always at the same address, and the
-// optimizer's rates. Everything else is passed by value in a TrainPass; the functions that compute see neither the plan
-// nor the settings. A recording is replayed only for an equal pass. A pass that is new is computed launch by launch,
-// which also allocates the memory it needs, and is recorded if it occurs again. This way no changing number can be
-// forgotten: a step with random positions, or with annealed or otherwise changing rules, simply never equals an earlier
-// one. Results are the same to the bit, since the same kernels read the same numbers.
+// optimizer's rates. Everything else is passed by value in a StepSettings; the functions that compute see neither the
+// plan nor the settings. A recording is replayed only for an equal pass. A pass that is new is computed launch by
+// launch, which also allocates the memory it needs, and is recorded if it occurs again. This way no changing number can
+// be forgotten: a step with random positions, or with annealed or otherwise changing rules, simply never equals an
+// earlier one. Results are the same to the bit, since the same kernels read the same numbers.
 class TrainStep {
  public:
   // Bytes that are worth a sum of their own while the rest is still computed: they travel about as long as its messages
@@ -77,7 +76,7 @@ class TrainStep {
 
  private:
   struct Kind {
-    TrainPass pass;
+    StepSettings pass;
     std::int64_t tokens = 0, rows = 0, longest = 0;
     const void* batch = nullptr;  // its address
     std::int64_t arena = 0;       // its generation: while this is equal, allocations get the same addresses
@@ -91,19 +90,19 @@ class TrainStep {
 
   const Group& group() const { return model_.context().group; }
   std::int64_t passes_of_group(std::int64_t of) const;  // the most of any rank that shares its experts with this one
-  StepSums sums(const TrainPass& pass);                 // the tensors into which the model adds
-  void begin(const TrainPass& pass);
-  void add_batch(const DeviceBatch& batch, const TrainPass& pass, const Model::MatricesReady& ready = {});
-  void add_loss(const Tensor& nll, const TrainPass& pass);
+  StepSums sums(const StepSettings& pass);              // the tensors into which the model adds
+  void begin(const StepSettings& pass);
+  void add_batch(const DeviceBatch& batch, const StepSettings& pass, const Model::MatricesReady& ready = {});
+  void add_loss(const Tensor& nll, const StepSettings& pass);
   void plan_early(const Options& options);
   // Not if ranks share the experts: they communicate during the passes, and the two exchanges would get mixed up.
   bool sends_early() const { return !early_.empty() && !group().alone() && model_.context().expert_group.alone(); }
-  void add_last_batch(const DeviceBatch& batch, const TrainPass& pass, StepSums& added);
+  void add_last_batch(const DeviceBatch& batch, const StepSettings& pass, StepSums& added);
   void add_late(StepSums& added);
   void settle_late_marks(std::size_t most);
-  void finish(const TrainPass& pass);
+  void finish(const StepSettings& pass);
   void run_or_replay(const DeviceBatch& batch, Kind kind);
-  void compute(const DeviceBatch& batch, const TrainPass& pass);
+  void compute(const DeviceBatch& batch, const StepSettings& pass);
 
   Model& model_;
   const TrainConfig train_;

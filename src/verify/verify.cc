@@ -13,6 +13,7 @@
 #include "evaluation/evaluate.h"
 #include "keys/measures.h"
 #include "memory/store.h"
+#include "model/expert_parallel.h"
 #include "model/model.h"
 #include "ops/conv.h"
 #include "ops/elementwise.h"
@@ -113,14 +114,14 @@ class Case {
   }
   // The experts of a layer; those that learn are among the parameters.
   void set_library(const ModelConfig& config, Layer& layer, const std::string& prefix) const {
-    if (layer.w1.value) return;
+    if (layer.experts.w1.value) return;
     const std::int64_t d = config.d_model, experts = config.experts, hidden = config.d_ffn;
     const some::Block held = ctx_->mesh().experts(ctx_->group.rank(), config.experts);
     const auto part = [&](const char* name, const Shape& shape) {
       return input(prefix + name, shape, ctx_->compute).rows(held.begin, held.end);
     };
-    if (config.use_library) layer.w1.compute = part("experts.w1", {experts, hidden, d});
-    if (config.experts_have_output()) layer.w2.compute = part("experts.w2", {experts, d, hidden});
+    if (config.use_library) layer.experts.w1.compute = part("experts.w1", {experts, hidden, d});
+    if (config.experts_have_output()) layer.experts.w2.compute = part("experts.w2", {experts, d, hidden});
   }
   TrainConfig train_config() const;
   void compare(const std::string& name, const std::vector<double>& got, double tolerance,
@@ -211,23 +212,22 @@ void Case::layer() {
   Layer& layer = model.layers()[0];
   layer.keys.keys = input("keys", layer.keys.keys.shape(), ctx.master);
   set_library(config, layer, "");
-  // Every parameter of the layer but those of attention and norms, which are not part of the case.
+  // The parameters of the feed-forward block; attention and norms are not part of the case.
   std::vector<std::string> names;
-  const std::string prefix = "layers.0.";
-  for (const auto& entry : model.parameters().entries()) {
-    if (!entry.name.starts_with(prefix)) continue;
-    const std::string name = entry.name.substr(prefix.size());
-    if (name.starts_with("attn.") || name.starts_with("norm")) continue;
-    model.parameters().set(ctx, entry.name, fixture_.numbers(name, entry.shape));
-    names.push_back(name);
+  Declaration block(model.config());
+  layer.ffn->declare(block);
+  for (const Parameter& one : block.list) {
+    if (!one.trained()) continue;
+    model.parameters().set(ctx, "layers.0." + one.name, fixture_.numbers(one.name, one.shape));
+    names.push_back(one.name);
   }
   model.parameters().refresh_compute(ctx);
   model.clear_gradients();
   Pass pass;
   pass.training = true;
-  pass.top_k = config.top_k;
-  pass.fixed_temperature = Tensor::zeros({1}, ctx.master, ctx.device);
-  fill(ctx, config.train_temp, pass.fixed_temperature);
+  pass.settings.top_k = config.top_k;
+  pass.temperature = Tensor::zeros({1}, ctx.master, ctx.device);
+  fill(ctx, config.train_temp, pass.temperature);
   pass.auxiliary_loss = model.auxiliary_loss();
   const Tensor x = input("x", {rows, config.d_model}, ctx.compute),
                dy = input("dy", {rows, config.d_model}, ctx.compute);
@@ -239,12 +239,13 @@ void Case::layer() {
   }
   Tensor dx = Tensor::zeros(x.shape(), ctx.compute, ctx.device);
   if (has_tokens()) {
-    SomeTape tape = some_forward(ctx, config, layer, pass, x, nullptr);
-    compare("queries", tape.query, tolerances_.values);
-    compare_indices("indices", tape.routing.indices, nullptr);
-    compare("gates", tape.routing.gates, tolerances_.values);
-    compare("y", tape.output, tolerances_.values);
-    some_backward(ctx, config, layer, pass, tape, x, dy, nullptr, nullptr, dx);
+    const auto tape = layer.ffn->forward(ctx, pass, x, nullptr);
+    const RouterTape& routed = *tape->routed();
+    compare("queries", routed.query, tolerances_.values);
+    compare_indices("indices", routed.routing.indices, nullptr);
+    compare("gates", routed.routing.gates, tolerances_.values);
+    compare("y", tape->output, tolerances_.values);
+    layer.ffn->backward(ctx, pass, *tape, {x, dy, dx});
   } else {
     model.serve_pass(true);
   }
@@ -365,8 +366,7 @@ void Case::model() {
       model.serve_pass(false);
     } else if (step == 0) {
       std::vector<bool> unlike(compared.size(), false);
-      EvalPass pass;
-      pass.observe = [&](int layer, const SomeTape& tape) {
+      const auto observe = [&](int layer, const RouterTape& tape) {
         const std::string name = fmt::format("layers.{}.indices", layer);
         if (!fixture_.has("expect." + name)) return;
         const std::vector<double> spread_out = spread(tape.routing.indices);
@@ -392,7 +392,7 @@ void Case::model() {
         }
       };
       ctx.arena->reset();
-      const std::vector<double> logits = spread(model.logits(upload(ctx, batch), pass));
+      const std::vector<double> logits = spread(model.logits(upload(ctx, batch), {}, {observe}));
       std::vector<bool> alike = compared;
       for (std::size_t i = 0; i < alike.size(); ++i) alike[i] = compared[i] && !unlike[i];
       compare("logits", logits, tolerances_.values, &alike);

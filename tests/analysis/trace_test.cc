@@ -18,8 +18,7 @@ TEST(Trace, ShowsTheExpertsOfTheTokenItselfAsDecodingChoosesThem) {
   // chose.
   Model::Cache cache = run.model->make_cache(1, run.recipe.model.seq_len);
   for (std::size_t t = 0; t < trace.choices.tokens.size(); ++t) {
-    EvalPass pass;
-    pass.observe = [&](int layer, const SomeTape& tape) {
+    const auto observe = [&](int layer, const RouterTape& tape) {
       const std::vector<double> experts = read_vector(tape.routing.indices), gates = read_vector(tape.routing.gates);
       ASSERT_EQ(experts.size(), k);
       const LayerFirings& firings = trace.choices.layers[static_cast<std::size_t>(layer)];
@@ -33,7 +32,7 @@ TEST(Trace, ShowsTheExpertsOfTheTokenItselfAsDecodingChoosesThem) {
       EXPECT_NEAR(sum, 1, 1e-5);
     };
     run.ctx->arena->reset();
-    run.model->decode(cache, {trace.choices.tokens[t]}, {0}, {static_cast<std::int32_t>(t)}, {0}, pass);
+    run.model->decode(cache, {trace.choices.tokens[t]}, {0}, {static_cast<std::int32_t>(t)}, {0}, {}, {observe});
   }
   // The same from the file: one object a token, in the text's order, whose pieces make the text.
   const nlohmann::json json = to_json(trace, run);

@@ -298,10 +298,11 @@ TEST_F(Damaged, ExpertsThatLearntElsewhereAreKeptWhereThatIsSaid) {
   import_hf({.folder = place, .out = folder_ / "back", .trained_experts = true});
   OpenedRun before = open_here(run_), after = open_here(folder_ / "back");
   EXPECT_EQ(after.recipe.model.training, ExpertTraining::full);
-  const std::vector<double> frozen = read_vector(before.model->layers()[1].w2.compute),
-                            learnt = read_vector(after.model->layers()[1].w2.compute);
+  const std::vector<double> frozen = read_vector(before.model->layers()[1].experts.w2.compute),
+                            learnt = read_vector(after.model->layers()[1].experts.w2.compute);
   EXPECT_DOUBLE_EQ(learnt[7], static_cast<double>(static_cast<float>(frozen[7]) + 0.25f));
-  EXPECT_EQ(read_vector(before.model->layers()[0].w1.compute), read_vector(after.model->layers()[0].w1.compute));
+  EXPECT_EQ(read_vector(before.model->layers()[0].experts.w1.compute),
+            read_vector(after.model->layers()[0].experts.w1.compute));
 }
 
 TEST_F(Damaged, WeightsInHalfPrecisionComeBackRounded) {
@@ -315,7 +316,8 @@ TEST_F(Damaged, WeightsInHalfPrecisionComeBackRounded) {
   import_hf({.folder = place, .out = folder_ / "back"});
   OpenedRun before = open_here(run_), after = open_here(folder_ / "back");
   // Frozen experts are drawn, not rounded; what was trained is.
-  EXPECT_EQ(read_vector(before.model->layers()[1].w2.compute), read_vector(after.model->layers()[1].w2.compute));
+  EXPECT_EQ(read_vector(before.model->layers()[1].experts.w2.compute),
+            read_vector(after.model->layers()[1].experts.w2.compute));
   const Tensor own = before.model->parameters().value, back = after.model->parameters().value;
   for (std::int64_t i = 0; i < own.elements(); ++i)
     ASSERT_EQ(back.data<float>()[i], half_value(half_bits(own.data<float>()[i]))) << i;

@@ -197,11 +197,11 @@ TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
   const std::string run = train(uses, "run");
   OpenedRun opened = open_run(run, {"latest", on_cpu, {}, {}});
   const Tensor stored = SafetensorsFile::open(made.path).load("layers.1.w2");
-  EXPECT_EQ(read_vector(opened.model->layers()[1].w2.compute), read_vector(stored));
+  EXPECT_EQ(read_vector(opened.model->layers()[1].experts.w2.compute), read_vector(stored));
   // Fewer of them, and in double precision.
   const OpenedRun fewer = open_run(train({uses[0], "some.experts=5", "some.d_ffn=16", "train.precision=f64"}, "fewer"),
                                    {"latest", on_cpu, PrecisionChoice::f64, {}});
-  EXPECT_EQ(fewer.model->layers()[0].w1.compute.dim(0), 5);
+  EXPECT_EQ(fewer.model->layers()[0].experts.w1.compute.dim(0), 5);
 
   export_hf({.run = run, .out = folder_ / "exported"});
   import_hf({.folder = folder_ / "exported", .out = folder_ / "back"});

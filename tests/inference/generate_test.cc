@@ -31,7 +31,7 @@ TokenId likeliest(OpenedRun& run, const std::vector<TokenId>& ids) {
   for (std::size_t i = 0; i < ids.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
   run.ctx->arena->reset();
   std::vector<double> logits = read_vector(
-      run.model->decode(cache, ids, slots, positions, {static_cast<std::int32_t>(ids.size()) - 1}, EvalPass{}));
+      run.model->decode(cache, ids, slots, positions, {static_cast<std::int32_t>(ids.size()) - 1}, StepSettings{}));
   logits[static_cast<std::size_t>(run.tokenizer.pad_id())] = -INFINITY;
   logits[static_cast<std::size_t>(run.tokenizer.eos_id())] = -INFINITY;
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());

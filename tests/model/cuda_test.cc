@@ -44,7 +44,7 @@ Outcome train(const std::string& device, const std::string& precision, const Mod
     ctx->arena->reset();
     model.clear_gradients();
     model.clear_key_sums();
-    TrainPass pass;
+    StepSettings pass;
     pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
     pass.keys = model.plan_keys(step, 0);
     const std::vector<double> nll = read_vector(model.train_pass(upload(*ctx, batch), pass));

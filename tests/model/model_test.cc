@@ -20,7 +20,7 @@ double loss_of(Model& model, const Batch& batch) {
   Context& ctx = model.context();
   ctx.arena->reset();
   model.clear_gradients();
-  TrainPass pass;
+  StepSettings pass;
   pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
   double sum = 0;
   for (const double nll : read_vector(model.train_pass(upload(ctx, batch), pass))) sum += nll;
@@ -120,7 +120,7 @@ struct StepOutcome {
 StepOutcome one_step(const ModelConfig& config, const Batch& batch, const std::string& precision, int threads = 0) {
   std::shared_ptr<Context> ctx = make_context("cpu", precision, make_host(threads));
   Model model(ctx, config, true);
-  TrainPass pass;
+  StepSettings pass;
   pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
   model.clear_gradients();
   model.clear_key_sums();
@@ -186,7 +186,7 @@ TEST(ModelAccumulation, MicroBatchesChangeGradientsAndKeysOnlyByRounding) {
   Model model(ctx, config, true);
   model.clear_gradients();
   model.clear_key_sums();
-  TrainPass pass;
+  StepSettings pass;
   pass.loss_scale = 1.0 / static_cast<double>(whole.predicted);
   pass.keys = model.plan_keys(0, 0);
   for (const auto& row : sample_rows) {
@@ -217,7 +217,7 @@ TEST(ModelAccumulation, ACoefficientMeansTheSameHoweverTheStepIsCut) {
   const auto outcome = [&](const std::vector<Batch>& parts) {
     model.clear_gradients();
     model.clear_key_sums();
-    TrainPass pass;
+    StepSettings pass;
     std::int64_t predicted = 0;
     for (const Batch& part : parts) predicted += part.predicted;
     pass.loss_scale = 1.0 / static_cast<double>(predicted);
@@ -246,7 +246,7 @@ TEST(ModelKeys, BetaIsScaledByLayerAndTime) {
     std::shared_ptr<Context> ctx = make_context("cpu", "f64");
     Model model(ctx, changed, true);
     const Batch batch = rows_batch(sample_rows, changed.seq_len, false);
-    TrainPass pass;
+    StepSettings pass;
     pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
     model.clear_gradients();
     model.clear_key_sums();
@@ -405,11 +405,11 @@ TEST(ModelParameters, AreDeclaredOnce) {
     variant.change(config);
     Model model(make_context("cpu", "fp32"), config, true);
     ParameterStore& store = model.parameters();
-    ModelParameters parts;
+    ModelParameters parts(config);
     std::set<std::string> names;
     std::set<const Param*> places;
     std::size_t trained = 0;
-    for (const Parameter& one : declare_parameters(config, parts)) {
+    for (const Parameter& one : declare_parameters(parts)) {
       EXPECT_TRUE(names.insert(one.name).second) << one.name;
       EXPECT_EQ(one.bound == nullptr, one.kind == Parameter::Kind::absent) << one.name;
       if (one.bound != nullptr) {
@@ -423,6 +423,24 @@ TEST(ModelParameters, AreDeclaredOnce) {
     }
     EXPECT_EQ(trained, store.entries().size());
     EXPECT_EQ(store.parameters(), count_parameters(config).trainable);
+  }
+}
+
+// Which gradients are complete together, as training sends them to other ranks: what the store knows agrees with the
+// names in checkpoints.
+TEST(ModelParameters, KnowTheirLayer) {
+  for (const Variant& variant : model_variants) {
+    SCOPED_TRACE(variant.name);
+    ModelConfig config = small_config();
+    variant.change(config);
+    Model model(make_context("cpu", "fp32"), config, true);
+    for (const auto& entry : model.parameters().entries()) {
+      int layer = -1;
+      if (entry.name.starts_with("layers.")) layer = std::stoi(entry.name.substr(7));
+      if (entry.name.starts_with("head.")) layer = config.layers;
+      EXPECT_EQ(entry.layer, layer) << entry.name;
+      EXPECT_EQ(entry.row_sums, entry.shape.rank() < 2 || entry.name.ends_with(".look_back.weight")) << entry.name;
+    }
   }
 }
 

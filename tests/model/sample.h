@@ -53,10 +53,10 @@ inline const std::vector<Variant> model_variants = {
     {"dense", [](ModelConfig& c) { c.ffn = Ffn::dense; }},
     {"none", [](ModelConfig& c) { c.ffn = Ffn::none; }},
     {"none_pre", [](ModelConfig& c) { c.ffn = Ffn::none, c.norm = Norm::pre; }},
-    {"linear_router", [](ModelConfig& c) { c.router = Router::linear; }},
+    {"linear_router", [](ModelConfig& c) { c.router = RouterKind::linear; }},
     {"grounded", [](ModelConfig& c) { c.ground = 0.3, c.layers = 3; }},
     {"narrow_queries", [](ModelConfig& c) { c.query_dim = 5; }},
-    {"narrow_grounded", [](ModelConfig& c) { c.query_dim = 4, c.ground = 0.3, c.router = Router::linear; }},
+    {"narrow_grounded", [](ModelConfig& c) { c.query_dim = 4, c.ground = 0.3, c.router = RouterKind::linear; }},
     {"readin", [](ModelConfig& c) { c.input_proj = true; }},
     {"readin_features",
      [](ModelConfig& c) { c.input_proj = true, c.output_proj = OutputProj::features, c.query_dim = 6; }},
@@ -67,7 +67,7 @@ inline const std::vector<Variant> model_variants = {
     {"readin_look_back",
      [](ModelConfig& c) { c.input_proj = true, c.output_proj = OutputProj::features, c.conv = 2, c.norm = Norm::pre; }},
     {"modulated",
-     [](ModelConfig& c) { c.output_proj = OutputProj::modulated, c.router = Router::linear, c.query_dim = 4; }},
+     [](ModelConfig& c) { c.output_proj = OutputProj::modulated, c.router = RouterKind::linear, c.query_dim = 4; }},
     {"modulated_look_back",
      [](ModelConfig& c) {
        c.output_proj = OutputProj::modulated, c.conv = 3, c.input_proj = true, c.temperature = Temperature::learned;

@@ -6,6 +6,7 @@
 
 #include "ops/elementwise.h"
 #include "ops/harness.h"
+#include "ops/router_backward.h"
 
 namespace some::test {
 namespace {
@@ -79,6 +80,30 @@ Array effective(const ExpertsShape& s, const Arrays& in, const std::string& matr
   return merged;
 }
 
+// The end of an mlp router that chose the experts, with nothing but the gates' gradient to pass on.
+RouterBackward some_router(Lab& lab, const ExpertsShape& s, const Tensor& dgates) {
+  constexpr std::int64_t size = 16, hidden = 24;
+  Context& ctx = lab.context();
+  RouterBackward router;
+  router.raw = lab.master(normals({s.tokens, size}, "raw"));
+  router.query = lab.new_master({s.tokens, size});
+  router.norms = lab.new_master({s.tokens, 2});
+  query_forward(ctx, router.raw, nullptr, 0, router.query, router.norms);
+  router.keys = lab.master(normals({s.experts, size}, "keys"));
+  router.temperature = lab.new_master({1});
+  fill(ctx, 0.7, router.temperature);
+  router.routing = {lab.whole(choices_of(s)), lab.new_master({s.tokens, s.k}), lab.new_master({s.tokens, s.k})};
+  route_forward(ctx, router.query, router.keys, nullptr, router.temperature, true, router.routing);
+  router.weight = lab.param(normals({size, hidden}, "router_weight"), zeros({size, hidden}));
+  router.bias = lab.param(normals({size}, "router_bias"), zeros({size}));
+  router.pre = lab.compute(normals({s.tokens, hidden}, "router_pre"));
+  router.act = lab.compute(normals({s.tokens, hidden}, "router_act"));
+  router.dgates = dgates;
+  router.draw = lab.new_compute({s.tokens, size});
+  router.dpre = lab.new_compute({s.tokens, hidden});
+  return router;
+}
+
 OpCase experts_case(ExpertsShape s) {
   OpCase one;
   one.name = fmt::format("experts_t{}_d{}_f{}_e{}_k{}{}{}{}{}", s.tokens, s.d, s.f, s.experts, s.k,
@@ -138,20 +163,20 @@ OpCase experts_case(ExpertsShape s) {
       Tensor y_again = lab.new_compute({s.tokens, width}), dx_alone = lab.new_compute({s.tokens, s.d}),
              dgates_again = lab.new_master({s.tokens, s.k});
       experts_forward(ctx, x, frozen, plan, gates, again, y_again);
-      experts_backward(ctx, lab.compute(in.at("dy")), x, frozen, plan, gates, again, dx_alone, Into::overwrite,
-                       dgates_again, nullptr);
+      experts_backward(
+          ctx, {lab.compute(in.at("dy")), x, frozen, plan, gates, again, dx_alone, Into::overwrite, dgates_again});
       results["dx_alone"] = read(dx_alone);
     }
-    // Beside it, what needs the gates' gradients alone finds them complete, and its own scratch memory untouched.
-    Tensor dgates_beside = lab.new_master({s.tokens, s.k});
-    const auto beside = [&] {
-      Tensor between = ctx.scratch(dgates.shape(), ctx.master);
-      convert(ctx, dgates, between);
-      convert(ctx, between, dgates_beside);
-    };
-    experts_backward(ctx, lab.compute(in.at("dy")), x, weights, plan, gates, tape, dx, Into::add, dgates,
-                     s.learning ? &grads : nullptr, beside);
-    EXPECT_EQ(read(dgates).values, read(dgates_beside).values);
+    // A router whose backward pass a GPU computes concurrently gets the gradients that it gets afterwards.
+    RouterBackward concurrently = some_router(lab, s, dgates), afterwards = some_router(lab, s, dgates);
+    EXPECT_TRUE(concurrently.independent());
+    experts_backward(ctx, {lab.compute(in.at("dy")), x, weights, plan, gates, tape, dx, Into::add, dgates,
+                           s.learning ? &grads : nullptr, &concurrently});
+    EXPECT_EQ(concurrently.done, ctx.device.is_cuda());
+    for (RouterBackward* const router : {&concurrently, &afterwards}) router_backward(ctx, *router);
+    EXPECT_EQ(read(concurrently.draw).values, read(afterwards.draw).values);
+    EXPECT_EQ(read(concurrently.dpre).values, read(afterwards.dpre).values);
+    EXPECT_EQ(read(concurrently.weight.grad).values, read(afterwards.weight.grad).values);
     results["dx"] = read(dx);
     results["dgates"] = read(dgates);
     if (s.learning) results["dw1"] = read(grads.w1);

@@ -358,7 +358,7 @@ TEST(Recipe, PublishedNumbers) {
 // -- Parameter counts (spec 2)
 // ------------------------------------------------------------------------------------------------------
 
-ModelConfig shape(int d, int layers, int experts, int d_ffn, Router router, int vocab = 8192) {
+ModelConfig shape(int d, int layers, int experts, int d_ffn, RouterKind router, int vocab = 8192) {
   ModelConfig config;
   config.d_model = d;
   config.layers = layers;
@@ -372,7 +372,7 @@ ModelConfig shape(int d, int layers, int experts, int d_ffn, Router router, int 
 std::string millions(std::int64_t count) { return fmt::format("{:.2f}", static_cast<double>(count) / 1e6); }
 
 TEST(Parameters, EveryPrintedCount) {
-  const auto linear = Router::linear, mlp = Router::mlp;
+  const auto linear = RouterKind::linear, mlp = RouterKind::mlp;
   struct Case {
     const char* run;
     ModelConfig config;
@@ -422,7 +422,7 @@ TEST(Parameters, EveryPrintedCount) {
 }
 
 TEST(Parameters, WhatEachSettingAdds) {
-  ModelConfig config = shape(8, 2, 4, 6, Router::mlp, 32);
+  ModelConfig config = shape(8, 2, 4, 6, RouterKind::mlp, 32);
   const ParameterCounts plain = count_parameters(config);
   const auto with = [&](auto change) {
     ModelConfig changed = config;

@@ -22,7 +22,7 @@ double last_loss(Model& model, const std::vector<std::int32_t>& ids) {
   options.seq_len = model.config().seq_len;
   const Batch batch = make_batch(data, std::vector<std::int64_t>{0}, options);
   model.context().arena->reset();
-  const std::vector<double> nll = read_vector(model.evaluate(upload(model.context(), batch), EvalPass{}));
+  const std::vector<double> nll = read_vector(model.evaluate(upload(model.context(), batch), StepSettings{}));
   return nll[nll.size() - 2];
 }
 

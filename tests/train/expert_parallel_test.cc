@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "model/expert_part.h"
+#include "model/expert_bank.h"
 #include "model/sample.h"
 #include "tensor/device.h"
 #include "thread_ranks.h"
@@ -65,7 +65,7 @@ Outcome train(const Group& group, int expert_ranks, const std::string& precision
   // Evaluation: the last rank has nothing to read.
   ctx->arena->reset();
   if (group.alone() || group.rank() + 1 < group.size())
-    append(model.evaluate(upload(*ctx, micro_batches(config, 1, 7)[0]), EvalPass()), out.nll);
+    append(model.evaluate(upload(*ctx, micro_batches(config, 1, 7)[0]), {}), out.nll);
   else
     model.serve_pass(false);
   for (const Tensor& one : learned_tensors(model)) append(one, out.learned);
@@ -183,10 +183,10 @@ TEST(Spread, EachRankHoldsItsPartOfTheLibrary) {
     EXPECT_EQ(held.count(), 2);
     for (std::size_t l = 0; l < model.layers().size(); ++l) {
       const Layer &part = model.layers()[l], &all = whole.layers()[l];
-      EXPECT_EQ(part.w1.compute.dim(0), 2);
-      EXPECT_EQ(read_vector(part.w1.compute), read_vector(all.w1.compute.rows(held.begin, held.end)));
-      EXPECT_EQ(read_vector(part.w2.compute), read_vector(all.w2.compute.rows(held.begin, held.end)));
-      EXPECT_EQ(part.library_hash, all.library_hash);
+      EXPECT_EQ(part.experts.w1.compute.dim(0), 2);
+      EXPECT_EQ(read_vector(part.experts.w1.compute), read_vector(all.experts.w1.compute.rows(held.begin, held.end)));
+      EXPECT_EQ(read_vector(part.experts.w2.compute), read_vector(all.experts.w2.compute.rows(held.begin, held.end)));
+      EXPECT_EQ(part.experts.library_hash, all.experts.library_hash);
     }
   });
 }

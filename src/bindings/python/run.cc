@@ -223,7 +223,7 @@ class Run {
     const auto matrix = [](const Param& param) -> py::object {
       return param.compute ? py::object(to_array(param.compute)) : py::object(py::none());
     };
-    return py::make_tuple(matrix(own.w1), matrix(own.w2));
+    return py::make_tuple(matrix(own.experts.w1), matrix(own.experts.w2));
   }
   py::dict tensors() {
     const NamedTensors all = with([&] { return model_tensors(*run_->model); });

@@ -257,13 +257,11 @@ void sum_choices(Context& ctx, const Tensor& rows, const Tensor& place, const Te
   });
 }
 
-void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
-                      const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Into into,
-                      Tensor& dgates, ExpertGrads* grads, const std::function<void()>& beside) {
-  if (into == Into::overwrite) cpu::fill(ctx, 0, dx);
-  with_precision(
-      ctx, [&](auto zero) { backward<decltype(zero)>(ctx, dy, x, weights, plan, gates, tape, dx, dgates, grads); });
-  if (beside) beside();
+void experts_backward(Context& ctx, const ExpertsBackward& in) {
+  if (in.into == Into::overwrite) cpu::fill(ctx, 0, in.dx);
+  with_precision(ctx, [&](auto zero) {
+    backward<decltype(zero)>(ctx, in.dy, in.x, in.weights, in.plan, in.gates, in.tape, in.dx, in.dgates, in.grads);
+  });
 }
 
 }  // namespace some::cpu

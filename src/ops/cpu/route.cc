@@ -199,20 +199,17 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
       ctx, [&](auto zero) { choose<decltype(zero)>(ctx, query, keys, bias, temperature, choice_given, routing); });
 }
 
-void query_route_forward(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
-                         Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature,
-                         Tensor& temperature, bool choice_given, Routing& routing) {
-  if (log_temperature != nullptr) cpu::exponential(ctx, *log_temperature, temperature);
-  cpu::query_forward(ctx, raw, previous, ground, query, norms);
-  cpu::route_forward(ctx, query, keys, bias, temperature, choice_given, routing);
+void query_route_forward(Context& ctx, const QueryRoute& route) {
+  Tensor query = route.query, norms = route.norms, temperature = route.temperature;
+  if (route.log_temperature != nullptr) cpu::exponential(ctx, *route.log_temperature, temperature);
+  cpu::query_forward(ctx, route.raw, route.previous, route.ground, query, norms);
+  cpu::route_forward(ctx, query, route.keys, route.bias, temperature, route.choice_given, route.routing);
 }
 
-void router_route_forward(Context& ctx, const RouterEnd& router, Tensor& raw, const Tensor* previous, double ground,
-                          Tensor& query, Tensor& norms, const Tensor& keys, const Tensor* bias,
-                          const Tensor* log_temperature, Tensor& temperature, bool choice_given, Routing& routing) {
+void router_route_forward(Context& ctx, const RouterEnd& router, const QueryRoute& route) {
+  Tensor raw = route.raw;
   cpu::linear_forward(ctx, router.y, router.weight, router.bias, raw);
-  cpu::query_route_forward(ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature,
-                           choice_given, routing);
+  cpu::query_route_forward(ctx, route);
 }
 
 void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
@@ -232,13 +229,11 @@ void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, 
   });
 }
 
-void route_query_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
-                          const Tensor& temperature, const Tensor& raw, const Tensor& query, const Tensor& norms,
-                          double ground, Tensor& draw, Tensor* dprevious, Tensor* dlog_temperature) {
+void route_query_backward(Context& ctx, const RouteQueryBackward& in) {
   const ArenaScope scope(*ctx.arena);
-  Tensor dquery = ctx.scratch(query.shape(), ctx.master);
-  cpu::route_backward(ctx, dgates, routing, keys, temperature, dquery, dlog_temperature);
-  cpu::query_backward(ctx, dquery, raw, query, norms, ground, draw, dprevious);
+  Tensor dquery = ctx.scratch(in.query.shape(), ctx.master);
+  cpu::route_backward(ctx, in.dgates, in.routing, in.keys, in.temperature, dquery, in.dlog_temperature);
+  cpu::query_backward(ctx, dquery, in.raw, in.query, in.norms, in.ground, in.draw, in.dprevious);
 }
 
 }  // namespace some::cpu

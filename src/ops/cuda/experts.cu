@@ -12,6 +12,7 @@
 #include "kernels/gemm/grouped_gemm.h"
 #include "ops/cuda/low_rank.h"
 #include "ops/experts.h"
+#include "ops/router_backward.h"
 #include "runtime/side_stream.h"
 
 namespace some::cuda {
@@ -408,9 +409,14 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   combine<false, false>(ctx, outputs, plan.place, gates.data<float>(), choices, y);
 }
 
-void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights,
-                      const DispatchPlan& plan, const Tensor& gates, ExpertTape& tape, Tensor& dx, Into into,
-                      Tensor& dgates, ExpertGrads* grads, const std::function<void()>& beside) {
+void experts_backward(Context& ctx, const ExpertsBackward& in) {
+  const Tensor &dy = in.dy, &x = in.x, &gates = in.gates;
+  const ExpertWeights& weights = in.weights;
+  const DispatchPlan& plan = in.plan;
+  const ExpertTape& tape = in.tape;
+  ExpertGrads* const grads = in.grads;
+  Tensor &dx = in.dx, &dgates = in.dgates;
+  const bool concurrently = in.router != nullptr && in.router->independent();
   if (x.dim(0) == 0) return;
   if (tape.outputs && (grads != nullptr || weights.low1))
     failed("experts that learn need what went into their GELU, which was not kept");
@@ -502,9 +508,9 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     });
   }
 
-  if (beside) {
+  if (concurrently) {
     const SideStream running(ctx);
-    beside();
+    router_backward(ctx, *in.router);
   }
   if (weights.low1 && !pulled_made) thin_product(ctx, plan, {pre}, {weights.low1.b.compute, false}, pulled);
   grouped_product(ctx, second);
@@ -514,7 +520,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     if (weights.low1.a.grad) gradients.push_back({{x, choices}, false, pulled, nullptr, weights.low1.a.grad, true});
     thin_gradients(ctx, plan, gradients);
   }
-  if (into == Into::add)
+  if (in.into == Into::add)
     combine<false, true>(ctx, row_gradients, plan.place, nullptr, choices, dx);
   else
     combine<false, false>(ctx, row_gradients, plan.place, nullptr, choices, dx);
@@ -529,7 +535,7 @@ void experts_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Exp
     first.target = grads->w1.data<float>();
     grouped_outer(ctx, first);
   }
-  if (beside) join_side_stream(ctx);  // before its scratch memory is given back
+  if (concurrently) join_side_stream(ctx);  // before its scratch memory is given back
 }
 
 void sum_choices(Context& ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y) {

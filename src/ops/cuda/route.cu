@@ -371,32 +371,28 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
     launch(choose_kernel<32>);
 }
 
-void query_route_forward(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
-                         Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature,
-                         Tensor& temperature, bool choice_given, Routing& routing) {
-  const int k = static_cast<int>(routing.indices.dim(1));
-  if (!choice_given && k <= keys.dim(0) && product_serves(ctx, raw, keys, k) &&
-      all_aligned16(query.raw(), previous != nullptr ? previous->raw() : nullptr))
-    return make_query_and_choose(ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature,
-                                 routing);
-  if (log_temperature != nullptr) cuda::exponential(ctx, *log_temperature, temperature);
-  cuda::query_forward(ctx, raw, previous, ground, query, norms);
-  cuda::route_forward(ctx, query, keys, bias, temperature, choice_given, routing);
+void query_route_forward(Context& ctx, const QueryRoute& route) {
+  const int k = static_cast<int>(route.routing.indices.dim(1));
+  const void* const previous = route.previous != nullptr ? route.previous->raw() : nullptr;
+  if (!route.choice_given && k <= route.keys.dim(0) && product_serves(ctx, route.raw, route.keys, k) &&
+      all_aligned16(route.query.raw(), previous))
+    return make_query_and_choose(ctx, route);
+  Tensor query = route.query, norms = route.norms, temperature = route.temperature;
+  if (route.log_temperature != nullptr) cuda::exponential(ctx, *route.log_temperature, temperature);
+  cuda::query_forward(ctx, route.raw, route.previous, route.ground, query, norms);
+  cuda::route_forward(ctx, query, route.keys, route.bias, temperature, route.choice_given, route.routing);
 }
 
-void router_route_forward(Context& ctx, const RouterEnd& router, Tensor& raw, const Tensor* previous, double ground,
-                          Tensor& query, Tensor& norms, const Tensor& keys, const Tensor* bias,
-                          const Tensor* log_temperature, Tensor& temperature, bool choice_given, Routing& routing) {
-  const int k = static_cast<int>(routing.indices.dim(1));
-  const bool together = !choice_given && k <= keys.dim(0) && product_serves(ctx, raw, keys, k) &&
-                        product_takes_router(ctx, router, raw, keys) &&
-                        all_aligned16(query.raw(), previous != nullptr ? previous->raw() : nullptr);
-  if (together)
-    return make_query_and_choose(ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature,
-                                 routing, &router);
+void router_route_forward(Context& ctx, const RouterEnd& router, const QueryRoute& route) {
+  const int k = static_cast<int>(route.routing.indices.dim(1));
+  const void* const previous = route.previous != nullptr ? route.previous->raw() : nullptr;
+  const bool together =
+      !route.choice_given && k <= route.keys.dim(0) && product_serves(ctx, route.raw, route.keys, k) &&
+      product_takes_router(ctx, router, route.raw, route.keys) && all_aligned16(route.query.raw(), previous);
+  if (together) return make_query_and_choose(ctx, route, &router);
+  Tensor raw = route.raw;
   cuda::linear_forward(ctx, router.y, router.weight, router.bias, raw);
-  cuda::query_route_forward(ctx, raw, previous, ground, query, norms, keys, bias, log_temperature, temperature,
-                            choice_given, routing);
+  cuda::query_route_forward(ctx, route);
 }
 
 void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
@@ -425,27 +421,27 @@ void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, 
   if (dlog_temperature != nullptr) add_partials(ctx, partials, static_cast<int>(blocks), 1, floats(*dlog_temperature));
 }
 
-void route_query_backward(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
-                          const Tensor& temperature, const Tensor& raw, const Tensor& query, const Tensor& norms,
-                          double ground, Tensor& draw, Tensor* dprevious, Tensor* dlog_temperature) {
-  const std::int64_t rows = dgates.dim(0);
-  const int k = static_cast<int>(dgates.dim(1)), d = static_cast<int>(keys.dim(1));
+void route_query_backward(Context& ctx, const RouteQueryBackward& in) {
+  const std::int64_t rows = in.dgates.dim(0);
+  const int k = static_cast<int>(in.dgates.dim(1)), d = static_cast<int>(in.keys.dim(1));
   if (rows == 0) return;
   const ArenaScope scope(*ctx.arena);
   const unsigned blocks = grid_for(rows, warps);
-  float* partials = dlog_temperature != nullptr ? partial_room(ctx, blocks) : nullptr;
-  float* below = dprevious != nullptr ? floats(*dprevious) : nullptr;
-  with_real_type(draw.dtype(), "the gradient of a query", [&](auto tag) {
+  float* partials = in.dlog_temperature != nullptr ? partial_room(ctx, blocks) : nullptr;
+  float* below = in.dprevious != nullptr ? floats(*in.dprevious) : nullptr;
+  with_real_type(in.draw.dtype(), "the gradient of a query", [&](auto tag) {
     using T = decltype(tag);
-    const QueryGradient<T> in{floats(raw),          floats(query), floats(norms), static_cast<float>(ground),
-                              elements_of<T>(draw), below};
-    with_row(d, all_aligned16(keys.raw(), raw.raw(), query.raw(), draw.raw(), below), [&](auto row) {
-      launch_behind(ctx, route_query_backward_kernel<decltype(row), T>, blocks, threads, 0, floats(dgates),
-                    floats(routing.gates), floats(routing.scores), ints(routing.indices), floats(keys),
-                    floats(temperature), rows, d, k, in, partials);
+    const QueryGradient<T> query{floats(in.raw),          floats(in.query),
+                                 floats(in.norms),        static_cast<float>(in.ground),
+                                 elements_of<T>(in.draw), below};
+    with_row(d, all_aligned16(in.keys.raw(), in.raw.raw(), in.query.raw(), in.draw.raw(), below), [&](auto row) {
+      launch_behind(ctx, route_query_backward_kernel<decltype(row), T>, blocks, threads, 0, floats(in.dgates),
+                    floats(in.routing.gates), floats(in.routing.scores), ints(in.routing.indices), floats(in.keys),
+                    floats(in.temperature), rows, d, k, query, partials);
     });
   });
-  if (dlog_temperature != nullptr) add_partials(ctx, partials, static_cast<int>(blocks), 1, floats(*dlog_temperature));
+  if (in.dlog_temperature != nullptr)
+    add_partials(ctx, partials, static_cast<int>(blocks), 1, floats(*in.dlog_temperature));
 }
 
 }  // namespace some::cuda

@@ -488,24 +488,23 @@ void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, co
   choose(ctx, query, {}, {}, keys, bias, temperature, routing);
 }
 
-void make_query_and_choose(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
-                           Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature,
-                           Tensor& temperature, Routing& routing, const RouterEnd* router) {
-  const std::int64_t blocks = grid_for(raw.dim(0), block_rows);
-  routing.counts = ctx.scratch({blocks, keys.dim(0)}, DType::i32);
+void make_query_and_choose(Context& ctx, const QueryRoute& route, const RouterEnd* router) {
+  const std::int64_t blocks = grid_for(route.raw.dim(0), block_rows);
+  Routing& routing = route.routing;
+  routing.counts = ctx.scratch({blocks, route.keys.dim(0)}, DType::i32);
   QueryMade made{};
-  made.previous = previous != nullptr && ground > 0.0 ? floats(*previous) : nullptr;
-  made.ground = static_cast<float>(ground);
-  made.query = floats(query);
-  made.norms = floats(norms);
-  made.log_temperature = log_temperature != nullptr ? floats(*log_temperature) : nullptr;
+  made.previous = route.previous != nullptr && route.ground > 0.0 ? floats(*route.previous) : nullptr;
+  made.ground = static_cast<float>(route.ground);
+  made.query = floats(route.query);
+  made.norms = floats(route.norms);
+  made.log_temperature = route.log_temperature != nullptr ? floats(*route.log_temperature) : nullptr;
   made.counts = ints(routing.counts);
   RouterMade before{};
   if (router != nullptr)
     before = {elements_of<bf16>(router->y), elements_of<bf16>(router->weight.compute),
-              router->bias ? floats(router->bias.value) : nullptr, floats(raw),
+              router->bias ? floats(router->bias.value) : nullptr, floats(route.raw),
               static_cast<int>(router->weight.value.dim(1))};
-  choose(ctx, raw, made, before, keys, bias, temperature, routing);
+  choose(ctx, route.raw, made, before, route.keys, route.bias, route.temperature, routing);
 }
 
 bool product_takes_router(const Context& ctx, const RouterEnd& router, const Tensor& raw, const Tensor& keys) {

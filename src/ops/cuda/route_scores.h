@@ -11,9 +11,7 @@ bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys,
 void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
                        const Tensor& temperature, Routing& routing);
 // The same for queries that are made on the way; see query_route_forward.
-void make_query_and_choose(Context& ctx, const Tensor& raw, const Tensor* previous, double ground, Tensor& query,
-                           Tensor& norms, const Tensor& keys, const Tensor* bias, const Tensor* log_temperature,
-                           Tensor& temperature, Routing& routing, const RouterEnd* router = nullptr);
+void make_query_and_choose(Context& ctx, const QueryRoute& route, const RouterEnd* router = nullptr);
 // Whether it can make what the queries are made of, too (the router is given then, and raw is written).
 bool product_takes_router(const Context& ctx, const RouterEnd& router, const Tensor& raw, const Tensor& keys);
 

@@ -1,0 +1,32 @@
+#include "model/causal_conv.h"
+
+#include "core/error.h"
+
+namespace some {
+
+void CausalConv::settings(SettingList<ModelConfig>& list) {
+  list.integer(
+      "look_back", &ModelConfig::conv, 0, 64,
+      "Tokens before its own whose states a feed-forward block adds to what it reads, with trained factors from 0.");
+}
+
+void CausalConv::check(const ModelConfig& config) {
+  if (config.conv < 0 || config.conv > 64)
+    bad_input("model.look_back = {}: wants a whole number from 0 to 64", config.conv);
+  if (config.conv > 0 && config.ffn == Ffn::none)
+    bad_input("model.look_back = {}: there is no feed-forward block to look back; wants 0", config.conv);
+}
+
+void CausalConv::declare(Declaration& declare) {
+  if (config_->conv == 0) return;
+  declare.add(weight_, "look_back.weight", {config_->conv, config_->d_model}, {Initial::Kind::zero}, 1).row_sums = true;
+}
+
+Tensor CausalConv::forward(Context& ctx, const Pass& pass, const Tensor& states, const Tensor& x) const {
+  if (!weight_) return x;
+  Tensor looked = ctx.scratch(x.shape());
+  conv_forward(ctx, states, pass.past, weight_, looked);
+  return looked;
+}
+
+}  // namespace some

@@ -1,0 +1,70 @@
+// The experts of one layer: their matrices, which are the library's, frozen or trained, and what is trained on top of
+// them. A part of them is an object that declares its settings and parameters and takes part in a pass; it has a file
+// of its own and a line in the table of expert_bank.cc. Several may be active at once.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/setting.h"
+#include "model/declaration.h"
+#include "ops/experts.h"
+#include "runtime/context.h"
+
+namespace some {
+
+class ExpertBank {
+ public:
+  explicit ExpertBank(const ModelConfig& config) : config_(&config) {}
+  static void settings(SettingList<ModelConfig>& list);
+  static void check(const ModelConfig& config);
+  void declare(Declaration& declare);
+
+  // Draws or loads the library; with expert parallelism, a frozen library only for the experts of this rank. Collective
+  // over the ranks that share the experts.
+  void make_library(Context& ctx, int layer);
+  // What this rank computes with. Scratch memory lives as long as the pass.
+  ExpertWeights weights() const;
+  // Where the gradients of the matrices themselves are added; empty unless they are trained.
+  ExpertGrads gradients() const;
+
+  // Frozen matrices have only `compute`: the library, or this rank's part of it. w1: none without some.use_library; w2:
+  // only if the experts have a second matrix.
+  Param w1, w2;
+  Param lora_w1_a, lora_w1_b, lora_w2_a, lora_w2_b;  // training = "lora"
+  std::uint64_t library_hash = 0;                    // of all experts
+  std::optional<Block> local;                        // the experts that this rank computes with; nothing: all
+
+  // Of a tensor or parameter with one row per expert, the rows that this rank computes with.
+  Tensor local_rows(const Tensor& of_experts) const;
+  Param local_rows(const Param& of_experts) const;
+
+ private:
+  const ModelConfig* config_;
+};
+
+class ExpertPart {
+ public:
+  virtual ~ExpertPart() = default;
+  virtual void settings(SettingList<ModelConfig>&) const {}
+  virtual bool active(const ModelConfig& config) const = 0;
+  // Of an active part; a message begins with the recipe key at fault.
+  virtual void check(const ModelConfig&) const {}
+  virtual void declare(const ModelConfig&, ExpertBank&, Declaration&) const {}
+
+  // Forward: what the experts compute with, by the parts before.
+  virtual void weights(const ExpertBank&, ExpertWeights&) const {}
+  // Backward: where the gradients of the matrices themselves go (added to). ModelParameters that leave them empty do
+  // not train them.
+  virtual void gradients(const ExpertBank&, ExpertGrads&) const {}
+  virtual bool learns(const ModelConfig&) const { return false; }
+};
+
+std::unique_ptr<ExpertPart> library_part();  // training = "frozen" or "full"
+std::unique_ptr<ExpertPart> lora_part();     // training = "lora"
+
+bool experts_learn(const ModelConfig& config);
+
+}  // namespace some

@@ -1,0 +1,74 @@
+#include "model/expert_ffn.h"
+
+#include "core/error.h"
+#include "ops/experts.h"
+
+namespace some {
+
+void ExpertFfn::settings(SettingList<ModelConfig>& list) {
+  list.role = SettingRole::model;
+  list.boolean("readin", &ModelConfig::input_proj,
+               "A trained map before the experts, which the router does not see; the identity at first.");
+  list.choice("readout", &ModelConfig::output_proj, {"none", "linear", "features", "modulated"},
+              "A trained map after the experts' sum (linear), in place of their second matrices (features), or after a "
+              "trained hidden layer that the experts modulate (modulated).");
+  list.role = SettingRole::run;  // only where a run begins
+  list.choice("readout_init", &ModelConfig::output_proj_init, {"default", "zero"},
+              "First values of the readout: the identity (linear) or drawn (features), or 0: the layer begins silent.");
+}
+
+void ExpertFfn::check(const ModelConfig& config) {
+  if (config.output_proj_init == OutputInit::zero && config.output_proj == OutputProj::none)
+    bad_input("some.readout_init = \"zero\": there is no readout; give some.readout, or leave it out");
+}
+
+void ExpertFfn::mix(Context& ctx, const Pass& pass, Tape& tape) const {
+  const std::int64_t tokens = tape.seen.dim(0), d = config_->d_model, f = config_->d_ffn;
+  const ExpertWeights& weights = tape.weights;
+  const Routing& routing = tape.router.routing;
+  if (parallel(ctx)) {
+    tape.mixed = ctx.scratch({tokens, weights.w2 ? d : f});
+    expert_parallel_forward(ctx, weights, parallel_keeps(ctx, pass, weights), tape.seen, routing, tape.parallel,
+                            tape.mixed);
+    return;
+  }
+  const std::int64_t choices = tokens * pass.settings.top_k;
+  tape.choices.pre = ctx.scratch({choices, f});
+  if (keeps_outputs(ctx, pass, weights)) tape.choices.outputs = ctx.scratch({choices, d});
+  if (weights.low1) tape.choices.low1 = ctx.scratch({choices, weights.low1.rank()});
+  if (weights.low2) tape.choices.low2 = ctx.scratch({choices, weights.low2.rank()});
+  tape.mixed = ctx.scratch({tokens, weights.w2 ? d : f});
+  experts_forward(ctx, tape.seen, weights, tape.plan, routing.gates, tape.choices, tape.mixed);
+}
+
+void ExpertFfn::mix_backward(Context& ctx, const Pass& pass, Tape& tape, MixGradients& gradients) const {
+  const Into into = input_proj_ ? Into::overwrite : Into::add;
+  RouterBackward& router = gradients.router;
+  if (parallel(ctx)) {
+    expert_parallel_backward(ctx, gradients.dmixed, tape.weights, tape.parallel, gradients.dseen, into, router.dgates,
+                             gradients.grads);
+  } else {
+    experts_backward(ctx, {gradients.dmixed, tape.seen, tape.weights, tape.plan, tape.router.routing.gates,
+                           tape.choices, gradients.dseen, into, router.dgates, gradients.grads, &router});
+  }
+  if (shares_input()) {  // the router adds the gradient of the input
+    linear_backward(ctx, gradients.dseen, tape.looked, input_proj_, Param(), nullptr, Into::add);
+  } else if (input_proj_) {
+    conv_.backward(ctx, pass, gradients.x, gradients.dx, [&](Tensor& target, Into how) {
+      linear_backward(ctx, gradients.dseen, tape.looked, input_proj_, Param(), &target, how);
+    });
+  }
+}
+
+void ExpertFfn::serve_mix(Context& ctx, const Pass& pass, Tape& tape, const Tensor& no_states) const {
+  tape.mixed = ctx.scratch({0, tape.weights.w2 ? config_->d_model : config_->d_ffn});
+  expert_parallel_forward(ctx, tape.weights, parallel_keeps(ctx, pass, tape.weights), no_states, tape.router.routing,
+                          tape.parallel, tape.mixed);
+}
+
+void ExpertFfn::serve_mix_backward(Context& ctx, Tape& tape, Tensor& dstates, Tensor& dgates,
+                                   ExpertGrads* grads) const {
+  expert_parallel_backward(ctx, tape.mixed, tape.weights, tape.parallel, dstates, Into::add, dgates, grads);
+}
+
+}  // namespace some

@@ -1,0 +1,110 @@
+#include "model/modulated_ffn.h"
+
+#include "core/error.h"
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+
+namespace some {
+
+void ModulatedFfn::settings(SettingList<ModelConfig>& list) {
+  list.role = SettingRole::model;
+  list.choice("modulation", &ModelConfig::modulation, {"factor", "inside"},
+              "With readout = \"modulated\": experts multiply the hidden layer behind its GELU, or add to it inside.");
+  list.number("modulation_scale", &ModelConfig::modulation_scale, 0, unlimited, "Factor on what the experts say there.")
+      .above_low = true;
+  list.role = SettingRole::run;  // only where a run begins
+  list.number("gain_init", &ModelConfig::gain_init, -unlimited, unlimited,
+              "First value of the trained gains there, one for each expert and hidden unit.");
+  list.role = SettingRole::model;
+  list.integer("listen", &ModelConfig::token_shift, 0, 64,
+               "Expert e hears the state 1 + e mod listen tokens before there; 0: all hear the token's own.");
+  list.boolean("use_library", &ModelConfig::use_library,
+               "Whether experts have matrices there; without them the gains are all there is (a control).");
+}
+
+void ModulatedFfn::check(const ModelConfig& config) {
+  const bool modulates = config.output_proj == OutputProj::modulated;
+  if (config.conv > 0 && !modulates && !config.input_proj) {
+    bad_input(
+        "model.look_back = {}: frozen experts see the token alone; give some.readin or some.readout = \"modulated\"",
+        config.conv);
+  }
+  if (config.token_shift < 0 || config.token_shift > 64)
+    bad_input("some.listen = {}: wants a whole number from 0 to 64", config.token_shift);
+  if (config.token_shift > 0 && (!modulates || config.input_proj || !config.use_library)) {
+    bad_input("some.listen = {}: wants some.readout = \"modulated\", with a library and without some.readin",
+              config.token_shift);
+  }
+  if (!config.use_library && !modulates)
+    bad_input("some.use_library = false: wants some.readout = \"modulated\"; nothing is left of other forms");
+  if (!config.use_library && config.input_proj)
+    bad_input("some.readin = true: would do nothing with some.use_library = false");
+  if (modulates &&
+      (config.training == ExpertTraining::lora || (config.training == ExpertTraining::full && !config.use_library)))
+    bad_input("some.training = \"{}\": with some.readout = \"modulated\" wants \"frozen\", or \"full\" with a library",
+              config.training == ExpertTraining::lora ? "lora" : "full");
+  if (!(config.modulation_scale > 0))
+    bad_input("some.modulation_scale = {}: wants a number above 0", config.modulation_scale);
+}
+
+void ModulatedFfn::declare_more(Declaration& declare) {
+  declare.linear(hidden_weight_, hidden_bias_, "hidden", config_->d_ffn, config_->d_model);
+  declare.add(gains_, "gains", {config_->experts, config_->d_ffn}, {Initial::Kind::constant, config_->gain_init},
+              static_cast<double>(config_->top_k) / config_->experts);
+}
+
+void ModulatedFfn::mix(Context& ctx, const Pass& pass, RoutedFfn::Tape& kept) const {
+  auto& tape = static_cast<Tape&>(kept);
+  const std::int64_t tokens = tape.looked.dim(0), f = config_->d_ffn;
+  Modulation& modulation = tape.modulation;
+  modulation.hidden = ctx.scratch({tokens, f});
+  linear_forward(ctx, tape.looked, hidden_weight_, hidden_bias_, modulation.hidden);
+  modulation.states = config_->token_shift > 0 ? tape.states : tape.seen;
+  modulation.token_shift = config_->token_shift;
+  modulation.rows = pass.past;
+  if (!parallel(ctx)) modulation.w1 = tape.weights.w1;
+  modulation.plan = tape.plan;
+  modulation.routing = tape.router.routing;
+  modulation.gains = gains_;
+  modulation.scale = config_->modulation_scale;
+  modulation.inside = config_->modulation == ModulationPlace::inside;
+  if (config_->use_library) tape.choices.pre = ctx.scratch({tokens * pass.settings.top_k, f});
+  if (parallel(ctx))
+    expert_parallel_modulation_forward(ctx, modulation, tape.weights.w1, parallel_keeps(ctx, pass, tape.weights),
+                                       tape.parallel, tape.choices.pre);
+  tape.mixed = ctx.scratch({tokens, f});
+  modulate_forward(ctx, modulation, tape.choices.pre, tape.mixed);
+}
+
+void ModulatedFfn::mix_backward(Context& ctx, const Pass& pass, RoutedFfn::Tape& kept, MixGradients& gradients) const {
+  auto& tape = static_cast<Tape&>(kept);
+  Tensor& dseen = gradients.dseen;
+  if (input_proj_) fill(ctx, 0, dseen);
+  Tensor dhidden = ctx.scratch(gradients.dmixed.shape());
+  modulate_backward(ctx, gradients.dmixed, tape.modulation, tape.choices.pre, dhidden, dseen, gradients.router.dgates,
+                    gradients.grads);
+  if (parallel(ctx))
+    expert_parallel_modulation_backward(ctx, tape.modulation, tape.weights.w1, tape.choices.pre, tape.parallel, dseen,
+                                        gradients.grads);
+  conv_.backward(ctx, pass, gradients.x, gradients.dx, [&](Tensor& target, Into into) {
+    linear_backward(ctx, dhidden, tape.looked, hidden_weight_, hidden_bias_, &target, into);
+  });
+  if (input_proj_) linear_backward(ctx, dseen, gradients.x, input_proj_, Param(), &gradients.dx, Into::add);
+}
+
+void ModulatedFfn::serve_mix(Context& ctx, const Pass& pass, RoutedFfn::Tape& kept, const Tensor& no_states) const {
+  auto& tape = static_cast<Tape&>(kept);
+  tape.modulation.states = no_states;
+  tape.choices.pre = ctx.scratch({0, config_->d_ffn});
+  expert_parallel_modulation_forward(ctx, tape.modulation, tape.weights.w1, parallel_keeps(ctx, pass, tape.weights),
+                                     tape.parallel, tape.choices.pre);
+}
+
+void ModulatedFfn::serve_mix_backward(Context& ctx, RoutedFfn::Tape& kept, Tensor& dstates, Tensor&,
+                                      ExpertGrads* grads) const {
+  auto& tape = static_cast<Tape&>(kept);
+  expert_parallel_modulation_backward(ctx, tape.modulation, tape.weights.w1, tape.choices.pre, tape.parallel, dstates,
+                                      grads);
+}
+
+}  // namespace some

@@ -1,0 +1,25 @@
+// All blocks of a model, in which its parameters are.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/declaration.h"
+#include "model/layer.h"
+#include "model/layer_norm.h"
+
+namespace some {
+
+struct ModelParameters {
+  explicit ModelParameters(const ModelConfig& config);
+
+  std::unique_ptr<ModelConfig> config;  // which all blocks read; settings that may change later are changed here
+  Param embed, head_weight, head_bias;
+  LayerNorm final_norm;  // norm = "pre"
+  std::vector<Layer> layers;
+};
+
+// In the order of the store. The pointers hold while parts.layers is not resized.
+std::vector<Parameter> declare_parameters(ModelParameters& parts);
+
+}  // namespace some

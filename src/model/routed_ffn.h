@@ -1,0 +1,74 @@
+// What feed-forward blocks with experts have in common (spec 3): a router chooses experts for each token, a mixture of
+// them is computed, and trained projections may stand before and after it.
+#pragma once
+
+#include "model/causal_conv.h"
+#include "model/expert_bank.h"
+#include "model/expert_parallel.h"
+#include "model/feed_forward.h"
+#include "model/router.h"
+
+namespace some {
+
+class RoutedFfn : public FeedForward {
+ public:
+  struct Tape : FeedForward::Tape {
+    RouterTape router;
+    Tensor states;  // Pass::states
+    Tensor looked;  // after the convolution
+    Tensor seen;    // what the experts see: x, or its input projection
+    DispatchPlan plan;
+    ExpertWeights weights;  // used in this step
+    ExpertTape choices;
+    ExpertParallelTape parallel;  // replaces the choices, and the plan unless the experts modulate
+    Tensor mixed;                 // before the output projection
+    const RouterTape* routed() const override { return &router; }
+  };
+  RoutedFfn(const ModelConfig& config, int layer);
+
+  void declare(Declaration& declare) override;
+  std::unique_ptr<FeedForward::Tape> forward(Context& ctx, const Pass& pass, const Tensor& x,
+                                             const Tensor* previous_query) const override;
+  void backward(Context& ctx, const Pass& pass, FeedForward::Tape& tape, const Gradients& gradients) const override;
+  std::unique_ptr<FeedForward::Tape> serve_forward(Context& ctx, const Pass& pass) const override;
+  void serve_backward(Context& ctx, FeedForward::Tape& tape) const override;
+  Router* router() override { return &router_; }
+  ExpertBank* experts() override { return &experts_; }
+
+ protected:
+  // Gradients on their way back through the mixture.
+  struct MixGradients {
+    const Tensor& x;
+    Tensor dmixed;           // may be overwritten
+    Tensor dseen;            // the memory of dx without an input projection, which is ADDED to; otherwise undefined
+    ExpertGrads* grads;      // null if the experts' matrices are not trained
+    RouterBackward& router;  // dgates is overwritten
+    Tensor& dx;              // ADDED to
+  };
+  virtual std::unique_ptr<Tape> make_tape() const { return std::make_unique<Tape>(); }
+  // Parameters between the output projection and the experts.
+  virtual void declare_more(Declaration&) {}
+  // Fills in tape.mixed.
+  virtual void mix(Context& ctx, const Pass& pass, Tape& tape) const = 0;
+  // All gradients but those of the router, and of dx through an input projection that shares the router's input.
+  virtual void mix_backward(Context& ctx, const Pass& pass, Tape& tape, MixGradients& gradients) const = 0;
+  // Expert parallelism without tokens of this rank's own.
+  virtual void serve_mix(Context& ctx, const Pass& pass, Tape& tape, const Tensor& no_states) const = 0;
+  virtual void serve_mix_backward(Context& ctx, Tape& tape, Tensor& dstates, Tensor& dgates,
+                                  ExpertGrads* grads) const = 0;
+
+  bool parallel(const Context& ctx) const { return uses_expert_parallelism(ctx, *config_); }
+  bool keeps_outputs(Context& ctx, const Pass& pass, const ExpertWeights& weights) const;
+  ExpertParallelKeeps parallel_keeps(Context& ctx, const Pass& pass, const ExpertWeights& weights) const;
+  // Whether the router's first layer and the input projection read the same, so that their GEMMs are computed together.
+  bool shares_input() const;
+
+  const ModelConfig* config_;
+  int layer_;
+  Router router_;
+  ExpertBank experts_;
+  CausalConv conv_;
+  Param input_proj_, output_proj_;  // some.readin, some.readout
+};
+
+}  // namespace some
