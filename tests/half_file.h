@@ -1,8 +1,9 @@
 // A safetensors file in fp16, as other programs write it; the program itself only reads such.
 #pragma once
 
-#include <immintrin.h>
-
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,8 +15,27 @@
 
 namespace some {
 
-inline std::uint16_t half_bits(float value) { return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT); }
-inline float half_value(std::uint16_t bits) { return _cvtsh_ss(bits); }
+inline float half_value(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const float sign = bits >> 15 != 0 ? -1.0f : 1.0f;
+  if (exponent == 31) return sign * (fraction == 0 ? INFINITY : NAN);
+  return sign * (exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                               : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25));
+}
+
+// Rounds to the nearest half, to an even one between two.
+inline std::uint16_t half_bits(float value) {
+  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
+  const float size = std::fabs(value);
+  if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00);
+  if (size >= 65520.0f) return static_cast<std::uint16_t>(sign | 0x7c00);
+  if (size == 0.0f) return sign;
+  int exponent = 0;
+  std::frexp(size, &exponent);                    // size = m * 2^exponent, 0.5 <= m < 1
+  const int unit = std::max(exponent - 11, -24);  // the last place of a half is 2^unit
+  const auto count = static_cast<int>(std::nearbyint(std::ldexp(size, -unit)));
+  return static_cast<std::uint16_t>(sign | (((unit + 24) << 10) + count));
+}
 
 // Tensors of float32 become fp16, others stay as they are.
 inline void write_half_file(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors) {

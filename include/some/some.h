@@ -22,13 +22,19 @@ inline namespace v1 {
 
 class Failure : public std::runtime_error {
  public:
-  Failure(const std::string& message, bool input);
+  Failure(const std::string& message, bool input, std::string code, std::vector<std::string> values);
   ~Failure() override;
   // Whether the caller can set it right (a wrong path, setting, or file) or the work itself failed (a full disk).
   bool input() const noexcept { return input_; }
+  // What is wrong, for programs: a name of docs/errors.md, which stays when the message is worded better, and the
+  // names, paths and numbers in the message.
+  const std::string& code() const noexcept { return code_; }
+  const std::vector<std::string>& values() const noexcept { return values_; }
 
  private:
   bool input_;
+  std::string code_;
+  std::vector<std::string> values_;
 };
 
 using TokenIds = std::vector<std::int32_t>;

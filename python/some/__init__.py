@@ -6,7 +6,8 @@
     run.logits(run.encode("Once upon"))     # NumPy
     some.train("tiny", "runs/mine", {"some": {"top_k": 4}}, on_step=print)
 
-Errors are some.Error, those that the caller can set right some.InputError (a ValueError); both say what the program would say.
+Errors are some.Error, those that the caller can set right some.InputError (a ValueError); both say what the program would say,
+and have its code and values (docs/errors.md): error.code == "file-not-found", error.values == ["mine.txt", ...].
 Long calls give the interpreter's lock back, and Ctrl-C stops them: training finishes its step and saves first. Messages of the
 library go to logging.getLogger("some").
 """
@@ -21,6 +22,12 @@ __all__ = ["Error", "InputError", "Lab", "Run", "Trainer", "export_hf", "find_re
 _RECIPES = _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "recipes")
 
 
+def _input_error(code, message, *values):
+    error = InputError(message)
+    error.code, error.values = code, list(values)
+    return error
+
+
 def find_recipe(name):
     """The file that a recipe's name ("tiny") or path stands for: here, in ./recipes, or of those that come with the package."""
     name = _os.fspath(name)
@@ -32,7 +39,7 @@ def find_recipe(name):
         for folder in ("recipes", _RECIPES):
             if _os.path.isfile(_os.path.join(folder, file)):
                 return _os.path.join(folder, file)
-    raise InputError(f"there is no recipe {name} here, in ./recipes or in {_RECIPES}")
+    raise _input_error("recipe-not-found", f"there is no recipe {name} here, in ./recipes or in {_RECIPES}", name)
 
 
 def _base_and_settings(recipe, settings):
@@ -67,10 +74,11 @@ class Trainer:
 
     def __init__(self, recipe, out, settings=None, from_run=None, checkpoint="latest", on_step=None, on_evaluation=None):
         if recipe is None and from_run is None:
-            raise InputError("a trainer needs a recipe, or a run to begin from (from_run)")
+            raise _input_error("argument-missing", "a trainer needs a recipe, or a run to begin from (from_run)", "recipe")
         base, tables = _base_and_settings(recipe, settings)
         if isinstance(recipe, dict) and from_run is not None:
-            raise InputError("with from_run, give changes as settings and None or a recipe's name as the recipe")
+            raise _input_error("option-conflict", "with from_run, give changes as settings and None or a recipe's name as the recipe",
+                               "from_run")
         self.folder = _os.fspath(out)
         source = None if from_run is None else _os.fspath(from_run)
         self._native = _Trainer(tables, base, self.folder, source, str(checkpoint), on_step, on_evaluation)

@@ -9,7 +9,10 @@ Told = Callable[[dict[str, Any]], object]
 
 version: str
 
-class Error(RuntimeError): ...
+class Error(RuntimeError):
+    code: str
+    values: Sequence[str]
+
 class InputError(Error, ValueError): ...
 
 class Run:

@@ -48,13 +48,16 @@ struct NewText {
 };
 
 NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
-  if (options.data.empty()) bad_input("say what to adapt to: --data FILE, a folder, or builtin:DOMAIN");
-  if (options.stories < 0) bad_input("--stories {}: say 0 (all of them) or more", options.stories);
+  if (options.data.empty())
+    bad_input(Code::argument_missing, "say what to adapt to: --data FILE, a folder, or builtin:DOMAIN");
+  if (options.stories < 0)
+    bad_input(Code::option_invalid, "{} {}: say 0 (all of them) or more", "--stories", options.stories);
   const TokenData data =
       load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, options.stories, run.paths.cache());
   const auto seq_len = static_cast<std::size_t>(run.recipe.model.seq_len);
   if (seq_len < 2)
-    bad_input("this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a stream");
+    bad_input(Code::model_unsuitable,
+              "this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a stream");
   NewText text;
   text.stories = data.stories();
   const TokenId unknown = run.tokenizer.unk_id(), eos = run.tokenizer.eos_id();
@@ -63,7 +66,8 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
     for (const std::int32_t id : data.ids(i)) known = known || (id != unknown && id != eos);
   }
   if (!known)
-    bad_input("{} has no token that the run's tokenizer knows: nothing could be learnt from it", options.data);
+    bad_input(Code::data_nothing_to_predict,
+              "{} has no token that the run's tokenizer knows: nothing could be learnt from it", options.data);
   if (data.stories() > 1) {
     const std::int64_t held = std::max<std::int64_t>(1, data.stories() / 5);
     for (std::int64_t i = 0; i < data.stories(); ++i)
@@ -80,6 +84,7 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   }
   if (text.stream.empty() || text.held_out.empty()) {
     bad_input(
+        Code::text_too_short,
         "{} is too short: it needs two stories of at least two tokens, or one of ten, so that a part can be held out",
         options.data);
   }
@@ -228,11 +233,12 @@ StreamWindow StreamReading::all() const {
 AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
   require_experts(run, "adapt");
   if (options.window < 0)
-    bad_input("--window {}: say 0 (batches as in training) or a number of tokens", options.window);
+    bad_input(Code::option_invalid, "{} {}: say 0 (batches as in training) or a number of tokens", "--window",
+              options.window);
   if (options.frozen && !options.rules.empty())
-    bad_input("--frozen and --rules contradict each other: frozen keys follow no rule");
+    bad_input(Code::option_conflict, "{} and --rules contradict each other: frozen keys follow no rule", "--frozen");
   if (options.frozen && !options.out.empty())
-    bad_input("--out with --frozen would only copy the run: frozen keys do not change");
+    bad_input(Code::option_conflict, "{} with --frozen would only copy the run: frozen keys do not change", "--out");
   const KeySettings settings = choose_rules(run.recipe.model.keys, options.rules);
   std::optional<NewFolder> out;
   if (!options.out.empty()) out.emplace("--out", options.out, files_of_adapted_run);

@@ -35,17 +35,20 @@ struct Outcome {
 class Ways {
  public:
   Ways(OpenedRun& run, const WaysOptions& options) : run_(run), options_(options) {
-    if (options.data.empty()) bad_input("say what to read: --data FILE, a folder, or builtin:DOMAIN");
+    if (options.data.empty())
+      bad_input(Code::argument_missing, "say what to read: --data FILE, a folder, or builtin:DOMAIN");
     if (options.tokens < 0 || options.tokens == 1)
-      bad_input("--tokens {}: say 0 (all of them), or at least 2", options.tokens);
+      bad_input(Code::option_invalid, "{} {}: say 0 (all of them), or at least 2", "--tokens", options.tokens);
     stream_ = stream_of(load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, 0, run.paths.spare_cache()),
                         options.tokens);
-    if (stream_.size() < 2) bad_input("{} is too short: there is nothing to predict in it", options.data);
+    if (stream_.size() < 2)
+      bad_input(Code::data_nothing_to_predict, "{} is too short: there is nothing to predict in it", options.data);
     original_text_ = study_text(run, "", 0).data;
     original_ = stream_of(original_text_, options.original_tokens);
     window_ = options.choices.window.value_or(default_window(run.recipe.model));
     if (window_ < 1 || window_ > run.recipe.model.seq_len)
-      bad_input("--window {}: say 1 to model.seq_len = {}", window_, run.recipe.model.seq_len);
+      bad_input(Code::option_invalid, "{} {}: say 1 to model.seq_len = {}", "--window", window_,
+                run.recipe.model.seq_len);
   }
 
   WaysReport compare() {
@@ -196,9 +199,9 @@ class Ways {
           std::vector<double> step(vocabulary, 0.0), chance(vocabulary);
           for (std::size_t t = begin; t < std::min(positions, begin + group); ++t) {
             const double* one = logits.data() + t * vocabulary;
-            double all_reduce_max = -INFINITY, sum = 0;
-            for (std::size_t v = 0; v < vocabulary; ++v) all_reduce_max = std::max(all_reduce_max, one[v] + bias[v]);
-            for (std::size_t v = 0; v < vocabulary; ++v) sum += chance[v] = std::exp(one[v] + bias[v] - all_reduce_max);
+            double highest = -INFINITY, sum = 0;
+            for (std::size_t v = 0; v < vocabulary; ++v) highest = std::max(highest, one[v] + bias[v]);
+            for (std::size_t v = 0; v < vocabulary; ++v) sum += chance[v] = std::exp(one[v] + bias[v] - highest);
             const auto target = static_cast<std::size_t>(batch.targets[first + t]);
             losses[which] -= std::log(std::max(chance[target] / sum, 1e-300));
             if (!learn) continue;

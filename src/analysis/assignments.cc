@@ -5,7 +5,7 @@
 namespace some {
 
 StudyText study_text(const OpenedRun& run, const std::string& source, std::int64_t stories) {
-  if (stories < 0) bad_input("--stories {}: say 0 (all of them) or more", stories);
+  if (stories < 0) bad_input(Code::option_invalid, "{} {}: say 0 (all of them) or more", "--stories", stories);
   StudyText out;
   DataConfig config = run.recipe.data;
   if (source.empty()) {
@@ -22,13 +22,14 @@ StudyText study_text(const OpenedRun& run, const std::string& source, std::int64
 
 void require_experts(const OpenedRun& run, const std::string& what) {
   if (run.recipe.model.ffn == Ffn::some) return;
-  bad_input("{} has no experts (model.ffn = \"{}\"), so there is nothing to {}; use a run with model.ffn = \"some\"",
+  bad_input(Code::experts_missing,
+            "{} has no experts (model.ffn = \"{}\"), so there is nothing to {}; use a run with model.ffn = \"some\"",
             run.paths.folder, run.recipe.model.ffn == Ffn::dense ? "dense" : "none", what);
 }
 
 void require_layer(const ModelConfig& config, int layer) {
   if (layer < 0 || layer >= config.layers)
-    bad_input("there is no layer {}: this run has layers 0 to {}", layer, config.layers - 1);
+    bad_input(Code::layer_out_of_range, "there is no layer {}: this run has layers 0 to {}", layer, config.layers - 1);
 }
 
 Choices collect_choices(Model& model, const TokenData& data, const CollectOptions& options) {

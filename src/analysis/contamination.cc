@@ -139,7 +139,7 @@ std::string file_of(const std::string& source) {
 std::optional<std::size_t> known_text(const Memory& memory, const std::string& path, const std::string& source,
                                       Tokens tokens, std::optional<TokenId> end) {
   const std::string name = escaped(source), file = file_of(source);
-  std::optional<std::string> refusal;
+  std::optional<Error> refusal;
   for (std::size_t i = 0; i < memory.texts.size(); ++i) {
     const MemoryText& known = memory.texts[i];
     // Older memories do not say which file a text was; a name may lead there from here.
@@ -148,12 +148,13 @@ std::optional<std::size_t> known_text(const Memory& memory, const std::string& p
     const Comparison both = compare(known.tokens, tokens, end);
     if (!both.differs) return i;
     if (told)
-      refusal = fmt::format(
+      refusal = make_error(
+          Fault::input, Code::text_changed,
           "{} is another text than the one that the memory has read{}: token {} is not the same; to read it as it is "
           "now, forget the old one first: some memory forget {} {}",
           source, known.name == name ? "" : " as " + known.name, *both.differs + 1, path, i + 1);
   }
-  if (refusal) bad_input("{}", *refusal);
+  if (refusal) throw *refusal;
   return std::nullopt;
 }
 
@@ -176,6 +177,7 @@ DocumentsKnown warn_of_known(const OpenedRun& run, const Memory& memory, const T
   const DocumentsKnown out = documents_known(memory, data, stories, document_end(run));
   if (out.known > 0)
     run.ctx->log.warning(
+        Code::text_overlap,
         "{} of {} documents of {} stand in what the memory has read: its loss there is that of a text it knows",
         out.known, out.of, text);
   return out;

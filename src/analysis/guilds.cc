@@ -194,8 +194,9 @@ GuildReport study_guilds(OpenedRun& run, const GuildOptions& options) {
   require_experts(run, "study for guilds");
   if (options.layer) require_layer(run.recipe.model, *options.layer);
   if (options.shuffles < 1 || options.shuffles > 100000)
-    bad_input("--shuffles {}: say a number from 1 to 100000", options.shuffles);
-  if (options.min_count < 1) bad_input("--least-count {}: say at least 1", options.min_count);
+    bad_input(Code::option_invalid, "{} {}: say a number from 1 to 100000", "--shuffles", options.shuffles);
+  if (options.min_count < 1)
+    bad_input(Code::option_invalid, "{} {}: say at least 1", "--least-count", options.min_count);
   const StudyText text = study_text(run, options.data, options.stories);
   CollectOptions collect;
   collect.stories = options.stories;
@@ -206,7 +207,8 @@ GuildReport study_guilds(OpenedRun& run, const GuildOptions& options) {
   collect.long_documents = run.recipe.data.long_documents;
   Study study{run, options, collect_choices(*run.model, text.data, collect), {}, {}, {}, {}};
   if (study.choices.positions() == 0)
-    bad_input("{} predicts no token: there is nothing to study (stories of one token?)", text.source);
+    bad_input(Code::data_nothing_to_predict, "{} predicts no token: there is nothing to study (stories of one token?)",
+              text.source);
   study.token_count.assign(run.tokenizer.vocab_size(), 0);
   study.class_count.assign(word_classes, 0);
   std::int32_t story = -1;

@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "analysis/assignments.h"
-#include "core/json_lines.h"
 #include "core/files.h"
 #include "core/folders.h"
+#include "core/json_lines.h"
 #include "evaluation/json.h"
 #include "runs/checkpoint.h"
 #include "tensor/safetensors.h"
@@ -33,7 +33,8 @@ Start first_positions(const OpenedRun& run) {
   for (const Layer& layer : run.model->layers()) {
     start.keys.push_back(file.load(fmt::format("layers.{}.keys", layer.index)));
     if (start.keys.back().shape() != layer.keys.keys.shape()) {
-      bad_input("{}: the keys of layer {} have shape {} where this run has {}; the file belongs to another run",
+      bad_input(Code::checkpoint_mismatch,
+                "{}: the keys of layer {} have shape {} where this run has {}; the file belongs to another run",
                 file.path(), layer.index, start.keys.back().shape().text(), layer.keys.keys.shape().text());
     }
   }

@@ -94,7 +94,8 @@ struct Types {
 
 Types find_types(const LabelledChoices& c) {
   if (c.type.size() != c.label.size())
-    failed("shuffling types needs a type for each of the {} positions, not {}", c.label.size(), c.type.size());
+    failed(Code::internal, "shuffling types needs a type for each of the {} positions, not {}", c.label.size(),
+           c.type.size());
   Types out;
   const std::int32_t most = *std::max_element(c.type.begin(), c.type.end());
   std::vector<std::int64_t> count(static_cast<std::size_t>(most) + 1, 0);
@@ -104,7 +105,7 @@ Types find_types(const LabelledChoices& c) {
     if (count[type]++ == 0)
       out.by_frequency.push_back(c.type[t]);
     else if (out.label[type] != c.label[t])
-      failed("type {} has two labels", type);
+      failed(Code::internal, "type {} has two labels", type);
     out.label[type] = c.label[t];
   }
   std::sort(out.by_frequency.begin(), out.by_frequency.end(), [&](std::int32_t a, std::int32_t b) {
@@ -219,8 +220,9 @@ AgainstChance against_chance(double value, const std::vector<double>& shuffled) 
 }
 
 LabelTest test_labels(Threads& threads, const LabelledChoices& c, const LabelTestOptions& options) {
-  if (c.label.empty()) bad_input("there is no position to study: the text predicts no token");
-  if (options.shuffles < 1) bad_input("--shuffles {}: say at least 1", options.shuffles);
+  if (c.label.empty())
+    bad_input(Code::data_nothing_to_predict, "there is no position to study: the text predicts no token");
+  if (options.shuffles < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--shuffles", options.shuffles);
   const Fixed fixed = prepare(c, options);
   LabelTest test;
   test.sets = fixed.sets;

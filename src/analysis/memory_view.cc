@@ -129,7 +129,8 @@ std::int64_t text_named(const Memory& memory, const std::string& name) {
     collect([&](const MemoryText& text) { return text.file == file; });
   // As merging can leave them. Who means all of them must not be told that one was all.
   if (named.size() > 1)
-    bad_input("{} texts of the memory have the name {}: say which by its number, as 'some memory show' lists them",
+    bad_input(Code::memory_text_unknown,
+              "{} texts of the memory have the name {}: say which by its number, as 'some memory show' lists them",
               named.size(), name);
   if (named.size() == 1) return named[0];
   std::int64_t number = 0;
@@ -138,7 +139,7 @@ std::int64_t text_named(const Memory& memory, const std::string& name) {
     return number - 1;
   std::string known;
   for (const MemoryText& text : memory.texts) known += fmt::format("{}{}", known.empty() ? "" : ", ", text.name);
-  bad_input("the memory has read no text {}; {}", name,
+  bad_input(Code::memory_text_unknown, "the memory has read no text {}; {}", name,
             known.empty() ? "it has read nothing yet" : "there are: " + known);
 }
 

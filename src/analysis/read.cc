@@ -38,10 +38,11 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryC
   MemorySettings wanted = chosen_settings(memory.settings, choices, end);
   wanted.rounds = memory.settings.rounds;  // a memory can settle at any time
   if (wanted.slots != memory.settings.slots)
-    bad_input("--slots {}: the memory {} has {}; leave --slots out, or name another file", wanted.slots, path,
-              memory.settings.slots);
+    bad_input(Code::memory_settings, "{} {}: the memory {} has {}; leave --slots out, or name another file", "--slots",
+              wanted.slots, path, memory.settings.slots);
   if (!(wanted == memory.settings))
     bad_input(
+        Code::memory_settings,
         "the memory {} was made with other settings (sharpness {}, match {}, decay {}, share {}, counts {}, values {}, "
         "inherit {}, parts {}, look {}, window {}, {}); leave them out, or name another file",
         path, fmt::join(memory.settings.sharpness, ","), memory.settings.match, memory.settings.decay,
@@ -53,7 +54,7 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryC
 void require_writable(const std::string& memory) {
   const std::string folder = std::filesystem::canonical(memory).parent_path().string();
   if (const std::string why_not = unwritable_reason(folder); !why_not.empty())
-    failed("what is read into {} could not be kept: {}", memory, why_not);
+    failed(Code::memory_not_kept, "what is read into {} could not be kept: {}", memory, why_not);
 }
 
 // The text that is to be read, among those that the memory knows; a new one is added. Ranks may see its file at
@@ -139,7 +140,9 @@ MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& cho
   if (!choices.sharpness.empty()) settings.sharpness = choices.sharpness;
   if (choices.plain_cache) settings.become_plain_cache();
   if (choices.documents) {
-    if (!end) bad_input("--documents: this run's documents have no end to tell them apart by (data.eos = false)");
+    if (!end)
+      bad_input(Code::model_unsuitable, "{}: this run's documents have no end to tell them apart by (data.eos = false)",
+                "--documents");
     settings.border = end;
   }
   return settings;
@@ -172,19 +175,21 @@ TwoLosses losses_with(Model& model, Memory& memory, const std::vector<std::int32
 }
 
 ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* kept) {
-  if (options.texts.empty()) bad_input("say what to read: files, folders, or builtin:DOMAIN");
+  if (options.texts.empty()) bad_input(Code::argument_missing, "say what to read: files, folders, or builtin:DOMAIN");
   if (options.tokens < 0 || options.tokens == 1)
-    bad_input("--tokens {}: say 0 (all of them), or at least 2", options.tokens);
+    bad_input(Code::option_invalid, "{} {}: say 0 (all of them), or at least 2", "--tokens", options.tokens);
   Model& model = *run.model;
   if (run.recipe.model.seq_len < 2)
-    bad_input("this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a text");
+    bad_input(Code::model_unsuitable,
+              "this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a text");
   // Texts first: a wrong name must not cost the time of making a memory.
   std::vector<std::vector<std::int32_t>> streams;
   for (const std::string& text : options.texts) {
     const TokenData data =
         load_tokens(*run.ctx, text, run.recipe.data, run.tokenizer, options.stories, run.paths.spare_cache());
     streams.push_back(stream_of(data, options.tokens));
-    if (streams.back().size() < 2) bad_input("{} is too short: there is nothing to predict in it", text);
+    if (streams.back().size() < 2)
+      bad_input(Code::data_nothing_to_predict, "{} is too short: there is nothing to predict in it", text);
   }
   const Group& group = run.ctx->group;
   if (!group.alone()) {

@@ -36,10 +36,11 @@ nlohmann::json loss_and_time(const RecallRow& row) { return {{"loss", row.loss},
 RecallReport measure_recall(Model& model, Memory memory, const std::vector<std::int32_t>& tokens,
                             const std::vector<std::int32_t>& looks) {
   if (memory.store.parts() == 1)
-    bad_input(
-        "this memory is one part, every query meets every slot: there is nothing to recall less of ('some read "
-        "--parts')");
-  if (tokens.size() < 2) bad_input("the text is too short: there is nothing to predict in it");
+    bad_input(Code::model_unsuitable,
+              "this memory is one part, every query meets every slot: there is nothing to recall less of ('some read "
+              "--parts')");
+  if (tokens.size() < 2)
+    bad_input(Code::data_nothing_to_predict, "the text is too short: there is nothing to predict in it");
   RecallReport report;
   const std::int64_t end = std::ssize(tokens), window = memory.settings.window;
   const std::optional<std::int32_t> border = memory.settings.border;

@@ -22,7 +22,7 @@ std::vector<int> parse_layers(const std::string& list, const ModelConfig& config
     int layer = 0;
     const auto [rest, error] = std::from_chars(part.data(), part.data() + part.size(), layer);
     if (error != std::errc() || rest != part.data() + part.size())
-      bad_input("--layers {}: say layer numbers with commas between, such as 0,2", list);
+      bad_input(Code::option_invalid, "{} {}: say layer numbers with commas between, such as 0,2", "--layers", list);
     require_layer(config, layer);
     if (std::find(out.begin(), out.end(), layer) == out.end()) out.push_back(layer);
     begin = end + 1;
@@ -51,7 +51,7 @@ std::vector<Remembered> remembered_in(OpenedRun& run, const std::vector<TokenId>
   batch.longest = batch.predicted = batch.size();
   ctx.arena->reset();
   const DeviceBatch device_batch = upload(ctx, batch);
-  Tensor states, nll = run.model->evaluate(device_batch, {}, &states);
+  Tensor states, nll = run.model->evaluate(device_batch, {}, {.states = &states});
   Tensor shares = memory.store.shares.clone();
   const Tensor born = memory.store.born.to(Device::cpu), hit = memory.store.hit.to(Device::cpu);
   const std::int32_t only[1] = {0};
@@ -88,11 +88,12 @@ Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::v
   const TokenId unknown = run.tokenizer.unk_id();
   if (std::all_of(ids.begin(), ids.end(), [&](TokenId id) { return id == unknown; })) {
     bad_input(
+        Code::prompt_empty,
         "the text has no token that the run's tokenizer knows: write at least one word of the kind it was trained on");
   }
   if (static_cast<std::int64_t>(ids.size()) > run.recipe.model.seq_len) {
-    bad_input("the text has {} tokens, but the model reads at most model.seq_len = {}: shorten it", ids.size(),
-              run.recipe.model.seq_len);
+    bad_input(Code::text_too_long, "the text has {} tokens, but the model reads at most model.seq_len = {}: shorten it",
+              ids.size(), run.recipe.model.seq_len);
   }
   for (const int layer : layers) require_layer(run.recipe.model, layer);
   Trace trace;
@@ -109,7 +110,7 @@ Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::v
 
 Trace trace_text(OpenedRun& run, const std::string& text, const std::vector<int>& layers, Memory* memory) {
   const std::vector<TokenId> ids = run.tokenizer.encode(text);
-  if (ids.empty()) bad_input("the text \"{}\" gives no token: write at least one word", text);
+  if (ids.empty()) bad_input(Code::prompt_empty, "the text \"{}\" gives no token: write at least one word", text);
   return trace_tokens(run, ids, layers, memory);
 }
 

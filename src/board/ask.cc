@@ -31,9 +31,9 @@ void refuse_links(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
     if (entry.is_symlink())
-      bad_input("the run holds a link ({}): it is not followed", entry.path().filename().string());
+      bad_input(Code::link_broken, "the run holds a link ({}): it is not followed", entry.path().filename().string());
   }
-  if (error) bad_input("the run cannot be looked through");
+  if (error) bad_input(Code::folder_unreadable, "the run cannot be looked through");
 }
 
 // While this lives the model chooses as it was asked to; afterwards as it was trained.
@@ -42,16 +42,18 @@ class Changed {
   Changed(OpenedRun& run, const Asked& asked) : model_(*run.model), before_(model_.config()) {
     const ModelConfig& config = before_;
     if ((asked.experts_a_token || asked.off) && config.ffn != Ffn::some)
-      bad_input("this model has no experts that could be chosen otherwise");
+      bad_input(Code::experts_missing, "this model has no experts that could be chosen otherwise");
     if (asked.experts_a_token && *asked.experts_a_token > config.experts)
-      bad_input("there are {} experts: say at most as many a token", config.experts);
+      bad_input(Code::expert_out_of_range, "there are {} experts: say at most as many a token", config.experts);
     const int k = asked.experts_a_token.value_or(config.top_k);
     if (asked.off) {
       if (asked.off->layer >= config.layers || asked.off->expert >= config.experts)
-        bad_input("there is no expert {} in layer {}", asked.off->expert, asked.off->layer);
+        bad_input(Code::expert_out_of_range, "there is no expert {} in layer {}", asked.off->expert, asked.off->layer);
       if (config.routing != RoutingKind::keys)
-        bad_input("this model does not choose by its keys: none of its experts can be switched off");
-      if (k >= config.experts) bad_input("every token wants all {} experts: none can be switched off", config.experts);
+        bad_input(Code::model_unsuitable,
+                  "this model does not choose by its keys: none of its experts can be switched off");
+      if (k >= config.experts)
+        bad_input(Code::model_unsuitable, "every token wants all {} experts: none can be switched off", config.experts);
     }
     if (k != config.top_k) {
       ModelConfig other = config;
@@ -98,7 +100,8 @@ Asked read_asked(const std::string& body) {
   Asked asked;
   asked.run = all.need<std::string>("run");
   asked.prompt = all.need<std::string>("prompt");
-  if (asked.prompt.size() > longest_prompt) bad_input("question: prompt: wants at most {} bytes", longest_prompt);
+  if (asked.prompt.size() > longest_prompt)
+    bad_input(Code::text_too_long, "question: prompt: wants at most {} bytes", longest_prompt);
   asked.how.temperature = all.get<double>("temperature", 0.8, 0.0, 10.0);
   asked.how.top_k = all.get<int>("top_k", 0, 0, 1000000);
   asked.how.top_p = all.get<double>("top_p", 1.0, 1e-6, 1.0);
@@ -137,9 +140,9 @@ Asking::Opened& Asking::open(const RunLog& run) {
 
 Memory* Asking::memory_of(Opened& opened, const RunLog& run) {
   const std::string file = run.memory();
-  if (file.empty()) bad_input("this run has no memory: 'some read' makes one");
+  if (file.empty()) bad_input(Code::memory_missing, "this run has no memory: 'some read' makes one");
   struct stat now {};
-  if (::lstat(file.c_str(), &now) != 0) bad_input("the memory of this run is gone");
+  if (::lstat(file.c_str(), &now) != 0) bad_input(Code::memory_missing, "the memory of this run is gone");
   const std::int64_t time = now.st_mtim.tv_sec * 1000000000 + now.st_mtim.tv_nsec;
   if (!opened.memory || opened.memory_file != file || opened.memory_time != time)
     opened.memory.emplace(open_memory(opened.run, file));
@@ -155,12 +158,17 @@ void Asking::answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::
     if (!stream->is_open()) return;
     try {
       write(*run, *question, *stream);
+    } catch (const Error& error) {
+      send(*stream, {{"kind", "error"}, {"error", json_of(error)}});
     } catch (const std::exception& error) {
-      send(*stream, {{"kind", "error"}, {"error", valid_text(error.what())}});
+      send(*stream, {{"kind", "error"}, {"error", json_of(Error(Fault::failure, Code::internal, error.what()))}});
     }
     stream->finish();
   });
-  if (!taken) send(*stream, {{"kind", "error"}, {"error", "too many questions wait already: try again soon"}});
+  if (!taken) {
+    const Error busy(Fault::input, Code::board_busy, "too many questions wait already: try again soon");
+    send(*stream, {{"kind", "error"}, {"error", json_of(busy)}});
+  }
 }
 
 void Asking::write(const RunLog& run, Asked& asked, Stream& stream) {

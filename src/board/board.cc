@@ -17,6 +17,7 @@
 #include "board/worker.h"
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 #include "core/system_error.h"
 
 namespace some {
@@ -30,7 +31,7 @@ constexpr auto pulse = std::chrono::seconds(10);
 std::string random_token() {
   std::array<unsigned char, 16> bytes{};
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    failed("cannot draw a token: {}", last_reason());
+    failed(Code::system_failed, "cannot draw a token: {}", last_reason());
   std::string out;
   for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
   return out;
@@ -45,6 +46,12 @@ Response json_response(const nlohmann::json& value, int status = 200) {
   response.status = status;
   response.body = shared_text(dump(value));
   return response;
+}
+
+Response refusal(const Error& error, int status) { return json_response({{"error", json_of(error)}}, status); }
+Response refusal(const Error& error) { return refusal(error, error.fault() == Fault::input ? 400 : 500); }
+Response refusal(Code code, const std::string& message, int status) {
+  return refusal(Error(Fault::input, code, message), status);
 }
 
 // Bodies that were made, by what they were made of: many viewers look at the same.
@@ -144,23 +151,25 @@ class Board::Rooms {
         if (request.path != question.path) continue;
         if (!question.slow) return answer.respond(made(question, request));
         if (!slow_->add([this, &question, request, answer] { answer_later(question, request, answer); }))
-          answer.respond(json_response({{"error", "too much is being worked out already: try again soon"}}, 503));
+          answer.respond(refusal(Code::board_busy, "too much is being worked out already: try again soon", 503));
         return;
       }
-      answer.respond(json_response({{"error", "there is no such address"}}, 404));
+      answer.respond(refusal(Code::request_unknown, "there is no such address", 404));
     } catch (const Error& error) {
-      answer.respond(json_response({{"error", error.what()}}, error.fault() == Fault::input ? 400 : 500));
+      answer.respond(refusal(error));
     }
   }
 
   void ask(const Request& request, const Answer& answer) {
-    if (request.path != "/api/ask") return answer.respond(json_response({{"error", "there is no such address"}}, 404));
-    if (!asking_) return answer.respond(json_response({{"error", "this board only shows: nothing can be asked"}}, 403));
+    if (request.path != "/api/ask")
+      return answer.respond(refusal(Code::request_unknown, "there is no such address", 404));
+    if (!asking_)
+      return answer.respond(refusal(Code::request_forbidden, "this board only shows: nothing can be asked", 403));
     Asked asked = read_asked(request.body);
     const auto run = watch_->find(asked.run);
-    if (!run) return answer.respond(json_response({{"error", "there is no such run"}}, 404));
+    if (!run) return answer.respond(refusal(Code::run_not_found, "there is no such run", 404));
     if (asking_->waiting() >= max_questions)
-      return answer.respond(json_response({{"error", "too many questions wait already: try again soon"}}, 503));
+      return answer.respond(refusal(Code::board_busy, "too many questions wait already: try again soon", 503));
     asking_->answer(run, std::move(asked), answer.stream("application/x-ndjson"));
   }
 
@@ -168,9 +177,9 @@ class Board::Rooms {
     try {
       answer.respond(made(question, request));
     } catch (const Error& error) {
-      answer.respond(json_response({{"error", error.what()}}, error.fault() == Fault::input ? 400 : 500));
+      answer.respond(refusal(error));
     } catch (const std::exception& error) {
-      answer.respond(json_response({{"error", error.what()}}, 500));
+      answer.respond(refusal(Code::internal, error.what(), 500));
     }
   }
 

@@ -112,7 +112,9 @@ class Core : public std::enable_shared_from_this<Core> {
     boost::system::error_code error;
     const std::string name = settings_.host == "localhost" ? "127.0.0.1" : settings_.host;
     const auto address = net::ip::make_address(name, error);
-    if (error) bad_input("--host {}: say an address of this machine, such as 127.0.0.1 or 0.0.0.0", settings_.host);
+    if (error)
+      bad_input(Code::address_unusable, "{} {}: say an address of this machine, such as 127.0.0.1 or 0.0.0.0", "--host",
+                settings_.host);
     const tcp::endpoint endpoint(address, static_cast<unsigned short>(settings_.port));
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(net::socket_base::reuse_address(true), error);
@@ -120,10 +122,11 @@ class Core : public std::enable_shared_from_this<Core> {
     if (!error) acceptor_.listen(net::socket_base::max_listen_connections, error);
     if (error == net::error::address_in_use) throw AddressTaken(settings_.host, settings_.port);
     if (error == net::error::access_denied)
-      bad_input("cannot listen at {}:{}: {}; say another --port, from 1024 on", settings_.host, settings_.port,
-                reason_of(error.value()));
+      bad_input(Code::address_unusable, "cannot listen at {}:{}: {}; say another --port, from 1024 on", settings_.host,
+                settings_.port, reason_of(error.value()));
     if (error)
-      bad_input("cannot listen at {}:{}: {}; say an address of this machine with --host, such as 127.0.0.1 or 0.0.0.0",
+      bad_input(Code::address_unusable,
+                "cannot listen at {}:{}: {}; say an address of this machine with --host, such as 127.0.0.1 or 0.0.0.0",
                 settings_.host, settings_.port, reason_of(error.value()));
     port_ = acceptor_.local_endpoint().port();
   }
@@ -529,7 +532,9 @@ void Answer::respond(Response response) const { target_->respond(std::move(respo
 std::shared_ptr<Stream> Answer::stream(const std::string& type) const { return target_->stream(type); }
 
 AddressTaken::AddressTaken(const std::string& host, int port)
-    : Error(Fault::input, fmt::format("another program listens at {}:{}: say another --port", host, port)) {}
+    : Error(Fault::input, Code::address_taken,
+            fmt::format("another program listens at {}:{}: say another --port", host, port),
+            {host, std::to_string(port)}) {}
 
 class Server::Running : public Core {
  public:

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "core/json_lines.h"
 #include "board/curves.h"
 #include "board/json_walk.h"
+#include "core/json_lines.h"
 
 namespace some {
 

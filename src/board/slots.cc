@@ -92,13 +92,14 @@ json frames_of(const std::vector<Seen>& all, const std::vector<Seen>& shown, con
 
 std::string slots_of_memory(const Watch& watch, const Request& request) {
   const auto runs = asked_runs(watch, request);
-  if (runs.size() != 1) bad_input("runs: wants the number of one run");
+  if (runs.size() != 1) bad_input(Code::request_invalid, "{}: wants the number of one run", "runs");
   const std::string file = runs[0]->memory(), words = RunPaths{runs[0]->folder()}.tokenizer();
   if (file.empty() || !is_own_file(file) || !is_own_file(words)) return "{}";
   const auto ctx = make_context("cpu", "fp32", make_host(1));
   const Memory memory = load_memory(*ctx, file);
   const Tokenizer tokenizer = Tokenizer::load(words);
-  if (hex(tokenizer.hash()) != memory.tokenizer) bad_input("this memory was read with another tokenizer");
+  if (hex(tokenizer.hash()) != memory.tokenizer)
+    bad_input(Code::memory_mismatch, "this memory was read with another tokenizer");
   const std::vector<Seen> all = seen_slots(memory);
   std::vector<Seen> shown = all;
   if (shown.size() > max_slots_shown) {

@@ -233,6 +233,16 @@ Program::Program(const std::string& name, const std::string& description, const 
 
 Program::~Program() = default;
 
+// By the name that CLI11 gives its mistakes.
+static Code code_of(const CLI::ParseError& error) {
+  const std::string name = error.get_name();
+  if (name == "RequiredError") return Code::argument_missing;
+  if (name == "ExcludesError") return Code::option_conflict;
+  if (name == "RequiresError") return Code::option_needs_another;
+  if (name == "OptionNotFound" || name == "ExtrasError") return Code::argument_unexpected;
+  return Code::option_invalid;
+}
+
 void Program::check_numbers() { check_numbers_of(*app_); }
 
 std::vector<std::string> Program::unexpected_words() const { return app_->remaining(true); }
@@ -241,7 +251,7 @@ void Program::run(int argc, char** argv) {
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ExtrasError& error) {
-    throw WrongUse{error.what(), true};
+    throw WrongUse{error.what(), Code::argument_unexpected};
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // help and version end well
       app_->exit(error);
@@ -250,7 +260,7 @@ void Program::run(int argc, char** argv) {
     std::string what = error.what();
     while (!what.empty() && (what.back() == '\n' || what.back() == '.')) what.pop_back();
     if (error.get_name() == "ConversionError") what += ", which is out of range or not of that kind";
-    throw WrongUse{what};
+    throw WrongUse{what, code_of(error)};
   }
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/error_code.h"
+
 namespace CLI {
 class App;
 class Option;
@@ -122,7 +124,7 @@ class Command {
 // Words that make no sense to the command line.
 struct WrongUse {
   std::string what;
-  bool unexpected = false;  // nothing takes them
+  Code code = Code::option_invalid;
 };
 
 class Program : public Command {

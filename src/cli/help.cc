@@ -6,10 +6,27 @@
 namespace some {
 namespace {
 
+// Every code, by topic, as docs/errors.md has them.
+std::string help_of_errors() {
+  std::size_t width = 0;
+  for (const CodeMeaning& one : error_codes()) width = std::max(width, one.name.size());
+  std::string text =
+      "A failing command ends with 'some: error[CODE]: message', a warning is 'warning[CODE]: message'.\n";
+  std::string_view topic;
+  for (const CodeMeaning& one : error_codes()) {
+    if (one.topic != topic) text += fmt::format("\n{}\n", topic = one.topic);
+    text += fmt::format("  {:<{}}  {}\n", one.name, width, one.meaning);
+  }
+  return text;
+}
+
 void set_up_help(Command& command) {
   auto words = std::make_shared<std::vector<std::string>>();
   command.add_option("COMMAND", *words, "such as train, or lab run");
-  command.callback([words, &command] { fmt::print("{}", named_command(command.program(), *words)->help()); });
+  command.callback([words, &command] {
+    const bool errors = *words == std::vector<std::string>{"errors"};
+    fmt::print("{}", errors ? help_of_errors() : named_command(command.program(), *words)->help());
+  });
 }
 
 }  // namespace
@@ -19,7 +36,7 @@ CommandSpec help_command() {
       .name = "help",
       .group = CommandGroup::find_things,
       .summary = "the help of a command",
-      .examples = {{"help train", ""}, {"help lab run", ""}},
+      .examples = {{"help train", ""}, {"help lab run", ""}, {"help errors", "the codes of errors"}},
       .set_up = set_up_help,
   };
 }

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include "cli/ranks.h"
 #include "cli/terminal.h"
 #include "core/error.h"
+#include "core/instruction_set.h"
 #include "core/system_error.h"
 #include "core/version.h"
 
@@ -34,7 +36,7 @@ void keep_standard_descriptors() {
 // A result that could not be written is a failure, whatever the command did.
 bool output_written() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
-  say_line("some: cannot write to standard output: {}", last_reason());
+  say_line("some: error[{}]: cannot write to standard output: {}", name_of(Code::output_unwritable), last_reason());
   return false;
 }
 
@@ -46,35 +48,38 @@ std::string command_of(const Command& app) {
 }
 
 int wrong_use(const Program& program, const WrongUse& wrong) {
-  const std::string words = wrong.unexpected ? unexpected_words(program) : "";
-  if (wrong.unexpected) return fail(2, words.empty() ? wrong.what : words);
-  return fail(2, fmt::format("{}; '{} --help' says what there is", wrong.what, command_of(program)));
+  if (wrong.code == Code::argument_unexpected) return fail(unexpected_words(program, wrong.what));
+  const std::string name = wrong.what.substr(0, wrong.what.find_first_of(": "));
+  return fail(Error(Fault::input, wrong.code,
+                    fmt::format("{}; '{} --help' says what there is", wrong.what, command_of(program)), {name}));
 }
 
 // What a file system refused: mostly something about the path that the user can set right.
 int file_fault(const std::filesystem::filesystem_error& error) {
-  int code = 1;
+  Fault fault = Fault::failure;
   for (const std::errc reason :
        {std::errc::permission_denied, std::errc::filename_too_long, std::errc::too_many_symbolic_link_levels,
         std::errc::not_a_directory, std::errc::no_such_file_or_directory, std::errc::file_exists}) {
-    if (error.code() == reason) code = 2;
+    if (error.code() == reason) fault = Fault::input;
   }
-  return fail(code, fmt::format("{}: {}", error.path1().string(), reason_of(error.code().value())));
+  return fail(make_error(
+      fault, error.code() == std::errc::no_such_file_or_directory ? Code::file_not_found : Code::system_failed,
+      "{}: {}", error.path1().string(), reason_of(error.code().value())));
 }
 
 // A command that knows nothing of ranks would write the same files from several processes at once.
 void refuse_ranks(const Command& command) {
   if (command.parent() == nullptr) return;
   const RankEnvironment started = rank_environment();
-  if (!started.problem.empty()) bad_input("{}", started.problem);  // before any work is done
+  if (!started.problem.empty()) bad_input(Code::rank_environment, "{}", started.problem);  // before any work is done
   if (started.size == 1 || command.works_on_ranks()) return;
-  bad_input("'some {}' works in one process, and {} were started: leave mpirun or srun out", command.path(),
-            started.size);
+  bad_input(Code::ranks_unsupported, "'some {}' works in one process, and {} were started: leave mpirun or srun out",
+            command.path(), started.size);
 }
 
 // Nothing that could fail again: neither memory nor the streams are asked for anything.
-[[noreturn]] void end_saying(const char* reason) {
-  for (const char* part : {"some: ", reason, "\n"}) {
+[[noreturn]] void end_saying(Code code, const char* reason) {
+  for (const char* part : {"some: error[", name_of(code).data(), "]: ", reason, "\n"}) {
     if (write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
   }
   std::_Exit(1);
@@ -85,12 +90,14 @@ void refuse_ranks(const Command& command) {
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
-    end_saying("out of memory; 'some info RECIPE' says how much a run needs");
+    end_saying(Code::out_of_memory, "out of memory; 'some info RECIPE' says how much a run needs");
+  } catch (const Error& error) {
+    end_saying(error.code(), error.what());
   } catch (const std::exception& error) {
-    end_saying(error.what());
+    end_saying(Code::internal, error.what());
   } catch (...) {
   }
-  end_saying("stopped by an error that could not be told");
+  end_saying(Code::internal, "stopped by an error that could not be told");
 }
 
 }  // namespace
@@ -100,31 +107,34 @@ int main(int argc, char** argv) {
   using namespace some;
   std::set_terminate(on_failure);
   keep_standard_descriptors();
+  errors_as_json = std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
   escape_terminal_output();
   Program program("some", "some: train, run, inspect and explain self-organizing mixture-of-experts language models",
                   program_version());
   add_commands(program);
   program.check_numbers();
   try {
+    instruction_set();  // refuses a SOME_CPU that cannot run here
     // A word that names no command is reported, with the nearest one.
     refuse_ranks(*named_command(program, {argv + 1, argv + argc}));
     program.run(argc, argv);
   } catch (const WrongUse& wrong) {
     return wrong_use(program, wrong);
   } catch (const CommonFailure& failure) {
-    return fail(failure.fault() == Fault::input ? 2 : 1, failure.what(), Whose::all_ranks);
+    return fail(failure, Whose::all_ranks);
   } catch (const Error& error) {
-    return fail(error.fault() == Fault::input ? 2 : 1, error.what());
+    return fail(error);
   } catch (const std::bad_alloc&) {
-    return fail(1, "out of memory; 'some info RECIPE' says how much a run needs");
+    return fail({Fault::failure, Code::out_of_memory, "out of memory; 'some info RECIPE' says how much a run needs"});
   } catch (const std::length_error&) {
-    return fail(1, "out of memory: more was asked for than any machine has");
+    return fail({Fault::failure, Code::out_of_memory, "out of memory: more was asked for than any machine has"});
   } catch (const std::filesystem::filesystem_error& error) {
     return file_fault(error);
   } catch (const std::system_error& error) {  // a thread that could not be started
-    return fail(1, reason_of(error.code().value()));
+    return fail({Fault::failure, Code::system_failed, reason_of(error.code().value())});
   } catch (const std::exception& error) {
-    return fail(1, fmt::format("a fault of this program, not of what it was given: {}", error.what()));
+    return fail(make_error(Fault::failure, Code::internal, "a fault of this program, not of what it was given: {}",
+                           error.what()));
   }
   if (!output_written()) return 1;
   leave_ranks();

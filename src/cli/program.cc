@@ -29,7 +29,7 @@ Command* named_command(Command& app, const std::vector<std::string>& words) {
       std::vector<std::string> names;
       for (const Command* one : visible_commands(*at)) names.push_back(one->name());
       const std::string meant = misspelled_name(word, names), path = at->path();
-      bad_input("there is no command '{}{}{}'; {}", path, path.empty() ? "" : " ", word,
+      bad_input(Code::command_unknown, "there is no command '{}{}{}'; {}", path, path.empty() ? "" : " ", word,
                 meant.empty() ? fmt::format("there are: {}", fmt::join(names, ", "))
                               : fmt::format("did you mean '{}{}{}'?", path, path.empty() ? "" : " ", meant));
     }
@@ -38,11 +38,14 @@ Command* named_command(Command& app, const std::vector<std::string>& words) {
   return at;
 }
 
-std::string unexpected_words(const Program& program) {
+Error unexpected_words(const Program& program, const std::string& reason) {
   const Command* command = &program;
   while (command->chosen() != nullptr) command = command->chosen();
   const std::vector<std::string> words = program.unexpected_words();
-  if (words.empty()) return "";
+  const auto unexpected = [](const std::string& message, const std::string& word) {
+    return Error(Fault::input, Code::argument_unexpected, message, {word});
+  };
+  if (words.empty()) return unexpected(reason, "");
   const std::string path = command->path();
   const std::string see = fmt::format("'some {}{}--help' shows what there is", path, path.empty() ? "" : " ");
   std::vector<std::string> flags;
@@ -52,10 +55,12 @@ std::string unexpected_words(const Program& program) {
   for (const std::string& word : words) {
     if (!word.starts_with("--")) continue;
     const std::string meant = misspelled_name(word.substr(0, word.find('=')), flags);
-    return fmt::format("there is no flag {}{}; {}", word.substr(0, word.find('=')),
-                       path.empty() ? "" : " for '" + path + "'", meant.empty() ? see : "did you mean " + meant + "?");
+    const std::string flag = word.substr(0, word.find('='));
+    return unexpected(fmt::format("there is no flag {}{}; {}", flag, path.empty() ? "" : " for '" + path + "'",
+                                  meant.empty() ? see : "did you mean " + meant + "?"),
+                      flag);
   }
-  return fmt::format("'{}' was not expected; {}", fmt::join(words, " "), see);
+  return unexpected(fmt::format("'{}' was not expected; {}", fmt::join(words, " "), see), words[0]);
 }
 
 }  // namespace some

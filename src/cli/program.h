@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "core/error.h"
 
 namespace some {
 
@@ -16,7 +17,7 @@ std::vector<Command*> visible_commands(const Command& app);
 // bad input, with the nearest one.
 Command* named_command(Command& app, const std::vector<std::string>& words);
 // What is wrong with arguments that nothing takes, with the flag that was probably meant.
-std::string unexpected_words(const Program& program);
+Error unexpected_words(const Program& program, const std::string& reason);
 
 // The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
 extern int exit_code;

@@ -9,6 +9,7 @@
 #include "cli/terminal.h"
 #include "core/error.h"
 #include "core/escape.h"
+#include "core/json.h"
 
 namespace some {
 namespace {
@@ -25,7 +26,8 @@ void let_lower_ranks_speak(int rank) {
 
 const Group& join_ranks() {
   if (joined) return *joined;
-  joined = open_group([](const std::string& line) { say_line("some: {}", line); });
+  joined = open_group(
+      [](const std::string& line) { say_line("some: error[{}]: {}", name_of(Code::ranks_unreachable), line); });
   return *joined;
 }
 
@@ -33,15 +35,25 @@ void leave_ranks() {
   if (joined) joined->finalize();
 }
 
-int fail(int code, const std::string& line, Whose whose) {
+bool errors_as_json = false;
+
+int fail(const Error& error, Whose whose) {
+  const int code = error.fault() == Fault::input ? 2 : 1;
+  const auto tell = [&](const std::string& speaker) {
+    say_line("some: {}error[{}]: {}", speaker, name_of(error.code()), error.what());
+    if (!errors_as_json) return;
+    const nlohmann::json told{{"error", json_of(error)}};
+    fmt::print("{}\n", told.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    std::fflush(stdout);  // to end the other ranks ends this one at once
+  };
   const int rank = rank_environment().rank;
   let_lower_ranks_speak(rank);
   if (!joined) {
     // Every rank was told the same on its command line.
-    if (rank == 0) say_line("some: {}", line);
+    if (rank == 0) tell("");
     return code;
   }
-  say_line("some: {}{}", joined->alone() || whose == Whose::all_ranks ? "" : joined->name() + ": ", line);
+  tell(joined->alone() || whose == Whose::all_ranks ? "" : joined->name() + ": ");
   if (!joined->alone()) joined->abort_all(code);
   return code;
 }

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <thread>
 
-
 namespace some {
 namespace {
 std::atomic<int> first_signal{0};

@@ -104,8 +104,8 @@ void say_one_line(const std::string& text) {
 }
 
 Log terminal_log() {
-  return Log([](LogLevel level, const std::string& message) {
-    say_line("{}{}", level == LogLevel::warning ? "warning: " : "", message);
+  return Log([](const LogMessage& message) {
+    say_line("{}{}", message.code ? fmt::format("warning[{}]: ", name_of(*message.code)) : "", message.text);
   });
 }
 

@@ -18,7 +18,8 @@ void all_gather_rows(const Group& group, const Tensor& mine, std::span<const std
   };
   const std::int64_t total = rows_of(0, ranks);
   if (static_cast<int>(counts.size()) != ranks || mine.dim(0) != rows_of(self, 1) || all.dim(0) != total)
-    failed("rows of {} ranks: this one has {} where {} are expected, and there is room for {} of {}", counts.size(),
+    failed(Code::rank_transfer,
+           "rows of {} ranks: this one has {} where {} are expected, and there is room for {} of {}", counts.size(),
            mine.dim(0), rows_of(self, 1), all.dim(0), total);
   if (total == 0) return;
   if (ranks == 1) return all.copy_from(mine);

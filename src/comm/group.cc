@@ -48,7 +48,8 @@ class PartLink : public Link {
   PartLink(const std::shared_ptr<Link>& whole, int rank, std::vector<int> ranks)
       : whole_(whole), ranks_(std::move(ranks)) {
     const auto own = std::find(ranks_.begin(), ranks_.end(), rank);
-    if (own == ranks_.end()) failed("rank {} is none of those it would make a group with", rank);
+    if (own == ranks_.end())
+      failed(Code::index_out_of_range, "rank {} is none of those it would make a group with", rank);
     rank_ = static_cast<int>(own - ranks_.begin());
   }
   int rank() const override { return rank_; }
@@ -201,21 +202,51 @@ std::int64_t Group::all_reduce_max(std::int64_t mine) const {
   return mine;
 }
 
+namespace {
+
+// An error as bytes that go to the other ranks: a letter for the fault, the code's name, message and values, each with
+// a zero after it.
+std::string packed(const Error& error) {
+  std::string out = error.fault() == Fault::input ? "i" : "f";
+  const auto add = [&](std::string_view text) { out.append(text).push_back('\0'); };
+  add(name_of(error.code()));
+  add(error.what());
+  for (const std::string& value : error.values()) add(value);
+  return out;
+}
+
+Error unpacked(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 1; begin < text.size();) {
+    const std::size_t end = text.find('\0', begin);
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return {text.front() == 'i' ? Fault::input : Fault::failure,
+          code_named(parts[0]).value_or(Code::internal),
+          parts[1],
+          {parts.begin() + 2, parts.end()}};
+}
+
+}  // namespace
+
 void Group::all_or_none(const std::function<void()>& work) const {
   if (!state_) return work();
-  std::string problem;  // a letter for the kind of fault before it
+  std::string problem;
   try {
     work();
   } catch (const Error& error) {
-    problem = (error.fault() == Fault::input ? 'i' : 'f') + std::string(error.what());
+    problem = packed(error);
   }
   const std::vector<std::string> all = all_gather(problem);
   const auto first = std::find_if(all.begin(), all.end(), [](const std::string& one) { return !one.empty(); });
   if (first == all.end()) return;
   const bool everywhere = std::all_of(all.begin(), all.end(), [&](const std::string& one) { return one == *first; });
   const int rank = static_cast<int>(first - all.begin());
-  throw CommonFailure(first->front() == 'i' ? Fault::input : Fault::failure,
-                      (everywhere ? "" : fmt::format("rank {} on {}: ", rank, host(rank))) + first->substr(1));
+  const Error error = unpacked(*first);
+  throw CommonFailure(error.fault(), error.code(),
+                      (everywhere ? "" : fmt::format("rank {} on {}: ", rank, host(rank))) + error.what(),
+                      error.values());
 }
 
 std::vector<std::int64_t> Group::all_to_all(std::span<const std::int64_t> numbers) const {
@@ -261,7 +292,8 @@ void Group::check_identical(const Facts& facts) const {
     const auto line = [](const std::vector<std::string>& lines, std::size_t n) {
       return n < lines.size() ? lines[n] : "nothing";
     };
-    bad_input("the ranks differ in {}: rank {} on {} has {}, rank 0 on {} has {}; they must be the same everywhere",
+    bad_input(Code::ranks_differ,
+              "the ranks differ in {}: rank {} on {} has {}, rank 0 on {} has {}; they must be the same everywhere",
               line(i < first.size() ? first : other, i), r, host(r), line(other, i + 1), host(0), line(first, i + 1));
   }
 }

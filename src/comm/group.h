@@ -53,7 +53,8 @@ class Group {
   // For what merges otherwise than by addition: `merge(later)` makes of `tensors`, which belong to this rank and some
   // behind it, and of `later`, which belong to the next ranks, those of all of them. In the end every rank has the
   // result.
-  void all_reduce_with(std::span<const Tensor> tensors, const std::function<void(std::span<const Tensor> later)>& merge) const;
+  void all_reduce_with(std::span<const Tensor> tensors,
+                       const std::function<void(std::span<const Tensor> later)>& merge) const;
   // From rank 0 to all.
   void broadcast(std::span<const Tensor> tensors) const;
   void broadcast(std::string& text) const;
@@ -64,7 +65,7 @@ class Group {
   // they go to, `sent[r]` for rank r; so do those of `to`, by the ranks they come from, `received[r]` from rank r. Any
   // number type, both on one device. What a rank keeps for itself is copied.
   void all_to_all(const Tensor& from, std::span<const std::int64_t> sent, const Tensor& to,
-                std::span<const std::int64_t> received) const;
+                  std::span<const std::int64_t> received) const;
   // One number to each rank, by rank; what each rank gave this one.
   std::vector<std::int64_t> all_to_all(std::span<const std::int64_t> numbers) const;
   void barrier() const { all_reduce_max(0); }

@@ -37,7 +37,8 @@ double patience_in_environment() {
   if (text == nullptr || *text == 0) return 40;
   const std::optional<int> value = number_in_environment(name);
   if (!value || *value < 1)
-    bad_input("{} is '{}' in the environment; it may be a whole number of at least 1, in seconds", name, text);
+    bad_input(Code::rank_environment,
+              "{} is '{}' in the environment; it may be a whole number of at least 1, in seconds", name, text);
   return *value;
 }
 
@@ -71,11 +72,12 @@ OpenLink find_mpi() {
     problem = "libsome_mpi.so is not of this program";
   }
   if (!problem.empty())
-    failed("several ranks were started, and MPI cannot be used here: {}; install it (Debian: openmpi-bin)", problem);
-  failed(
-      "several ranks were started, but this program was built without MPI, or its library libsome_mpi.so is not "
-      "installed (Debian: package some-mpi; to build it, libopenmpi-dev and openmpi-bin); install it, or start one "
-      "process, without mpirun or srun");
+    failed(Code::ranks_unsupported,
+           "several ranks were started, and MPI cannot be used here: {}; install it (Debian: openmpi-bin)", problem);
+  failed(Code::ranks_unsupported,
+         "several ranks were started, but this program was built without MPI, or its library libsome_mpi.so is not "
+         "installed (Debian: package some-mpi; to build it, libopenmpi-dev and openmpi-bin); install it, or start one "
+         "process, without mpirun or srun");
 }
 
 struct NcclLibrary {
@@ -171,7 +173,8 @@ Through wanted_way() {
   if (text == nullptr || *text == 0) return Through::best;
   if (std::string_view(text) == "host") return Through::host;
   if (std::string_view(text) == "nccl") return Through::nccl;
-  bad_input("SOME_RANKS_THROUGH is '{}' in the environment; it may be host or nccl", text);
+  bad_input(Code::rank_environment, "{} is '{}' in the environment; it may be host or nccl", "SOME_RANKS_THROUGH",
+            text);
 }
 
 }  // namespace
@@ -187,7 +190,7 @@ void Group::use_gpus(const Device& device, const Log& log) const {
   const Through way = wanted_way();
   if (!gpu || way == Through::host) return;
   const auto give_up = [&](const std::string& reason) {
-    if (way == Through::nccl) failed("SOME_RANKS_THROUGH=nccl: {}", reason);
+    if (way == Through::nccl) failed(Code::ranks_unsupported, "{}=nccl: {}", "SOME_RANKS_THROUGH", reason);
     if (root()) log.info("{}: numbers go from GPU to GPU through the host's memory", reason);
   };
   const std::vector<std::string> gpus = all_gather(cuda::identity(device));
@@ -239,7 +242,7 @@ RankEnvironment rank_environment() {
 
 Group open_group(std::function<void(const std::string&)> on_failure) {
   const RankEnvironment started = rank_environment();
-  if (!started.problem.empty()) bad_input("{}", started.problem);
+  if (!started.problem.empty()) bad_input(Code::rank_environment, "{}", started.problem);
   if (started.size == 1) return wanted_way() == Through::best ? Group() : Group(std::make_shared<OwnLink>());
   // Lives as long as the process: the link's own thread may speak up at any time.
   struct Listener {
@@ -271,13 +274,13 @@ Group open_group(std::function<void(const std::string&)> on_failure) {
     const OpenLink open_mpi = find_mpi();
     const BeginningWatch watch(started.rank, started.size, patience, listener->on_failure);
     link.reset(open_mpi(options, problem));
-    if (!link) failed("MPI cannot begin: {}", problem);
+    if (!link) failed(Code::ranks_unsupported, "MPI cannot begin: {}", problem);
   }
   if (link->size() != started.size)
-    failed(
-        "{} processes were started, but MPI sees {}: start them with the mpirun of the MPI this program was built "
-        "with, or with 'srun --mpi=pmix'",
-        started.size, link->size());
+    failed(Code::ranks_unsupported,
+           "{} processes were started, but MPI sees {}: start them with the mpirun of the MPI this program was built "
+           "with, or with 'srun --mpi=pmix'",
+           started.size, link->size());
   listener->group = Group(std::move(link));
   listener->opened = true;
   std::thread([listener, patience] { watch_over(listener->group, patience, listener->on_failure); }).detach();

@@ -96,7 +96,8 @@ void Group::State::exchange(const Device& at, std::span<const Link::Message> sen
   const cuda::OnGpu on(at.cuda());
   timing.begin->record();
   if (const std::string problem = gpu_link->exchange(cuda::stream_of(at), sends, receives); !problem.empty())
-    failed("ranks cannot exchange numbers from GPU to GPU: {}; SOME_RANKS_THROUGH=host goes through the host's memory",
+    failed(Code::ranks_unreachable,
+           "ranks cannot exchange numbers from GPU to GPU: {}; SOME_RANKS_THROUGH=host goes through the host's memory",
            problem);
   timing.end->record();
   ledger->under_way.push_back(std::move(timing));
@@ -114,7 +115,7 @@ void Group::State::add(const Numbers& x, const char* from, char* to, std::int64_
 }
 
 void Group::State::sum(const Numbers& x) {
-  if (x.type == DType::bf16) failed("ranks do not add up numbers of type {}", name_of(x.type));
+  if (x.type == DType::bf16) failed(Code::type_unsupported, "ranks do not add up numbers of type {}", name_of(x.type));
   if (size == 1)
     round_trip(x);
   else if (std::has_single_bit(static_cast<unsigned>(size)))
@@ -262,7 +263,7 @@ void Group::all_reduce_sum(Threads& threads, std::span<const Tensor> tensors) co
 }
 
 void Group::all_reduce_with(std::span<const Tensor> tensors,
-                 const std::function<void(std::span<const Tensor> later)>& merge) const {
+                            const std::function<void(std::span<const Tensor> later)>& merge) const {
   if (!state_) return;
   State& state = *state_;
   const auto give = [&](int to) {
@@ -300,7 +301,7 @@ void Group::broadcast(std::span<const Tensor> tensors) const {
 }
 
 void Group::all_to_all(const Tensor& from, std::span<const std::int64_t> sent, const Tensor& to,
-                     std::span<const std::int64_t> received) const {
+                       std::span<const std::int64_t> received) const {
   const auto row_bytes = [](const Tensor& tensor) {
     return tensor.dim(0) == 0 ? 0 : tensor.bytes() / static_cast<std::size_t>(tensor.dim(0));
   };
@@ -314,7 +315,8 @@ void Group::all_to_all(const Tensor& from, std::span<const std::int64_t> sent, c
   if (!fits || from.dtype() != to.dtype() || from.device() != to.device() ||
       from.bytes() != static_cast<std::size_t>(from.dim(0)) * each ||
       to.bytes() != static_cast<std::size_t>(to.dim(0)) * each)
-    failed("ranks cannot exchange rows: {} rows for {} ranks into {} from {}, or their types or lengths differ",
+    failed(Code::rank_transfer,
+           "ranks cannot exchange rows: {} rows for {} ranks into {} from {}, or their types or lengths differ",
            from.dim(0), sent.size(), to.dim(0), received.size());
   const auto starts = [&](std::span<const std::int64_t> counts) {
     std::vector<std::size_t> out;

@@ -19,7 +19,8 @@ int sum_levels(std::int64_t micro_batches) {
 }
 
 Mesh Mesh::of(int ranks, int expert) {
-  if (!RankGroups::fit(ranks, expert)) failed("{} ranks cannot form expert groups of {}", ranks, expert);
+  if (!RankGroups::fit(ranks, expert))
+    failed(Code::ranks_uneven, "{} ranks cannot form expert groups of {}", ranks, expert);
   return {ranks / expert, expert};
 }
 

@@ -43,11 +43,14 @@ void write_all(int file, const char* data, std::size_t size, const std::string& 
   while (size > 0) {
     const ssize_t written = ::write(file, data, size);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) failed("cannot write {}: {}", path, last_reason());
+    if (written < 0) failed(Code::file_unwritable, "cannot write {}: {}", path, last_reason());
     data += written;
     size -= static_cast<std::size_t>(written);
   }
 }
+
+// Of a file that could not be opened, by errno.
+Code unreadable() { return errno == ENOENT || errno == ENOTDIR ? Code::file_not_found : Code::file_unreadable; }
 
 const char* kind_of(const struct stat& status) {
   return S_ISFIFO(status.st_mode) ? "a pipe" : S_ISSOCK(status.st_mode) ? "a socket" : "a device";
@@ -67,13 +70,13 @@ int make_temporary(const std::string& path, std::string& name) {
   for (;;) {
     name = fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++);
     FileDescriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-    if (file.number() < 0) failed("cannot write {}: {}", path, last_reason());
+    if (file.number() < 0) failed(Code::file_unwritable, "cannot write {}: {}", path, last_reason());
     if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) continue;
     struct stat status {};
     const bool known = ::fstat(file.number(), &status) == 0;
     if (known && status.st_nlink == 0) continue;
     if ((!known || status.st_size > 0) && ::ftruncate(file.number(), 0) != 0)
-      failed("cannot write {}: {}", path, last_reason());
+      failed(Code::file_unwritable, "cannot write {}: {}", path, last_reason());
     return file.release();
   }
 }
@@ -91,15 +94,16 @@ struct Unfinished {
 InputFile::InputFile(const std::string& path) : path_(path) {
   struct stat status {};
   const auto check = [&](int result) {
-    if (result != 0) bad_input("cannot read {}: {}", path, last_reason());
+    if (result != 0) bad_input(unreadable(), "cannot read {}: {}", path, last_reason());
     if (S_ISREG(status.st_mode)) return;
-    if (S_ISDIR(status.st_mode)) bad_input("cannot read {}: it is a folder, not a file", path);
-    bad_input("cannot read {}: it is {}, not a file; write what it gives into a file first", path, kind_of(status));
+    if (S_ISDIR(status.st_mode)) bad_input(Code::file_not_regular, "cannot read {}: it is a folder, not a file", path);
+    bad_input(Code::file_not_regular, "cannot read {}: it is {}, not a file; write what it gives into a file first",
+              path, kind_of(status));
   };
   check(::stat(path.c_str(), &status));  // looked at first, since to open a device may already do something
   // Without O_NONBLOCK the opening of a pipe, should one have come in between, waits for somebody to write into it.
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.number() < 0) bad_input("cannot read {}: {}", path, last_reason());
+  if (file.number() < 0) bad_input(unreadable(), "cannot read {}: {}", path, last_reason());
   check(::fstat(file.number(), &status));
   size_ = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
   descriptor_ = file.release();
@@ -123,7 +127,7 @@ std::size_t InputFile::read(void* to, std::size_t size) {
   for (;;) {
     const ssize_t got = ::read(descriptor_, to, size);
     if (got >= 0) return static_cast<std::size_t>(got);
-    if (errno != EINTR) bad_input("cannot read {}: {}", path_, last_reason());
+    if (errno != EINTR) bad_input(Code::file_unreadable, "cannot read {}: {}", path_, last_reason());
   }
 }
 
@@ -132,8 +136,8 @@ void InputFile::read_at(std::uint64_t position, void* to, std::size_t size) cons
   while (size > 0) {
     const ssize_t got = ::pread(descriptor_, bytes, size, static_cast<off_t>(position));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) bad_input("cannot read {}: {}", path_, last_reason());
-    if (got == 0) bad_input("cannot read {}: it became shorter while it was read", path_);
+    if (got < 0) bad_input(Code::file_unreadable, "cannot read {}: {}", path_, last_reason());
+    if (got == 0) bad_input(Code::file_changed, "cannot read {}: it became shorter while it was read", path_);
     bytes += got;
     position += static_cast<std::uint64_t>(got);
     size -= static_cast<std::size_t>(got);
@@ -143,7 +147,8 @@ void InputFile::read_at(std::uint64_t position, void* to, std::size_t size) cons
 std::string read_file(const std::string& path, std::size_t most) {
   InputFile file(path);
   const auto too_large = [&](std::uint64_t size) {
-    bad_input("cannot read {}: it has {} bytes or more, and at most {} are read here", path, size, most);
+    bad_input(Code::file_too_large, "cannot read {}: it has {} bytes or more, and at most {} are read here", path, size,
+              most);
   };
   if (file.size() > most) too_large(file.size());
   std::string contents(static_cast<std::size_t>(file.size()), '\0');
@@ -169,7 +174,7 @@ void write_file_atomic(const std::string& path, const std::function<void(const B
   const bool there = ::stat(path.c_str(), &status) == 0;
   // A rename would put a file in the place of the pipe or device.
   if (there && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
-    bad_input("cannot write {}: it is {}, not a file", path, kind_of(status));
+    bad_input(Code::file_not_regular, "cannot write {}: it is {}, not a file", path, kind_of(status));
   std::string temporary;
   FileDescriptor file(make_temporary(path, temporary));
   Unfinished unfinished{temporary};
@@ -192,10 +197,11 @@ void write_file_atomic(const std::string& path, const std::function<void(const B
   });
   write_all(file.number(), buffer.data(), buffer.size(), path);
 
-  if (::fsync(file.number()) != 0) failed("cannot write {}: {}", path, last_reason());
-  if (::rename(temporary.c_str(), path.c_str()) != 0) failed("cannot write {}: {}", path, last_reason());
+  if (::fsync(file.number()) != 0) failed(Code::file_unwritable, "cannot write {}: {}", path, last_reason());
+  if (::rename(temporary.c_str(), path.c_str()) != 0)
+    failed(Code::file_unwritable, "cannot write {}: {}", path, last_reason());
   unfinished.path.clear();
-  if (file.close() != 0) failed("cannot write {}: {}", path, last_reason());
+  if (file.close() != 0) failed(Code::file_unwritable, "cannot write {}: {}", path, last_reason());
   flush_folder(folder_of(path));
 }
 
@@ -209,14 +215,14 @@ MappedFile map_file(const std::string& path) {
   const auto size = static_cast<std::size_t>(file.size());
   if (size == 0) return {nullptr, "", 0};  // nothing cannot be mapped
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
-  if (data == MAP_FAILED) failed("cannot map {}: {}", path, last_reason());
+  if (data == MAP_FAILED) failed(Code::file_unreadable, "cannot map {}: {}", path, last_reason());
   return {std::shared_ptr<const void>(data, [size](const void* memory) { ::munmap(const_cast<void*>(memory), size); }),
           static_cast<const char*>(data), size};
 }
 
 void append_bytes(const std::string& path, std::string_view bytes) {
   const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (file.number() < 0) failed("cannot write {}: {}", path, last_reason());
+  if (file.number() < 0) failed(Code::file_unwritable, "cannot write {}: {}", path, last_reason());
   // Straight to the system, so that a killed program loses no line; waiting for the disk at every line would cost
   // more than the line is worth.
   write_all(file.number(), bytes.data(), bytes.size(), path);
@@ -230,14 +236,16 @@ void append_line(const std::string& path, std::string_view line) {
 
 void flush_file(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.number() < 0 || ::fsync(file.number()) != 0) failed("cannot flush {}: {}", path, last_reason());
+  if (file.number() < 0 || ::fsync(file.number()) != 0)
+    failed(Code::file_unwritable, "cannot flush {}: {}", path, last_reason());
 }
 
 void flush_folder(const std::string& path) {
   const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.number() < 0) failed("cannot open the folder {}: {}", path, last_reason());
+  if (folder.number() < 0) failed(Code::folder_unwritable, "cannot open the folder {}: {}", path, last_reason());
   // Some file systems cannot flush a folder and say so with EINVAL; there a rename is as durable as it gets.
-  if (::fsync(folder.number()) != 0 && errno != EINVAL) failed("cannot flush the folder {}: {}", path, last_reason());
+  if (::fsync(folder.number()) != 0 && errno != EINVAL)
+    failed(Code::folder_unwritable, "cannot flush the folder {}: {}", path, last_reason());
 }
 
 std::uint64_t hash_bytes(const void* data, std::size_t size, std::uint64_t seed) { return XXH64(data, size, seed); }

@@ -27,15 +27,17 @@ bool look_at(const std::string& path, struct stat& status) {
     if (::stat(path.c_str(), &status) == 0) return true;
     // No file system has files with names that long.
     if (errno == ENAMETOOLONG) return false;
-    if (errno != ENOENT && errno != ENOTDIR) failed("cannot look at {}: {}", path, last_reason());
+    if (errno != ENOENT && errno != ENOTDIR)
+      failed(Code::folder_unreadable, "cannot look at {}: {}", path, last_reason());
     std::error_code no_link;
     const std::string target = fs::read_symlink(path, no_link).string();
     if (no_link == std::errc::no_such_file_or_directory || no_link == std::errc::not_a_directory) return false;
     if (!no_link && ::stat(path.c_str(), &status) != 0 && is_link(path))
-      failed("{} is a link to {}, which is not there: bring it back (is a disk not mounted?) or remove the link", path,
+      failed(Code::link_broken,
+             "{} is a link to {}, which is not there: bring it back (is a disk not mounted?) or remove the link", path,
              target);
   }
-  failed("cannot look at {}: it comes and goes", path);
+  failed(Code::folder_unreadable, "cannot look at {}: it comes and goes", path);
 }
 
 // NAME.tmp-PID-NUMBER, as write_file_atomic names them.
@@ -89,18 +91,19 @@ bool is_link(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0) return S_ISLNK(status.st_mode);
   if (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG)
-    failed("cannot look at {}: {}", path, last_reason());
+    failed(Code::folder_unreadable, "cannot look at {}: {}", path, last_reason());
   return false;
 }
 
 std::vector<std::string> list_folder(const std::string& path) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
-  if (!folder) failed("cannot read the folder {}: {}", path, last_reason());
+  if (!folder) failed(Code::folder_unreadable, "cannot read the folder {}: {}", path, last_reason());
   std::vector<std::string> names;
   for (;;) {
     errno = 0;
     const dirent* entry = ::readdir(folder.get());
-    if (entry == nullptr && errno != 0) failed("cannot read the folder {}: {}", path, last_reason());
+    if (entry == nullptr && errno != 0)
+      failed(Code::folder_unreadable, "cannot read the folder {}: {}", path, last_reason());
     if (entry == nullptr) break;
     const std::string name = entry->d_name;
     if (name != "." && name != "..") names.push_back(name);
@@ -113,8 +116,10 @@ void make_folder(const std::string& path) {
   if (path.empty() || folder_exists(path)) return;
   const std::string parent = fs::path(path).parent_path().string();
   if (parent != path) make_folder(parent);
-  if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) failed("cannot make the folder {}: {}", path, last_reason());
-  if (!folder_exists(path)) failed("cannot make the folder {}: a file of this name is in the way", path);
+  if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
+    failed(Code::folder_unwritable, "cannot make the folder {}: {}", path, last_reason());
+  if (!folder_exists(path))
+    failed(Code::path_exists, "cannot make the folder {}: a file of this name is in the way", path);
   flush_folder(parent.empty() ? "." : parent);
 }
 
@@ -131,12 +136,12 @@ std::string unwritable_reason(const std::string& folder) {
 void remove_tree(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
-  if (error) failed("cannot remove {}: {}", path, reason_of(error.value()));
+  if (error) failed(Code::file_unwritable, "cannot remove {}: {}", path, reason_of(error.value()));
 }
 
 void move_path(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
-    failed("cannot rename {} to {}: {}", from, fs::path(to).filename().string(), last_reason());
+    failed(Code::file_unwritable, "cannot rename {} to {}: {}", from, fs::path(to).filename().string(), last_reason());
 }
 
 void remove_folder(const std::string& path) {

@@ -62,17 +62,18 @@ std::string plain_reason(const std::string& message) {
 Json parse_json(std::string_view text, const std::string& origin, const Json::parser_callback_t& watch) {
   if (const auto deep = first_too_deep(text)) {
     const Place place = place_of(text, *deep);
-    bad_input("{}: line {}, column {}: not JSON that is read here: it nests deeper than {} levels", origin, place.line,
-              place.column, deepest_json);
+    bad_input(Code::json_syntax, "{}: line {}, column {}: not JSON that is read here: it nests deeper than {} levels",
+              origin, place.line, place.column, deepest_json);
   }
   try {
     return Json::parse(text.begin(), text.end(), watch);
   } catch (const Json::parse_error& error) {
     // The library counts bytes from 1, and one more at the end of the text.
     const Place place = place_of(text, error.byte > 0 ? error.byte - 1 : 0);
-    bad_input("{}: line {}, column {}: not JSON: {}", origin, place.line, place.column, plain_reason(error.what()));
+    bad_input(Code::json_syntax, "{}: line {}, column {}: not JSON: {}", origin, place.line, place.column,
+              plain_reason(error.what()));
   } catch (const Json::exception& error) {
-    bad_input("{}: not JSON: {}", origin, plain_reason(error.what()));
+    bad_input(Code::json_syntax, "{}: not JSON: {}", origin, plain_reason(error.what()));
   }
 }
 
@@ -91,8 +92,12 @@ std::string describe(const Json& value) {
   return escaped(shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace), 60));
 }
 
+Json json_of(const Error& error) {
+  return {{"code", name_of(error.code())}, {"message", error.what()}, {"values", error.values()}};
+}
+
 JsonObject::JsonObject(Json object, std::string origin) : object_(std::move(object)), origin_(std::move(origin)) {
-  if (!object_.is_object()) bad_input("{}: wants a JSON object, not {}", origin_, describe(object_));
+  if (!object_.is_object()) bad_input(Code::json_type, "{}: wants a JSON object, not {}", origin_, describe(object_));
 }
 
 JsonObject JsonObject::object(const std::string& key) const {
@@ -114,19 +119,20 @@ std::vector<JsonObject> JsonObject::objects(const std::string& key) const {
 
 const Json& JsonObject::find(const std::string& key) const {
   const auto found = object_.find(key);
-  if (found == object_.end()) bad_input("{}: {} is missing", origin_, key);
+  if (found == object_.end()) bad_input(Code::json_missing, "{}: {} is missing", origin_, key);
   return *found;
 }
 
 void JsonObject::wrong(const std::string& key, const std::string& wanted) const { wrong(find(key), key, wanted); }
 
 void JsonObject::wrong(const Json& value, const std::string& key, const std::string& wanted) const {
-  bad_input("{}: {}: wants {}, not {}", origin_, key, wanted, describe(value));
+  bad_input(Code::json_type, "{}: {}: wants {}, not {}", origin_, key, wanted, describe(value));
 }
 
 void JsonObject::wrong_range(const Json& value, const std::string& key, const std::string& low,
                              const std::string& high) const {
-  wrong(value, key, fmt::format("a number from {} to {}", low, high));
+  bad_input(Code::json_out_of_range, "{}: {}: wants a number from {} to {}, not {}", origin_, key, low, high,
+            describe(value));
 }
 
 }  // namespace some

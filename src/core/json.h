@@ -14,6 +14,8 @@
 
 namespace some {
 
+class Error;  // core/error.h
+
 constexpr int deepest_json = 64;
 
 // bad_input "ORIGIN: line 3, column 7: not JSON: ..." when it is not JSON, or nests deeper than deepest_json.
@@ -26,6 +28,8 @@ std::optional<nlohmann::json> parse_json_line(std::string_view line);
 std::string describe(const nlohmann::json& value);
 
 // An object that is read key by key. Whatever does not fit is bad_input "ORIGIN: KEY: wants ..., not ...".
+nlohmann::json json_of(const Error& error);  // {"code", "message", "values"}: what programs are told of an error
+
 class JsonObject {
  public:
   JsonObject(nlohmann::json object, std::string origin);  // bad_input when it is no object

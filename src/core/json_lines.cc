@@ -124,7 +124,8 @@ void for_each_json_line(const std::string& path, const std::function<void(const 
     const std::string origin = fmt::format("{}:{}", path, ++number);
     try {
       // The library takes a zero byte for the end of the text.
-      if (line.find('\0') != std::string_view::npos) bad_input("{}: not JSON: it holds a zero byte", origin);
+      if (line.find('\0') != std::string_view::npos)
+        bad_input(Code::json_syntax, "{}: not JSON: it holds a zero byte", origin);
       use(JsonObject(parse_json(line, origin), origin));
     } catch (const Error& error) {
       if (error.fault() != Fault::input) throw;
@@ -133,7 +134,7 @@ void for_each_json_line(const std::string& path, const std::function<void(const 
   };
   const LinesEnd end =
       read_lines(file.descriptor(), 0, file.size(), [&](std::string_view line, std::uint64_t) { one(line); });
-  if (end.error != 0) failed("cannot read {}: {}", path, reason_of(end.error));
+  if (end.error != 0) failed(Code::file_unreadable, "cannot read {}: {}", path, reason_of(end.error));
   if (!end.unfinished.empty()) one(end.unfinished);
 }
 

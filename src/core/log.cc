@@ -2,6 +2,8 @@
 
 #include <mutex>
 
+#include "core/error.h"
+
 namespace some {
 
 struct Log::Target {
@@ -15,9 +17,13 @@ Log::Log(LogSink sink) {
   target_->sink = std::move(sink);
 }
 
-void Log::write(LogLevel level, const std::string& message) const {
+void Log::warn(Code code, fmt::string_view format, fmt::format_args arguments, std::size_t count) const {
+  write({LogLevel::warning, fmt::vformat(format, arguments), code, values_of(arguments, count)});
+}
+
+void Log::write(const LogMessage& message) const {
   const std::lock_guard lock(target_->mutex);
-  target_->sink(level, message);
+  target_->sink(message);
 }
 
 }  // namespace some

@@ -5,13 +5,25 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "core/error_code.h"
 
 namespace some {
 
 enum class LogLevel { info, warning };
-using LogSink = std::function<void(LogLevel, const std::string&)>;
+
+struct LogMessage {
+  LogLevel level = LogLevel::info;
+  std::string text;
+  std::optional<Code> code;         // of a warning
+  std::vector<std::string> values;  // of a warning, as those of an Error (core/error.h)
+};
+
+using LogSink = std::function<void(const LogMessage&)>;
 
 // Copies write to the same sink, one message at a time, from any thread. Without a sink messages are dropped.
 class Log {
@@ -21,16 +33,17 @@ class Log {
 
   template <typename... Args>
   void info(fmt::format_string<Args...> format, Args&&... args) const {
-    if (target_) write(LogLevel::info, fmt::format(format, std::forward<Args>(args)...));
+    if (target_) write({LogLevel::info, fmt::format(format, std::forward<Args>(args)...), std::nullopt, {}});
   }
   template <typename... Args>
-  void warning(fmt::format_string<Args...> format, Args&&... args) const {
-    if (target_) write(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
+  void warning(Code code, fmt::format_string<Args...> format, Args&&... args) const {
+    if (target_) warn(code, format, fmt::make_format_args(args...), sizeof...(Args));
   }
 
  private:
   struct Target;
-  void write(LogLevel level, const std::string& message) const;
+  void warn(Code code, fmt::string_view format, fmt::format_args arguments, std::size_t count) const;
+  void write(const LogMessage& message) const;
   std::shared_ptr<Target> target_;
 };
 

@@ -29,6 +29,7 @@ std::string range_words(const SettingWords& setting) {
 void Anneal::check(const std::string& name) const {
   if (shape == AnnealShape::none && (start != 1 || end != 1)) {
     bad_input(
+        Code::setting_conflict,
         "{} has start = {} and end = {}, but no shape, so they would do nothing: add shape = \"linear\", \"cosine\" or "
         "\"exponential\"",
         name, start, end);
@@ -44,6 +45,7 @@ double Anneal::at(double progress) const {
     case AnnealShape::exponential:
       if (start <= 0.0 || end <= 0.0) {
         bad_input(
+            Code::setting_conflict,
             "an exponential needs start and end above 0 (have {} and {}); use \"linear\" or \"cosine\" to reach 0",
             start, end);
       }

@@ -123,7 +123,7 @@ bool Threads::Pool::spin_until(Done&& done) {
   for (Clock::time_point last = start;;) {
     for (int i = 0; i < 16; ++i) {
       if (done()) return true;
-      __builtin_ia32_pause();
+      relax_cpu();
     }
     const Clock::time_point now = Clock::now();
     if (now - last > interruption) expect_company(now);

@@ -50,4 +50,13 @@ void parallel_chunks(Threads& threads, std::int64_t n, std::int64_t grain, Body&
                [&](std::int64_t i) { body(i * grain, std::min(n, (i + 1) * grain)); });
 }
 
+// One turn of a loop that waits for another thread: leaves the core's shared units to its neighbor.
+inline void relax_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 }  // namespace some

@@ -20,12 +20,13 @@ Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, c
 }
 
 Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, const BatchOptions& options) {
-  if (options.seq_len < 1) bad_input("model.seq_len is {}; it must be at least 1", options.seq_len);
+  if (options.seq_len < 1)
+    bad_input(Code::setting_out_of_range, "{} is {}; it must be at least 1", "model.seq_len", options.seq_len);
   const std::int64_t width = options.seq_len;
   const bool padded = options.count_pads || options.padded_rows;
   const auto rows = static_cast<std::int64_t>(sequences.size());
   if (rows > std::numeric_limits<std::int32_t>::max() / width)
-    bad_input("a batch of {} rows of {} tokens is too large", rows, width);
+    bad_input(Code::size_unsupported, "a batch of {} rows of {} tokens is too large", rows, width);
 
   Batch batch;
   batch.slots = rows * width;
@@ -77,7 +78,7 @@ Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, con
 
 std::vector<std::int64_t> epoch_order(std::int64_t sequences, std::uint64_t seed, std::int64_t epoch) {
   if (sequences > std::numeric_limits<std::uint32_t>::max())
-    failed("{} sequences are more than can be shuffled", sequences);
+    failed(Code::size_unsupported, "{} sequences are more than can be shuffled", sequences);
   std::vector<std::int64_t> order(static_cast<std::size_t>(sequences));
   for (std::int64_t i = 0; i < sequences; ++i) order[static_cast<std::size_t>(i)] = i;
   const RandomStream stream = random_stream(seed, fmt::format("order.{}", epoch));

@@ -48,11 +48,13 @@ Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const std::v
                         const DataProgress& progress) {
   if (config.tokenizer != "bytelevel" && config.tokenizer != "whitespace") {
     if (!exists_path(config.tokenizer))
-      bad_input("data.tokenizer: there is no file {}; expected \"bytelevel\", \"whitespace\" or a tokenizer.json",
+      bad_input(Code::tokenizer_unknown,
+                "{}: there is no file {}; expected \"bytelevel\", \"whitespace\" or a tokenizer.json", "data.tokenizer",
                 config.tokenizer);
     return Tokenizer::load(config.tokenizer);
   }
-  if (config.vocab < 1) bad_input("data.vocab is {}; it must be at least 1", config.vocab);
+  if (config.vocab < 1)
+    bad_input(Code::setting_out_of_range, "{} is {}; it must be at least 1", "data.vocab", config.vocab);
   BpeTrainOptions options;
   options.kind = tokenizer_kind(config.tokenizer);
   options.vocab_size = static_cast<std::size_t>(config.vocab);
@@ -154,11 +156,13 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
       writer.add(ids, lengths, static_cast<std::int64_t>(texts[slot].size()));
     }
   }
-  if (text_hash != set.text_hash()) failed("{} changed while it was being read: start again", set.source.name());
+  if (text_hash != set.text_hash())
+    failed(Code::file_changed, "{} changed while it was being read: start again", set.source.name());
   if (skipped > 0) host.log.info("{}: {} documents have no tokens and are left out", set.source.name(), skipped);
-  if (writer.stories() == 0) bad_input("{}: none of its documents has any tokens", set.source.name());
+  if (writer.stories() == 0) bad_input(Code::text_empty, "{}: none of its documents has any tokens", set.source.name());
   if (longest < 2)
     bad_input(
+        Code::data_nothing_to_predict,
         "{}: none of its documents has two tokens, so there is nothing to predict; let data.separator or data.unit "
         "make longer ones, or end them with data.eos = true",
         set.source.name());
@@ -213,7 +217,7 @@ TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& toke
     writer.finish();
   });
   data.impl = open_token_image(map_file(path), key, &problem);
-  if (!data.impl) failed("the token cache {} did not come out whole: {}", path, problem);
+  if (!data.impl) failed(Code::token_cache_damaged, "the token cache {} did not come out whole: {}", path, problem);
   return data;
 }
 
@@ -225,10 +229,13 @@ StorySplit scan_texts(const Host& host, const DataConfig& config, std::uint64_t 
             scan_stories(host, other_source(valid_name, config, config.valid_stories), "reading the validation text",
                          progress)};
   }
-  if (config.train_stories < 0) bad_input("data.train_stories is {}; 0 means all of them", config.train_stories);
-  if (config.valid_stories < 0) bad_input("data.valid_stories is {}; 0 means all of them", config.valid_stories);
+  if (config.train_stories < 0)
+    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.train_stories", config.train_stories);
+  if (config.valid_stories < 0)
+    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.valid_stories", config.valid_stories);
   if (!(config.valid_share > 0 && config.valid_share < 1))
-    bad_input("data.valid_share is {}; it must lie between 0 and 1 where data.valid is empty", config.valid_share);
+    bad_input(Code::setting_out_of_range, "{} is {}; it must lie between 0 and 1 where data.valid is empty",
+              "data.valid_share", config.valid_share);
   const StorySet all = scan_stories(host, {config.train, config, 0, 0}, "reading the training text", progress);
   const auto documents = static_cast<std::int64_t>(all.hashes.size());
   if (!holds_out_ends(documents, config))
@@ -245,6 +252,7 @@ StorySplit checked_texts(const Host& host, const DataConfig& config, std::uint64
   StorySplit sets = scan_texts(host, config, seed, progress);
   if (const std::int64_t both = count_overlap(sets.train, sets.valid); both > 0)
     host.log.warning(
+        Code::text_overlap,
         "{} of {} validation documents also stand in the training text: the validation loss will look better than it "
         "is",
         both, sets.valid.hashes.size());

@@ -27,11 +27,12 @@ struct BatchLoader::Impl {
         seed(run_seed),
         share(wanted_share),
         number(first) {
-    if (rows < 1) bad_input("train.batch is {}; it must be at least 1", rows);
-    if (number < 0) failed("there is no batch number {}", number);
+    if (rows < 1) bad_input(Code::setting_out_of_range, "{} is {}; it must be at least 1", "train.batch", rows);
+    if (number < 0) failed(Code::index_out_of_range, "there is no batch number {}", number);
     per_epoch = sequences.size() / rows;
     if (per_epoch == 0)
-      bad_input("the training text has {} sequences, too few for one batch of {}: make train.batch smaller",
+      bad_input(Code::data_too_few,
+                "the training text has {} sequences, too few for one batch of {}: make train.batch smaller",
                 sequences.size(), rows);
     thread = std::thread([this] { work(); });
   }

@@ -18,7 +18,7 @@ std::int64_t asked_for(const TokenData& data, std::int64_t stories) {
 SequenceList::SequenceList(const TokenData& data, int seq_len, LongDocuments long_documents, Reading reading,
                            std::int64_t stories)
     : data_(data), seq_len_(seq_len), step_(reading == Reading::training ? seq_len - 1 : seq_len / 2) {
-  if (seq_len < 1) bad_input("model.seq_len is {}; it must be at least 1", seq_len);
+  if (seq_len < 1) bad_input(Code::setting_out_of_range, "{} is {}; it must be at least 1", "model.seq_len", seq_len);
   step_ = std::max<std::int64_t>(1, step_);
   const std::int64_t count = asked_for(data, stories);
   size_ = count;
@@ -35,7 +35,8 @@ SequenceList::SequenceList(const TokenData& data, int seq_len, LongDocuments lon
 }
 
 Sequence SequenceList::operator[](std::int64_t number) const {
-  if (number < 0 || number >= size_) failed("there is no sequence number {}: there are {}", number, size_);
+  if (number < 0 || number >= size_)
+    failed(Code::index_out_of_range, "there is no sequence number {}: there are {}", number, size_);
   Sequence one;
   one.story = number;
   if (!first_.empty()) {

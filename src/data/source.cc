@@ -63,16 +63,19 @@ StorySource::StorySource(std::string name, const DataConfig& config, std::int64_
       unit_(config.unit),
       first_(first),
       limit_(limit) {
-  if (name_.empty()) bad_input("data.train is empty: give a file, a folder or \"builtin:stories\"");
-  if (limit < 0) bad_input("{}: {} stories were asked for; 0 means all of them", name_, limit);
+  if (name_.empty())
+    bad_input(Code::setting_out_of_range, "{} is empty: give a file, a folder or \"builtin:stories\"", "data.train");
+  if (limit < 0)
+    bad_input(Code::setting_out_of_range, "{}: {} stories were asked for; 0 means all of them", name_, limit);
   if (!is_builtin(name_)) return;
   if (first > max_stories || limit > max_stories - first)
-    bad_input("{}: stories {} to {} were asked for; there are {}", name_, first,
+    bad_input(Code::setting_out_of_range, "{}: stories {} to {} were asked for; there are {}", name_, first,
               static_cast<double>(first) + static_cast<double>(limit), max_stories);
   domain_ = name_.substr(builtin_prefix.size());
   const std::vector<std::string> domains = story_domains();
   if (std::find(domains.begin(), domains.end(), domain_) == domains.end())
-    bad_input("{}: there is no such built-in text; known are builtin:{}", name_, fmt::join(domains, ", builtin:"));
+    bad_input(Code::text_unknown, "{}: there is no such built-in text; known are builtin:{}", name_,
+              fmt::join(domains, ", builtin:"));
 }
 
 StoryStream StorySource::open(Threads& threads) const {
@@ -172,7 +175,8 @@ StorySplit split_ends(const Host& host, const StorySet& all, double share, std::
   };
   StorySplit split{part_of(StoryPart::beginning, train_stories), part_of(StoryPart::end, valid_stories)};
   if (split.valid.hashes.empty())
-    bad_input("{}: the text is too short to hold out the end of it for validation; give data.valid a file of its own",
+    bad_input(Code::text_too_short,
+              "{}: the text is too short to hold out the end of it for validation; give data.valid a file of its own",
               all.source.name());
   return split;
 }
@@ -181,10 +185,10 @@ StorySplit split_stories(const StorySet& all, double share, std::uint64_t seed, 
                          std::int64_t valid_stories) {
   const auto total = static_cast<std::int64_t>(all.hashes.size());
   if (total < 2)
-    bad_input(
-        "{} is one document, and data.long = \"cut\": nothing can be set aside for validation; say data.long = "
-        "\"split\", or give data.valid a file of its own",
-        all.source.name());
+    bad_input(Code::text_too_short,
+              "{} is one document, and data.long = \"cut\": nothing can be set aside for validation; say data.long = "
+              "\"split\", or give data.valid a file of its own",
+              all.source.name());
   const auto wanted = std::clamp<std::int64_t>(std::llround(share * static_cast<double>(total)), 1, total - 1);
 
   // Selection sampling (Knuth, algorithm S): exactly `wanted` of them, every choice equally likely, in one pass.

@@ -84,9 +84,10 @@ bool TokenWriter::lengths_follow_from(std::span<const std::int32_t> ids) {
 void TokenWriter::add(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths,
                       std::int64_t text_bytes) {
   if (ids.size() != byte_lengths.size())
-    failed("a story has {} ids and {} byte lengths", ids.size(), byte_lengths.size());
+    failed(Code::shape_mismatch, "a story has {} ids and {} byte lengths", ids.size(), byte_lengths.size());
   for (const std::int32_t id : ids) {
-    if (id < 0 || id >= vocab_) failed("a story has the id {} in a vocabulary of {}", id, vocab_);
+    if (id < 0 || id >= vocab_)
+      failed(Code::token_out_of_range, "a story has the id {} in a vocabulary of {}", id, vocab_);
   }
   // A token may follow more blank space than 16 bits can count: the rest goes to the tokens after it, so that the sum
   // stays right.
@@ -195,7 +196,7 @@ TokenData tokens_in_memory(const TokenKey& key, std::int64_t vocab, const std::f
   std::string problem;
   TokenData data;
   data.impl = open_token_image({memory, memory->data(), memory->size()}, key, &problem);
-  if (!data.impl) failed("token data did not come out whole: {}", problem);
+  if (!data.impl) failed(Code::token_cache_damaged, "token data did not come out whole: {}", problem);
   return data;
 }
 
@@ -218,7 +219,7 @@ namespace {
 
 const StoryEntry& entry_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t story) {
   if (!impl || story < 0 || story >= impl->stories)
-    failed("there is no story number {}: the data has {}", story, impl ? impl->stories : 0);
+    failed(Code::index_out_of_range, "there is no story number {}: the data has {}", story, impl ? impl->stories : 0);
   return impl->table[story];
 }
 
@@ -226,7 +227,8 @@ const StoryEntry& part_of(const std::shared_ptr<const TokenData::Impl>& impl, st
                           std::int64_t end) {
   const StoryEntry& entry = entry_of(impl, story);
   if (begin < 0 || begin > end || end > static_cast<std::int64_t>(entry.tokens))
-    failed("story {} has {} tokens: there is no part from {} to {}", story, entry.tokens, begin, end);
+    failed(Code::index_out_of_range, "story {} has {} tokens: there is no part from {} to {}", story, entry.tokens,
+           begin, end);
   return entry;
 }
 

@@ -71,10 +71,11 @@ double Evaluation::headline(const EvaluateOptions& options) const {
 }
 
 LossNotFinite::LossNotFinite(double loss)
-    : Error(Fault::failure,
+    : Error(Fault::failure, Code::loss_not_finite,
             fmt::format("the loss is {}: this model computes no finite numbers any more, its checkpoint is of no use; "
                         "look for an earlier one with --checkpoint STEP",
-                        loss)),
+                        loss),
+            {fmt::format("{}", loss)}),
       loss_(loss) {}
 
 namespace {
@@ -249,7 +250,8 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
     }
   }
   if (out.tokens == 0)
-    bad_input("there is nothing to evaluate: no document of the data predicts a token (documents of one token?)");
+    bad_input(Code::data_nothing_to_predict,
+              "there is nothing to evaluate: no document of the data predicts a token (documents of one token?)");
   out.loss = real_sum / static_cast<double>(out.tokens);
   out.bits_per_byte = out.bytes > 0 ? real_sum / static_cast<double>(out.bytes) / std::log(2.0) : 0.0;
   if (options.count_pads) out.padded_loss = all_sum / static_cast<double>(all_count);

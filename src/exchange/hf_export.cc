@@ -132,7 +132,8 @@ std::string exported_name(const std::string& name) {
 }
 
 ExportResult export_hf(const ExportOptions& options) {
-  if (!(options.shard_bytes >= 1)) bad_input("a file of weights needs room for at least one byte");
+  if (!(options.shard_bytes >= 1))
+    bad_input(Code::option_invalid, "a file of weights needs room for at least one byte");
   // fp32 holds every weight as it was trained; a run in double precision keeps its own.
   const bool wide = read_run_recipe(options.run).train.precision == PrecisionChoice::f64;
   const PrecisionChoice precision = wide ? PrecisionChoice::f64 : PrecisionChoice::fp32;
@@ -140,15 +141,19 @@ ExportResult export_hf(const ExportOptions& options) {
   const ModelConfig& model = run.recipe.model;
   const bool library = model.ffn == Ffn::some && model.use_library;
   if (options.experts_from_seed && !library)
-    bad_input("{}: has no library that a seed could draw; leave --experts seed out", options.run);
+    bad_input(Code::export_unsupported, "{}: has no library that a seed could draw; leave --experts seed out",
+              options.run);
   if (options.experts_from_seed && model.training == ExpertTraining::full)
-    bad_input("{}: its experts have learnt (some.training = \"full\"): they are weights, and no seed draws them",
+    bad_input(Code::export_unsupported,
+              "{}: its experts have learnt (some.training = \"full\"): they are weights, and no seed draws them",
               options.run);
   if (options.experts_from_seed && is_library_file(model.init))
-    bad_input("{}: its experts were brought from elsewhere (some.init = \"{}\"): no seed draws them", options.run,
+    bad_input(Code::export_unsupported,
+              "{}: its experts were brought from elsewhere (some.init = \"{}\"): no seed draws them", options.run,
               model.init);
   if (options.experts_from_seed && model.init == "orthogonal")
     options.host.log.warning(
+        Code::library_slow,
         "an orthogonal library is drawn by the Python files to the bit, but slowly: about ten seconds a matrix of "
         "1024 x 512");
   const RunHistory history = history_of(options.run, options.host.log);

@@ -25,13 +25,14 @@ constexpr std::size_t longest_name = 255;  // of a file, on the systems this run
 const std::vector<std::string> files_of_import = {"tokenizer.json", "checkpoints", "keys", "config.toml", "latest"};
 
 JsonObject read_config(const std::string& folder) {
-  if (!folder_exists(folder)) bad_input("there is no folder {}", folder);
+  if (!folder_exists(folder)) bad_input(Code::folder_not_found, "there is no folder {}", folder);
   const std::string path = folder + "/config.json";
-  if (!exists_path(path)) bad_input("{} is not an exported model: it has no config.json", folder);
+  if (!exists_path(path)) bad_input(Code::import_invalid, "{} is not an exported model: it has no config.json", folder);
   const JsonObject config(parse_json(read_file(path), path), path);
   const auto kind = config.get<std::string>("model_type", "none");
   if (kind != "some")
-    bad_input("{}: model_type is \"{}\"; only models that 'some export' wrote come back (\"some\")", path,
+    bad_input(Code::import_invalid,
+              "{}: model_type is \"{}\"; only models that 'some export' wrote come back (\"some\")", path,
               escaped(shortened(kind, 40)));
   return config;
 }
@@ -50,7 +51,8 @@ class Weights {
   explicit Weights(const std::string& folder) : folder_(folder) {
     const std::string index = folder + "/model.safetensors.index.json";
     if (!exists_path(index)) {
-      if (!exists_path(folder + "/model.safetensors")) bad_input("{} has no model.safetensors", folder);
+      if (!exists_path(folder + "/model.safetensors"))
+        bad_input(Code::import_invalid, "{} has no model.safetensors", folder);
       add("model.safetensors");
       return;
     }
@@ -61,12 +63,13 @@ class Weights {
     names.erase(std::unique(names.begin(), names.end()), names.end());
     for (const std::string& name : names) {
       if (!is_plain_name(name) || name.size() > longest_name)
-        bad_input("{}: \"{}\" is no name of a file beside it", index, escaped(shortened(name, 80)));
+        bad_input(Code::import_invalid, "{}: \"{}\" is no name of a file beside it", index,
+                  escaped(shortened(name, 80)));
       add(name);
     }
     for (const auto& [tensor, file] : places.json().items()) {
       if (!files_.contains(tensor))
-        bad_input("{}: {} is not in {}", index, escaped(shortened(tensor, 80)), describe(file));
+        bad_input(Code::tensor_not_found, "{}: {} is not in {}", index, escaped(shortened(tensor, 80)), describe(file));
     }
   }
 
@@ -76,8 +79,8 @@ class Weights {
   void check_shape(const std::string& name, const Shape& shape) const {
     const SafetensorsFile& file = file_of(name);
     if (file.shape(name) != shape)
-      bad_input("{}: {} has the shape {} where the recipe in config.json needs {}", file.path(), name,
-                file.shape(name).text(), shape.text());
+      bad_input(Code::tensor_shape, "{}: {} has the shape {} where the recipe in config.json needs {}", file.path(),
+                name, file.shape(name).text(), shape.text());
   }
 
   Tensor load(const std::string& name, const Shape& shape, DType type) {
@@ -85,11 +88,13 @@ class Weights {
     const SafetensorsFile& file = file_of(name);
     const auto whole = [](DType one) { return one == DType::i64 || one == DType::i32; };
     if (whole(file.dtype(name)) != whole(type))
-      bad_input("{}: {} holds {} where {} is needed", file.path(), name, name_of(file.dtype(name)), name_of(type));
+      bad_input(Code::tensor_type, "{}: {} holds {} where {} is needed", file.path(), name, name_of(file.dtype(name)),
+                name_of(type));
     taken_.push_back(name);
     const Tensor stored = file.load(name);
     const Tensor typed = stored.dtype() == type ? stored : stored.to(type);
-    if (!whole(type) && !all_finite(typed)) bad_input("{}: {} holds a number that is not finite", file.path(), name);
+    if (!whole(type) && !all_finite(typed))
+      bad_input(Code::tensor_value, "{}: {} holds a number that is not finite", file.path(), name);
     return typed;
   }
 
@@ -106,21 +111,23 @@ class Weights {
   void check_nothing_left() const {
     for (const auto& [name, file] : files_) {
       if (std::find(taken_.begin(), taken_.end(), name) == taken_.end())
-        bad_input("{}: the tensor {} belongs to no part of this model", file->path(), escaped(shortened(name, 80)));
+        bad_input(Code::tensor_unexpected, "{}: the tensor {} belongs to no part of this model", file->path(),
+                  escaped(shortened(name, 80)));
     }
   }
 
  private:
   const SafetensorsFile& file_of(const std::string& name) const {
     const auto found = files_.find(name);
-    if (found == files_.end()) bad_input("{}: there is no tensor {}", folder_, name);
+    if (found == files_.end()) bad_input(Code::tensor_not_found, "{}: there is no tensor {}", folder_, name);
     return *found->second;
   }
   void add(const std::string& name) {
     const auto file = std::make_shared<const SafetensorsFile>(SafetensorsFile::open(folder_ + "/" + name));
     for (const std::string& tensor : file->names()) {
       if (!files_.emplace(tensor, file).second)
-        bad_input("{}: the tensor {} is in another file as well", file->path(), escaped(shortened(tensor, 80)));
+        bad_input(Code::tensor_unexpected, "{}: the tensor {} is in another file as well", file->path(),
+                  escaped(shortened(tensor, 80)));
     }
   }
   std::string folder_;
@@ -131,11 +138,13 @@ class Weights {
 Tokenizer read_tokenizer(const ImportOptions& options, int vocab) {
   const std::string path = options.tokenizer.empty() ? options.folder + "/tokenizer.json" : options.tokenizer;
   if (!exists_path(path))
-    bad_input("{} has no tokenizer.json: say where it is with --tokenizer FILE (the exported folder had it)",
+    bad_input(Code::tokenizer_unknown,
+              "{} has no tokenizer.json: say where it is with --tokenizer FILE (the exported folder had it)",
               options.folder);
   const Tokenizer tokenizer = Tokenizer::load(path);
   if (tokenizer.vocab_size() != static_cast<std::size_t>(vocab))
-    bad_input("{} has {} tokens, the model knows {}: it is another model's", path, tokenizer.vocab_size(), vocab);
+    bad_input(Code::tokenizer_mismatch, "{} has {} tokens, the model knows {}: it is another model's", path,
+              tokenizer.vocab_size(), vocab);
   return tokenizer;
 }
 
@@ -145,8 +154,8 @@ void check_sizes(const JsonObject& config, const ModelConfig& model) {
       {"hidden_size", model.d_model}, {"num_hidden_layers", model.layers}, {"num_attention_heads", model.heads}};
   for (const auto& [name, wanted] : sizes) {
     if (config.has(name) && config.need<std::int64_t>(name) != wanted)
-      bad_input("{}: {} is {} where its recipe makes {}", config.origin(), name, config.need<std::int64_t>(name),
-                wanted);
+      bad_input(Code::import_mismatch, "{}: {} is {} where its recipe makes {}", config.origin(), name,
+                config.need<std::int64_t>(name), wanted);
   }
 }
 
@@ -172,12 +181,13 @@ void check_experts(Weights& weights, const Model& model, const Layer& layer) {
     const Tensor stored = weights.load(name, matrix.compute.shape(), matrix.compute.dtype());
     if (std::memcmp(stored.raw(), weights.rounded_as(name, matrix.compute).raw(), stored.bytes()) == 0) return;
     if (model.config().training == ExpertTraining::lora)
-      bad_input("{}: {} is not what the recipe draws, and experts with a low-rank part have no place for their own",
+      bad_input(Code::library_mismatch,
+                "{}: {} is not what the recipe draws, and experts with a low-rank part have no place for their own",
                 weights.folder(), name);
-    bad_input(
-        "{}: {} is not what the recipe draws (some.init, some.library_seed): where the experts have learnt, say "
-        "--trained-experts, and the run keeps them (some.training = \"full\"); otherwise it is damaged",
-        weights.folder(), name);
+    bad_input(Code::library_mismatch,
+              "{}: {} is not what the recipe draws (some.init, some.library_seed): where the experts have learnt, say "
+              "--trained-experts, and the run keeps them (some.training = \"full\"); otherwise it is damaged",
+              weights.folder(), name);
   };
   check("w1", layer.experts.w1);
   check("w2", layer.experts.w2);
@@ -191,7 +201,8 @@ void load_weights(Weights& weights, const JsonObject& config, Model& model) {
   model.parameters().refresh_compute(model.context());
   const auto steps = config.need<std::vector<std::int64_t>>("key_steps");
   if (steps.size() != model.layers().size())
-    bad_input("{}: key_steps has {} numbers for {} layers", config.origin(), steps.size(), model.layers().size());
+    bad_input(Code::import_mismatch, "{}: key_steps has {} numbers for {} layers", config.origin(), steps.size(),
+              model.layers().size());
   for (Layer& layer : model.layers()) layer.keys.steps = steps[static_cast<std::size_t>(layer.index)];
 }
 
@@ -201,7 +212,8 @@ void check_library(const JsonObject& config, const Model& model, const std::vect
   for (const Layer& layer : layers) {
     const auto i = static_cast<std::size_t>(layer.index);
     if (i >= hashes.size() || hashes[i] != hex(layer.experts.library_hash))
-      bad_input("{}: the library of layer {} that its recipe draws has the hash {}, the model was trained with {}",
+      bad_input(Code::library_mismatch,
+                "{}: the library of layer {} that its recipe draws has the hash {}, the model was trained with {}",
                 config.origin(), i, hex(layer.experts.library_hash),
                 i < hashes.size() ? escaped(shortened(hashes[i], 40)) : "none");
   }
@@ -227,7 +239,7 @@ ImportResult import_hf(const ImportOptions& options) {
   try {
     check_memory(recipe.model, *ctx);
   } catch (const Error& error) {
-    throw Error(error.fault(), config.origin() + ": " + error.what());
+    throw error.within(config.origin(), config.origin() + ": " + error.what());
   }
   Model model(ctx, recipe.model, false);
   check_library(config, model, model.layers());

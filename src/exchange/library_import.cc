@@ -58,7 +58,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
       for (const std::string& name : list_folder(path)) {
         if (name.ends_with(".safetensors")) out.push_back(path + "/" + name);
       }
-      if (out.size() == before) bad_input("{}: is no run and holds no safetensors file", path);
+      if (out.size() == before) bad_input(Code::import_invalid, "{}: is no run and holds no safetensors file", path);
     }
   }
   return out;
@@ -68,12 +68,13 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
 class OtherModel {
  public:
   explicit OtherModel(const std::vector<std::string>& paths) {
-    if (paths.empty()) bad_input("say which model: its safetensors files, or its folder");
+    if (paths.empty()) bad_input(Code::argument_missing, "say which model: its safetensors files, or its folder");
     for (const std::string& path : files_of(paths)) {
       const auto file = std::make_shared<const SafetensorsFile>(SafetensorsFile::open(path));
       for (const std::string& name : file->names()) {
         if (!files_.emplace(name, file).second)
-          bad_input("{}: the tensor {} is in another file as well", path, escaped(shortened(name, 80)));
+          bad_input(Code::tensor_unexpected, "{}: the tensor {} is in another file as well", path,
+                    escaped(shortened(name, 80)));
       }
     }
     words_ = paths.size() == 1 ? paths[0] : fmt::format("{} and {} more", paths[0], paths.size() - 1);
@@ -83,10 +84,10 @@ class OtherModel {
   // A matrix [out, in] in float32.
   Tensor matrix(const std::string& name, bool inputs_first) const {
     const auto found = files_.find(name);
-    if (found == files_.end()) bad_input("{}: there is no tensor {}", words_, name);
+    if (found == files_.end()) bad_input(Code::tensor_not_found, "{}: there is no tensor {}", words_, name);
     const Tensor stored = found->second->load(name).to(DType::f32);
     if (stored.shape().rank() != 2)
-      bad_input("{}: {} has the shape {}, wants a matrix", words_, name, stored.shape().text());
+      bad_input(Code::tensor_shape, "{}: {} has the shape {}, wants a matrix", words_, name, stored.shape().text());
     if (!inputs_first) return stored;
     const std::int64_t inputs = stored.dim(0), outputs = stored.dim(1);
     const Tensor turned = Tensor::empty({outputs, inputs}, DType::f32);
@@ -121,9 +122,11 @@ Naming find_naming(const OtherModel& model, const std::string& pattern) {
     const Naming own{"own", pattern.substr(0, comma), pattern.substr(comma + 1), "", "", false};
     for (const std::string& one : {own.up, own.down}) {
       if (one.find("{}") == std::string::npos)
-        bad_input("--pattern {}: \"{}\" has no {{}} for the number of the block", pattern, one);
+        bad_input(Code::option_invalid, "{} {}: \"{}\" has no {{}} for the number of the block", "--pattern", pattern,
+                  one);
     }
-    if (!model.has(numbered(own.up, 0))) bad_input("{}: there is no tensor {}", model.words(), numbered(own.up, 0));
+    if (!model.has(numbered(own.up, 0)))
+      bad_input(Code::tensor_not_found, "{}: there is no tensor {}", model.words(), numbered(own.up, 0));
     return own;
   }
   bool known = pattern.empty();
@@ -131,13 +134,17 @@ Naming find_naming(const OtherModel& model, const std::string& pattern) {
     known = known || one.name == pattern;
     if ((pattern.empty() || one.name == pattern) && model.has(numbered(one.up, 0))) return one;
   }
-  if (!known) bad_input("--pattern {}: say gpt2, pythia, some, or two names UP,DOWN with {{}} for the block", pattern);
+  if (!known)
+    bad_input(Code::option_invalid, "{} {}: say gpt2, pythia, some, or two names UP,DOWN with {{}} for the block",
+              "--pattern", pattern);
   if (model.is_gated())
     bad_input(
+        Code::model_unsuitable,
         "{}: its blocks are gated (gate_proj); experts here are two matrices with a GELU between, so a gate has no "
         "place in them",
         model.words());
-  bad_input("{}: has no feed-forward blocks named as {} names them (it has {}); say them with --pattern UP,DOWN",
+  bad_input(Code::import_invalid,
+            "{}: has no feed-forward blocks named as {} names them (it has {}); say them with --pattern UP,DOWN",
             model.words(), pattern.empty() ? "gpt2, pythia or some" : pattern, model.some_names());
 }
 
@@ -155,17 +162,18 @@ std::vector<PageBlock> read_blocks(const OtherModel& model, const Naming& naming
     const PageBlock& own = blocks.back();
     for (const std::int64_t size : own.up.shape().dims()) {
       if (size < 1 || size > widest)
-        bad_input("{}: {} has the shape {}; wants sizes from 1 to {}", model.words(), numbered(naming.up, i),
-                  own.up.shape().text(), widest);
+        bad_input(Code::tensor_shape, "{}: {} has the shape {}; wants sizes from 1 to {}", model.words(),
+                  numbered(naming.up, i), own.up.shape().text(), widest);
     }
     if (own.up.dim(0) != own.down.dim(1) || own.up.dim(1) != own.down.dim(0))
-      bad_input("{}: {} [out, in] is {} and {} is {}: they make no block", model.words(), numbered(naming.up, i),
-                own.up.shape().text(), numbered(naming.down, i), own.down.shape().text());
+      bad_input(Code::tensor_shape, "{}: {} [out, in] is {} and {} is {}: they make no block", model.words(),
+                numbered(naming.up, i), own.up.shape().text(), numbered(naming.down, i), own.down.shape().text());
     if (own.up.shape() != blocks[0].up.shape())
-      bad_input("{}: {} is {} where block 0 has {}; blocks of several sizes make no library", model.words(),
-                numbered(naming.up, i), own.up.shape().text(), blocks[0].up.shape().text());
+      bad_input(Code::tensor_shape, "{}: {} is {} where block 0 has {}; blocks of several sizes make no library",
+                model.words(), numbered(naming.up, i), own.up.shape().text(), blocks[0].up.shape().text());
     for (const Tensor& one : {own.up, own.down}) {
-      if (!all_finite(one)) bad_input("{}: block {} holds a number that is not finite", model.words(), i);
+      if (!all_finite(one))
+        bad_input(Code::tensor_value, "{}: block {} holds a number that is not finite", model.words(), i);
     }
   }
   return blocks;
@@ -214,18 +222,20 @@ ImportedLibrary import_library(const LibraryImport& options) {
   about.layers = options.layers.value_or(result.blocks);
   for (const auto& [flag, value] : {std::pair("--d-model", about.d_model), std::pair("--d-ffn", about.d_ffn),
                                     std::pair("--layers", about.layers)}) {
-    if (value < 1 || value > widest) bad_input("{} {}: wants a whole number from 1 to {}", flag, value, widest);
+    if (value < 1 || value > widest)
+      bad_input(Code::option_invalid, "{} {}: wants a whole number from 1 to {}", flag, value, widest);
   }
   result.pieces = result.hidden / about.d_ffn;
   if (result.pieces == 0)
-    bad_input("--d-ffn {}: a block of {} has only {} hidden units, too few for one expert", about.d_ffn, model.words(),
-              result.hidden);
+    bad_input(Code::option_invalid, "{} {}: a block of {} has only {} hidden units, too few for one expert", "--d-ffn",
+              about.d_ffn, model.words(), result.hidden);
   result.left_out = result.hidden % about.d_ffn;
   const int most = result.pieces * result.blocks;
   about.experts = options.experts.value_or(most);
   if (about.experts < 1 || about.experts > most)
-    bad_input("--experts {}: {} blocks of {} units give {} experts of {}; wants from 1 to that, or a smaller --d-ffn",
-              about.experts, result.blocks, result.hidden, most, about.d_ffn);
+    bad_input(Code::option_invalid,
+              "{} {}: {} blocks of {} units give {} experts of {}; wants from 1 to that, or a smaller --d-ffn",
+              "--experts", about.experts, result.blocks, result.hidden, most, about.d_ffn);
   result.adapted = about.d_model != result.width;
   const std::vector<float> adapter =
       result.adapted ? make_adapter(result.width, about.d_model, options.seed) : std::vector<float>();

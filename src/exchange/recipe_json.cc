@@ -49,7 +49,7 @@ std::string toml_of(const nlohmann::json& value, const std::string& name, const 
       text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", toml_quote(key), toml_of(item, name, origin));
     return "{" + text + "}";
   }
-  bad_input("{}: {}: {} is no value of a setting", origin, name, describe(value));
+  bad_input(Code::json_type, "{}: {}: {} is no value of a setting", origin, name, describe(value));
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ nlohmann::json recipe_to_json(const Recipe& recipe) {
 
 std::vector<std::string> settings_from_json(const nlohmann::json& tables, const std::string& origin) {
   if (!tables.is_object())
-    bad_input("{}: wants an object of tables such as \"model\", not {}", origin, describe(tables));
+    bad_input(Code::json_type, "{}: wants an object of tables such as \"model\", not {}", origin, describe(tables));
   std::vector<std::string> settings;
   for (const auto& [name, value] : tables.items()) {
     const bool is_table = value.is_object() && find_recipe_key(name) == nullptr;
@@ -93,7 +93,7 @@ Recipe recipe_from_json(const nlohmann::json& tables, const std::string& origin,
     // The settings went the way of overrides, and are none to whoever wrote the file.
     std::string message = error.what();
     if (message.starts_with("override ")) message.erase(0, 9);
-    throw Error(error.fault(), message.starts_with(origin) ? message : origin + ": " + message);
+    throw error.within(origin, message.starts_with(origin) ? message : origin + ": " + message);
   }
 }
 

@@ -21,11 +21,13 @@ std::string tensor_name(int layer, LibraryMatrix matrix) {
 
 SafetensorsFile open_library(const std::string& path) {
   if (!file_exists(path))
-    bad_input("some.init = \"file:{}\": there is no such file; 'some library import' makes one", path);
+    bad_input(Code::file_not_found, "{} = \"file:{}\": there is no such file; 'some library import' makes one",
+              "some.init", path);
   SafetensorsFile file = SafetensorsFile::open(path);
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || format->second != library_file_format)
-    bad_input("{} is no library of experts: 'some library import' makes one of a model's feed-forward blocks", path);
+    bad_input(Code::library_invalid,
+              "{} is no library of experts: 'some library import' makes one of a model's feed-forward blocks", path);
   return file;
 }
 
@@ -55,17 +57,21 @@ LayerLibrary load_layer_library(Context& ctx, const LibrarySpec& spec, int layer
   LayerLibrary library;
   const auto take = [&](LibraryMatrix matrix, std::int64_t rows, std::int64_t cols) {
     const std::string name = tensor_name(layer, matrix);
-    if (!file.has(name)) bad_input("{}: has no layer {}; model.layers must not be more than it holds", path, layer);
+    if (!file.has(name))
+      bad_input(Code::library_mismatch, "{}: has no layer {}; model.layers must not be more than it holds", path,
+                layer);
     const Shape shape = file.shape(name);
-    if (file.dtype(name) != DType::f32 || shape.rank() != 3) bad_input("{}: {} is no float32 [E, out, in]", path, name);
+    if (file.dtype(name) != DType::f32 || shape.rank() != 3)
+      bad_input(Code::library_invalid, "{}: {} is no float32 [E, out, in]", path, name);
     if (shape[1] != rows || shape[2] != cols)
-      bad_input("{}: its experts are {} x {} where model.d_model and some.d_ffn make {} x {}", path, shape[1], shape[2],
-                rows, cols);
+      bad_input(Code::library_mismatch, "{}: its experts are {} x {} where model.d_model and some.d_ffn make {} x {}",
+                path, shape[1], shape[2], rows, cols);
     if (shape[0] < spec.experts)
-      bad_input("{}: layer {} has {} experts, some.experts = {}", path, layer, shape[0], spec.experts);
+      bad_input(Code::library_mismatch, "{}: layer {} has {} experts, some.experts = {}", path, layer, shape[0],
+                spec.experts);
     const Block wanted = spec.wanted();
     const Tensor here = file.map(name).rows(wanted.begin, wanted.end);
-    if (!all_finite(here)) bad_input("{}: {} holds a number that is not finite", path, name);
+    if (!all_finite(here)) bad_input(Code::tensor_value, "{}: {} holds a number that is not finite", path, name);
     library.hash += hash_of(ctx, matrix, here, wanted.begin);
     const Tensor typed = ctx.compute == DType::f32 ? here : here.to(ctx.compute);
     return ctx.device.is_cpu() ? typed : typed.to(ctx.device);
@@ -81,9 +87,10 @@ LibraryFile read_library_file(const std::string& path) {
   about.source = file.need_metadata("source");
   about.hash = file.need_metadata("hash");
   while (file.has(tensor_name(about.layers, LibraryMatrix::w1))) ++about.layers;
-  if (about.layers == 0 || !file.has(tensor_name(0, LibraryMatrix::w2))) bad_input("{}: holds no layer", path);
+  if (about.layers == 0 || !file.has(tensor_name(0, LibraryMatrix::w2)))
+    bad_input(Code::library_invalid, "{}: holds no layer", path);
   const Shape shape = file.shape(tensor_name(0, LibraryMatrix::w1));
-  if (shape.rank() != 3) bad_input("{}: layers.0.w1 is no [E, f, d]", path);
+  if (shape.rank() != 3) bad_input(Code::library_invalid, "{}: layers.0.w1 is no [E, f, d]", path);
   about.experts = static_cast<int>(shape[0]);
   about.d_ffn = static_cast<int>(shape[1]);
   about.d_model = static_cast<int>(shape[2]);

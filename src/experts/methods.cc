@@ -80,6 +80,7 @@ std::vector<std::string> library_methods() {
 const LibraryMethod& check_library(const LibrarySpec& spec) {
   if (spec.experts < 1 || spec.d_model < 1 || spec.d_ffn < 1) {
     bad_input(
+        Code::library_invalid,
         "an expert library needs at least one expert, d_model >= 1 and d_ffn >= 1; asked for {} experts, d_model {}, "
         "d_ffn {}",
         spec.experts, spec.d_model, spec.d_ffn);
@@ -87,7 +88,7 @@ const LibraryMethod& check_library(const LibrarySpec& spec) {
   for (const LibraryMethod& one : methods) {
     if (spec.method == one.name) return one;
   }
-  bad_input("some.init = \"{}\" is not an expert library; choose one of {}", spec.method,
+  bad_input(Code::library_invalid, "{} = \"{}\" is not an expert library; choose one of {}", "some.init", spec.method,
             fmt::join(library_methods(), ", "));
 }
 

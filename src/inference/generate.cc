@@ -32,7 +32,9 @@ class Reader {
     observe_ = options.look;
     if (options.adapt_window <= 0) return;
     if (model.config().ffn != Ffn::some)
-      bad_input("--adapt: this run has no experts (model.ffn is not \"some\"), so there are no keys that could learn");
+      bad_input(Code::experts_missing,
+                "{}: this run has no experts (model.ffn is not \"some\"), so there are no keys that could learn",
+                "--adapt");
     learner_.emplace(model, choose_rules(model.config().keys, options.adapt_rules), options.adapt_step);
     observe_ = [this](int layer, const RouterTape& tape) {
       learner_->observe(layer, tape, nullptr);
@@ -146,19 +148,24 @@ TokenId sample_token(const double* logits, int vocab, const GenerateOptions& opt
 
 void check(const GenerateOptions& options) {
   if (!(options.temperature >= 0) || options.temperature > 100)
-    bad_input("--temperature {}: say a number from 0 (always the likeliest token) to 100", options.temperature);
+    bad_input(Code::option_invalid, "{} {}: say a number from 0 (always the likeliest token) to 100", "--temperature",
+              options.temperature);
   if (!(options.top_p > 0 && options.top_p <= 1))
-    bad_input("--top-p {}: say a share above 0 and at most 1", options.top_p);
-  if (options.top_k < 0) bad_input("--top-k {}: say 0 (all tokens) or more", options.top_k);
-  if (options.adapt_window < 0) bad_input("--adapt-window {}: say at least 1", options.adapt_window);
-  if (options.max_tokens < 1) bad_input("--max-tokens {}: say at least 1", options.max_tokens);
+    bad_input(Code::option_invalid, "{} {}: say a share above 0 and at most 1", "--top-p", options.top_p);
+  if (options.top_k < 0) bad_input(Code::option_invalid, "{} {}: say 0 (all tokens) or more", "--top-k", options.top_k);
+  if (options.adapt_window < 0)
+    bad_input(Code::option_invalid, "{} {}: say at least 1", "--adapt-window", options.adapt_window);
+  if (options.max_tokens < 1)
+    bad_input(Code::option_invalid, "{} {}: say at least 1", "--max-tokens", options.max_tokens);
 }
 
 std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
                                 const GenerateOptions& options, const TokenObserver& observe) {
   check(options);
   const std::int64_t capacity = model.config().seq_len;
-  if (capacity < 2) bad_input("this run reads one token at a time (model.seq_len = 1): it cannot go on from a text");
+  if (capacity < 2)
+    bad_input(Code::model_unsuitable,
+              "this run reads one token at a time (model.seq_len = 1): it cannot go on from a text");
   const TokenId eos = tokenizer.eos_id(), pad = tokenizer.pad_id();
   std::vector<Generated> out(prompts.size());
   DecodeRows rows;
@@ -170,9 +177,11 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     out[i].prompt = tokenizer.encode(prompts[i]);
     if (out[i].prompt.empty())
-      bad_input("prompt {} (\"{}\") gives no token: write at least one word", options.first + i + 1, prompts[i]);
+      bad_input(Code::prompt_empty, "prompt {} (\"{}\") gives no token: write at least one word", options.first + i + 1,
+                prompts[i]);
     if (!options.slide && static_cast<std::int64_t>(out[i].prompt.size()) >= capacity) {
-      bad_input("prompt {} has {} tokens, but the model reads at most model.seq_len = {}: shorten it", i + 1,
+      bad_input(Code::text_too_long,
+                "prompt {} has {} tokens, but the model reads at most model.seq_len = {}: shorten it", i + 1,
                 out[i].prompt.size(), capacity);
     }
     const std::size_t begin = sequence_begin(out[i].prompt.size(), capacity);
@@ -183,7 +192,8 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   const double cache = static_cast<double>(prompts.size()) * static_cast<double>(capacity) * 2 * config.d_model *
                        config.layers * static_cast<double>(size_of(model.context().compute));
   if (model.context().device.is_cpu() && cache > memory_limit())
-    bad_input("{} texts at once need {:.1f} GiB of memory for what was read, and there are {:.1f}: ask for fewer",
+    bad_input(Code::memory_insufficient,
+              "{} texts at once need {:.1f} GiB of memory for what was read, and there are {:.1f}: ask for fewer",
               prompts.size(), cache / (1 << 30), memory_limit() / (1 << 30));
   Reader reader(model, options, prompts.size());
   if (options.memory != nullptr) {
@@ -205,9 +215,9 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
       double* row_logits = logits.data() + row * static_cast<std::size_t>(vocab);
       for (int i = 0; i < vocab; ++i) {
         if (!std::isfinite(row_logits[i]))
-          failed(
-              "the model's scores are no finite numbers any more: its checkpoint is of no use; look for an earlier "
-              "one with --checkpoint STEP");
+          failed(Code::loss_not_finite,
+                 "the model's scores are no finite numbers any more: its checkpoint is of no use; look for an earlier "
+                 "one with --checkpoint STEP");
       }
       row_logits[pad] = -INFINITY;  // padding is no text
       if (!options.stop_at_eos) row_logits[eos] = -INFINITY;

@@ -32,8 +32,8 @@ KeySettings choose_rules(const KeySettings& settings, const std::string& rules) 
                             : i + 1 == known.size() ? " and "
                                                     : ", ",
                             known[i].name, known[i].words);
-      bad_input("--rules {}: '{}' is no rule; say {} with commas between, such as {},{}", rules, name, list,
-                known[0].name, known[1].name);
+      bad_input(Code::rule_unknown, "{} {}: '{}' is no rule; say {} with commas between, such as {},{}", "--rules",
+                rules, name, list, known[0].name, known[1].name);
     }
     *found->on = true;
     begin = end + 1;
@@ -54,7 +54,7 @@ const Tensor& KeySnapshot::One::of(const std::string& name) const {
   for (const auto& [own, tensor] : tensors) {
     if (own == name) return tensor;
   }
-  failed("a snapshot of keys holds no {}", name);
+  failed(Code::parameter_unknown, "a snapshot of keys holds no {}", name);
 }
 
 KeySnapshot::KeySnapshot(Model& model) {

@@ -34,7 +34,8 @@ void draw_keys(const RandomStream& stream, int experts, int query_size, T* out) 
 KeyState make_key_state(Context& ctx, int experts, int query_size, std::uint64_t seed, int layer,
                         const KeySettings& settings) {
   if (experts < 1 || query_size < 1)
-    bad_input("a key store needs at least one expert and queries of at least one number; asked for {} and {}", experts,
+    bad_input(Code::shape_mismatch,
+              "a key store needs at least one expert and queries of at least one number; asked for {} and {}", experts,
               query_size);
   const RandomStream stream = random_stream(seed, fmt::format("layers.{}.keys", layer));
   Tensor keys = Tensor::empty({experts, query_size}, ctx.master);
@@ -120,16 +121,17 @@ void check_key_choices(std::span<const LayerChoices> layers, const Tensor* targe
     const std::int64_t rows = layer.query.dim(0), size = layer.query.dim(1);
     if (layer.query.shape() != first.query.shape() || routing.indices.shape() != first.routing.indices.shape() ||
         sums.slot_counts.shape() != first.sums->slot_counts.shape() || !(needs == first.plan.needs))
-      failed("layers of different shapes or rules cannot add up their keys together");
+      failed(Code::shape_mismatch, "layers of different shapes or rules cannot add up their keys together");
     if (routing.indices.dim(0) != rows || routing.indices.dim(1) > sums.slot_counts.dim(1) ||
         routing.gates.shape() != routing.indices.shape() || (targets != nullptr && targets->elements() != rows) ||
         (needs.query_sums && sums.query_sums && sums.query_sums.dim(2) != size)) {
-      failed("key sums {} do not fit queries {} with choices {} and gates {}", sums.slot_counts.shape().text(),
-             layer.query.shape().text(), routing.indices.shape().text(), routing.gates.shape().text());
+      failed(Code::shape_mismatch, "key sums {} do not fit queries {} with choices {} and gates {}",
+             sums.slot_counts.shape().text(), layer.query.shape().text(), routing.indices.shape().text(),
+             routing.gates.shape().text());
     }
     if ((needs.query_sums && !sums.query_sums) || (needs.together && !sums.together) ||
         (needs.sample && !sums.sample_priority))
-      failed("these key sums were made without what a rule of the update needs");
+      failed(Code::internal, "these key sums were made without what a rule of the update needs");
   }
 }
 

@@ -411,7 +411,7 @@ void clear_key_sums(Context& ctx, std::span<KeySums> layers) {
         const Tensor& tensor = *tensors[n];
         const std::int64_t count = tensor ? static_cast<std::int64_t>(tensor.bytes() / 4) : 0;
         if (i > 0 && count != cleared.counts[n])
-          failed("key sums of layers of different shapes cannot be cleared together");
+          failed(Code::shape_mismatch, "key sums of layers of different shapes cannot be cleared together");
         cleared.layer[i].words[n] = tensor ? static_cast<std::uint32_t*>(tensor.raw()) : nullptr;
         cleared.counts[n] = count;
         most = std::max(most, count);

@@ -43,7 +43,8 @@ double load_over_fair(const std::vector<double>& usage) {
 
 std::vector<Clique> frequent_sets(const std::vector<std::int32_t>& indices, int top_k, std::size_t most) {
   if (top_k < 1 || indices.size() % static_cast<std::size_t>(top_k) != 0) {
-    failed("{} choices are not a whole number of tokens with {} choices each", indices.size(), top_k);
+    failed(Code::shape_mismatch, "{} choices are not a whole number of tokens with {} choices each", indices.size(),
+           top_k);
   }
   std::map<std::vector<int>, std::int64_t> seen;
   for (auto first = indices.begin(); first != indices.end(); first += top_k) {

@@ -31,23 +31,24 @@ bool belongs_to_the_machine(const std::string& setting) {
 }
 
 // What is missing of a recipe's text; empty when it is there.
-std::string missing_text(const Recipe& of_run) {
+std::optional<Error> missing_text(const Recipe& of_run) {
   if (!of_run.stages.empty()) {
     for (const Recipe& stage : stage_recipes(of_run)) {
-      if (std::string missing = missing_text(stage); !missing.empty()) return missing;
+      if (auto missing = missing_text(stage)) return missing;
     }
-    return "";
+    return std::nullopt;
   }
   const Recipe& recipe = of_run;
   for (const auto& [key, path] :
        {std::pair{"data.train", recipe.data.train}, std::pair{"data.valid", recipe.data.valid}}) {
     if (path.empty() || is_builtin(path) || exists_path(path)) continue;
-    return fmt::format(
+    return make_error(
+        Fault::input, Code::data_missing,
         "{} = \"{}\" is not there: put or link the text at this path, name your own with --data FILE --valid FILE, or "
         "take built-in stories with --builtin",
         key, path);
   }
-  return "";
+  return std::nullopt;
 }
 
 PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed, const LabOptions& options) {
@@ -57,7 +58,8 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
   run.folder = (fs::path(options.runs) / run.name).string();
   Recipe recipe = scale_recipe(load_recipe(index.recipe_path(name), {}), options.scale);
   if (!options.train.empty() && !recipe.stages.empty())
-    bad_input("{}: its stages have texts of their own, --data would give one to all; say stage.1.data.train=FILE",
+    bad_input(Code::option_conflict,
+              "{}: its stages have texts of their own, --data would give one to all; say stage.1.data.train=FILE",
               name);
   // Stages are about different texts: each gets a domain of its own.
   for (std::size_t i = 0; options.builtin && i < recipe.stages.size(); ++i) {
@@ -102,11 +104,11 @@ void check_same_settings(const PlannedRun& run) {
     if (!belongs_to_the_machine(difference)) differing += (differing.empty() ? "" : ", ") + difference;
   }
   if (!differing.empty()) {
-    bad_input(
-        "{} holds a run with other settings (in brackets what is asked for now): {}; choose another folder with "
-        "--runs, or remove "
-        "this one",
-        run.folder, differing);
+    bad_input(Code::run_mismatch,
+              "{} holds a run with other settings (in brackets what is asked for now): {}; choose another folder with "
+              "--runs, or remove "
+              "this one",
+              run.folder, differing);
   }
 }
 
@@ -118,7 +120,7 @@ void remember(const PlannedRun& run, const Log& log, const std::string& failure 
     if (known && known->stored && known->identity == run.identity && known->failure == failure) return;
     write_identity(run.folder, run.identity, failure);
   } catch (const std::exception& error) {
-    log.warning("{}: what the run is could not be noted: {}", run.folder, error.what());
+    log.warning(Code::run_unlisted, "{}: what the run is could not be noted: {}", run.folder, error.what());
   }
 }
 
@@ -134,7 +136,7 @@ Work look_at(const PlannedRun& run, const Log& log) {
     return Work::nothing;
   }
   if (state == RunState::running) throw RunTaken(run.folder);
-  if (const std::string missing = missing_text(run.recipe); !missing.empty()) bad_input("{}", missing);
+  if (const auto missing = missing_text(run.recipe)) throw *missing;
   return state == RunState::interrupted ? Work::go_on : Work::begin;
 }
 
@@ -228,14 +230,16 @@ class Doing {
       taken_ = true;  // its failure is not the run's
       if (!team_.alone()) throw;
     } catch (const std::bad_alloc&) {
-      fail("out of memory; 'some info RECIPE' says how much a run needs");
-      give_up_alone(Fault::failure);
+      const Error error = make_error(Fault::failure, Code::out_of_memory,
+                                     "out of memory; 'some info RECIPE' says how much a run needs");
+      fail(error.what());
+      give_up_alone(error);
     } catch (const Error& error) {
       fail(error.what());
-      give_up_alone(error.fault());
+      give_up_alone(error);
     } catch (const std::exception& error) {
       fail(error.what());
-      give_up_alone(Fault::failure);
+      give_up_alone(Error(Fault::failure, Code::internal, error.what()));
     }
     return false;
   }
@@ -245,10 +249,10 @@ class Doing {
     entry_.message = message;
   }
 
-  void give_up_alone(Fault fault) {
+  void give_up_alone(const Error& error) {
     if (team_.alone()) return;
     note_failure();
-    throw Error(fault, fmt::format("{}: {}", run_.name, entry_.message));
+    throw error.within(run_.name, fmt::format("{}: {}", run_.name, entry_.message));
   }
 
   void note_failure() {
@@ -279,16 +283,20 @@ std::string name_of(Outcome outcome) {
 
 std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<std::string>& names,
                                   const LabOptions& options) {
-  if (names.empty()) bad_input("say which series or runs; 'some lab list' names them");
-  if (options.seeds < 1) bad_input("--seeds {}: wants a whole number of at least 1", options.seeds);
-  if (options.builtin && !options.train.empty()) bad_input("--builtin and --data exclude one another");
-  if (options.train.empty() && !options.valid.empty()) bad_input("--valid wants --data beside it");
+  if (names.empty()) bad_input(Code::argument_missing, "say which series or runs; 'some lab list' names them");
+  if (options.seeds < 1)
+    bad_input(Code::option_invalid, "{} {}: wants a whole number of at least 1", "--seeds", options.seeds);
+  if (options.builtin && !options.train.empty())
+    bad_input(Code::option_conflict, "{} and --data exclude one another", "--builtin");
+  if (options.train.empty() && !options.valid.empty())
+    bad_input(Code::option_needs_another, "{} wants --data beside it", "--valid");
   for (const std::string& file : {options.train, options.valid}) {
-    if (!file.empty() && !is_builtin(file) && !exists_path(file)) bad_input("there is no text {}", file);
+    if (!file.empty() && !is_builtin(file) && !exists_path(file))
+      bad_input(Code::data_missing, "there is no text {}", file);
   }
   for (const std::string& change : options.overrides) {
     if (change.starts_with("seed=") && options.seeds > 1)
-      bad_input("{}: --seeds counts on from the recipe's seed; give one of the two", change);
+      bad_input(Code::option_conflict, "{}: --seeds counts on from the recipe's seed; give one of the two", change);
   }
   std::vector<PlannedRun> plan;
   for (const std::string& name : index.select(names)) {
@@ -296,9 +304,12 @@ std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<st
   }
   // Where no run has its text the queue would only fail run by run.
   const auto without = [](const PlannedRun& run) {
-    return !missing_text(run.recipe).empty() && run_state(run.folder) != RunState::finished;
+    return missing_text(run.recipe) && run_state(run.folder) != RunState::finished;
   };
-  if (std::all_of(plan.begin(), plan.end(), without)) bad_input("{}: {}", plan[0].name, missing_text(plan[0].recipe));
+  if (std::all_of(plan.begin(), plan.end(), without)) {
+    const Error missing = *missing_text(plan[0].recipe);
+    throw missing.within(plan[0].name, fmt::format("{}: {}", plan[0].name, missing.what()));
+  }
   return plan;
 }
 
@@ -369,11 +380,12 @@ int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks
   }
   if (asked) {
     if (std::find(possible.begin(), possible.end(), *asked) == possible.end())
-      bad_input("--ranks-per-run {}: {} rank{} started, which {} cannot share evenly; it may be {}", *asked,
-                ranks.size(), ranks.alone() ? " was" : "s were", *asked, fmt::join(possible, ", "));
+      bad_input(Code::ranks_uneven, "{} {}: {} rank{} started, which {} cannot share evenly; it may be {}",
+                "--ranks-per-run", *asked, ranks.size(), ranks.alone() ? " was" : "s were", *asked,
+                fmt::join(possible, ", "));
     for (const PlannedRun& run : plan) {
-      if (const std::string problem = problem_with_shares(*asked, run.recipe); !problem.empty())
-        bad_input("{}: {}", run.name, problem);
+      if (const auto problem = problem_with_shares(*asked, run.recipe))
+        throw problem->within(run.name, fmt::format("{}: {}", run.name, problem->what()));
     }
     return *asked;
   }
@@ -391,7 +403,7 @@ int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks
     std::optional<int> best;
     for (const int each : possible) {
       const bool suits = std::all_of(open.begin(), open.end(), [&](const PlannedRun* run) {
-        return problem_with_shares(each, run->recipe).empty();
+        return !problem_with_shares(each, run->recipe);
       });
       const bool none_waits = static_cast<std::size_t>(RankGroups{each}.count(ranks.size())) >= open.size();
       if (suits && (none_waits || !best)) best = each;

@@ -17,7 +17,8 @@ std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<st
   const std::vector<FoundRun> all = find_runs(folder, log);
   if (names.empty()) {
     if (all.empty())
-      bad_input("there is no run in {}: 'some lab run NAME --runs {}' makes some, --runs names another folder", folder,
+      bad_input(Code::run_not_found,
+                "there is no run in {}: 'some lab run NAME --runs {}' makes some, --runs names another folder", folder,
                 folder);
     return all;
   }
@@ -44,12 +45,14 @@ std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<st
       continue;
     }
     if (!meant.empty())
-      bad_input("there is no run of {} in {}: 'some lab run {} --runs {}' makes it", name, folder, name, folder);
+      bad_input(Code::run_not_found, "there is no run of {} in {}: 'some lab run {} --runs {}' makes it", name, folder,
+                name, folder);
     std::vector<std::string> known = recipes;
     for (const Series& series : index.series) known.push_back(series.name);
     for (const FoundRun& run : all) known.push_back(run.name);
     const std::string near = misspelled_name(name, known);
-    bad_input("{} is neither a series, a recipe nor a run folder; {}`some lab list all` names them all", name,
+    bad_input(Code::series_unknown,
+              "{} is neither a series, a recipe nor a run folder; {}`some lab list all` names them all", name,
               near.empty() ? "" : fmt::format("did you mean {}? ", near));
   }
   return chosen;

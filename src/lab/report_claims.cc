@@ -115,9 +115,9 @@ struct Question {
   Verdict expected() const {
     const std::vector<double> differences = wanted();
     if (differences.empty()) return Verdict::unknown;
-    const double all_reduce_max = *std::max_element(differences.begin(), differences.end());
-    if (deviation && std::abs(all_reduce_max) <= 2 * *deviation) return Verdict::open;
-    return all_reduce_max < 0 ? Verdict::holds : Verdict::fails;
+    const double highest = *std::max_element(differences.begin(), differences.end());
+    if (deviation && std::abs(highest) <= 2 * *deviation) return Verdict::open;
+    return highest < 0 ? Verdict::holds : Verdict::fails;
   }
 
   // The whole claim, with its parts. Empty where nothing is expected, or nothing that was measured.

@@ -50,9 +50,10 @@ std::optional<RunSamples> read_samples(const std::string& path, std::optional<st
   const JsonObject stored(parse_json(read_file(path), path), path);
   // The sum comes first: a version or step that was damaged is no other version or step.
   if (!stored.has("checksum"))
-    log.warning("{} was written by an older version and has no checksum: damage in it would not be noticed", path);
+    log.warning(Code::checksum_missing,
+                "{} was written by an older version and has no checksum: damage in it would not be noticed", path);
   else if (checksum_of(stored.json()) != stored.need<std::string>("checksum"))
-    bad_input("{}: is damaged: its checksum is not the one that was written", path);
+    bad_input(Code::samples_damaged, "{}: is damaged: its checksum is not the one that was written", path);
   if (stored.get<int>("version", 0) != version) return std::nullopt;
   RunSamples samples;
   samples.step = stored.need<std::int64_t>("step");
@@ -126,7 +127,8 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
     try {
       if (auto found = read_samples(kept, step, host.log)) return *found;
     } catch (const Error& error) {
-      host.log.warning("{}; the samples are {}", error.what(), checkpoints.empty() ? "left out" : "written anew");
+      host.log.warning(Code::samples_damaged, "{}; the samples are {}", error.what(),
+                       checkpoints.empty() ? "left out" : "written anew");
     }
   }
   if (checkpoints.empty()) {
@@ -147,7 +149,8 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
     write_output_file(kept, stored.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   } catch (const Error& error) {
     samples.skipped = std::string("none: ") + error.what();
-    host.log.warning("{}: what the model writes is left out: {}", run.found.folder, error.what());
+    host.log.warning(Code::samples_damaged, "{}: what the model writes is left out: {}", run.found.folder,
+                     error.what());
   }
   return samples;
 }

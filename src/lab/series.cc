@@ -21,7 +21,7 @@ bool contains(const std::vector<std::string>& list, const std::string& name) {
 
 std::string text_of(const TomlNode& node, const std::string& key, const std::string& place) {
   if (node.kind != TomlNode::Kind::text || node.text.empty()) {
-    bad_input("{}: {}: wants a text in quotes, not {}", place, key, node.describe());
+    bad_input(Code::setting_type, "{}: {}: wants a text in quotes, not {}", place, key, node.describe());
   }
   return node.text;
 }
@@ -30,8 +30,8 @@ std::string text_of(const TomlNode& node, const std::string& key, const std::str
 std::string name_of(const TomlNode& node, const std::string& key, const std::string& place) {
   const std::string name = text_of(node, key, place);
   if (!is_plain_name(name))
-    bad_input("{}: {}: wants a plain name, without a slash or a dot at its beginning, not {}", place, key,
-              node.describe());
+    bad_input(Code::setting_type, "{}: {}: wants a plain name, without a slash or a dot at its beginning, not {}",
+              place, key, node.describe());
   return name;
 }
 
@@ -47,20 +47,21 @@ Series read_series(const TomlNode& node, const std::string& origin) {
       series.about = text_of(value, key, place);
     } else if (key == "recipes") {
       if (value.kind != TomlNode::Kind::array || value.items.empty())
-        bad_input("{}: recipes: wants a list of names of recipes", place);
+        bad_input(Code::setting_type, "{}: {}: wants a list of names of recipes", place, "recipes");
       for (const TomlNode& item : value.items) {
         const std::string name = name_of(item, key, fmt::format("{}:{}", origin, item.line));
         if (contains(series.recipes, name))
-          bad_input("{}:{}: recipes: \"{}\" stands twice in the series", origin, item.line, name);
+          bad_input(Code::name_taken, "{}:{}: {}: \"{}\" stands twice in the series", origin, item.line, "recipes",
+                    name);
         series.recipes.push_back(name);
       }
     } else {
-      bad_input("{}: unknown key {}; did you mean {}?", place, key,
+      bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}?", place, key,
                 nearest_name(key, {"name", "title", "about", "recipes"}));
     }
   }
   if (series.name.empty() || series.recipes.empty())
-    bad_input("{}:{}: a series wants a name and recipes", origin, node.line);
+    bad_input(Code::setting_missing, "{}:{}: a series wants a name and recipes", origin, node.line);
   return series;
 }
 
@@ -107,10 +108,11 @@ std::vector<std::string> SeriesIndex::select(const std::vector<std::string>& nam
         if (one.ends_with("-" + name)) numbered += (numbered.empty() ? "" : " or ") + one;
       }
       if (!numbered.empty())
-        bad_input("there is no series or run named {}; did you mean {}? `some lab list all` names them all", name,
+        bad_input(Code::series_unknown,
+                  "there is no series or run named {}; did you mean {}? `some lab list all` names them all", name,
                   numbered);
       const std::string near = misspelled_name(name, known);
-      bad_input("there is no series or run named {}; {}`some lab list all` names them all", name,
+      bad_input(Code::series_unknown, "there is no series or run named {}; {}`some lab list all` names them all", name,
                 near.empty() ? "" : fmt::format("did you mean {}? ", near));
     }
     for (const std::string& recipe : meant) {
@@ -126,18 +128,19 @@ SeriesIndex load_series_index(const std::string& path) {
   index.folder = fs::path(path).parent_path().string();
   for (const auto& [key, value] : root.entries) {
     if (key != "series" || value.kind != TomlNode::Kind::array) {
-      bad_input("{}:{}: unknown key {}; the index holds tables headed [[series]]", path, value.line, key);
+      bad_input(Code::setting_unknown, "{}:{}: unknown key {}; the index holds tables headed [[series]]", path,
+                value.line, key);
     }
     for (const TomlNode& item : value.items) {
       if (item.kind != TomlNode::Kind::table)
-        bad_input("{}:{}: series: wants tables headed [[series]]", path, item.line);
+        bad_input(Code::setting_type, "{}:{}: {}: wants tables headed [[series]]", path, item.line, "series");
       Series series = read_series(item, path);
       if (index.find(series.name) != nullptr)
-        bad_input("{}:{}: there are two series named {}", path, item.line, series.name);
+        bad_input(Code::name_taken, "{}:{}: there are two series named {}", path, item.line, series.name);
       for (const std::string& recipe : series.recipes) {
         if (!exists_path(index.recipe_path(recipe))) {
-          bad_input("{}:{}: series {} names the recipe {}, but there is no file {}", path, item.line, series.name,
-                    recipe, index.recipe_path(recipe));
+          bad_input(Code::recipe_not_found, "{}:{}: series {} names the recipe {}, but there is no file {}", path,
+                    item.line, series.name, recipe, index.recipe_path(recipe));
         }
       }
       index.series.push_back(std::move(series));
@@ -146,7 +149,8 @@ SeriesIndex load_series_index(const std::string& path) {
   const std::vector<std::string> all = index.all_recipes();
   for (const Series& one : index.series) {
     if (contains(all, one.name) || one.name == "all")
-      bad_input("{}: the series {} has the name of a recipe or of all of them; names must differ", path, one.name);
+      bad_input(Code::name_taken, "{}: the series {} has the name of a recipe or of all of them; names must differ",
+                path, one.name);
   }
   return index;
 }

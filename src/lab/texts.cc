@@ -39,25 +39,29 @@ class Reader {
   std::string place(const TomlNode& node) const { return fmt::format("{}:{}", origin_, node.line); }
 
   [[noreturn]] void unknown(const std::string& key, const TomlNode& node, const std::vector<std::string>& known) const {
-    bad_input("{}: unknown key {}; did you mean {}?", place(node), key, nearest_name(key, known));
+    bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}?", place(node), key,
+              nearest_name(key, known));
   }
 
   const std::vector<TomlNode>& tables(const std::string& key, const TomlNode& node) const {
     for (const TomlNode& item : node.items) {
-      if (item.kind != Kind::table) bad_input("{}: {}: wants tables headed [[{}]]", place(item), key, key);
+      if (item.kind != Kind::table)
+        bad_input(Code::setting_type, "{}: {}: wants tables headed [[{}]]", place(item), key, key);
     }
-    if (node.kind != Kind::array) bad_input("{}: {}: wants tables headed [[{}]]", place(node), key, key);
+    if (node.kind != Kind::array)
+      bad_input(Code::setting_type, "{}: {}: wants tables headed [[{}]]", place(node), key, key);
     return node.items;
   }
 
   std::string text(const std::string& key, const TomlNode& node) const {
     if (node.kind != Kind::text || node.text.empty())
-      bad_input("{}: {}: wants a text in quotes, not {}", place(node), key, node.describe());
+      bad_input(Code::setting_type, "{}: {}: wants a text in quotes, not {}", place(node), key, node.describe());
     return node.text;
   }
 
   std::vector<std::string> names(const std::string& key, const TomlNode& node) const {
-    if (node.kind != Kind::array) bad_input("{}: {}: wants a list of names of recipes", place(node), key);
+    if (node.kind != Kind::array)
+      bad_input(Code::setting_type, "{}: {}: wants a list of names of recipes", place(node), key);
     std::vector<std::string> out;
     for (const TomlNode& item : node.items) out.push_back(text(key, item));
     return out;
@@ -73,7 +77,7 @@ class Reader {
       if (name == given) return value;
       known += (known.empty() ? "" : ", ") + name;
     }
-    bad_input("{}: {} = \"{}\": wants one of {}", place(node), key, given, known);
+    bad_input(Code::setting_out_of_range, "{}: {} = \"{}\": wants one of {}", place(node), key, given, known);
   }
 
   void explanation(const TomlNode& node, bool guide) {
@@ -97,12 +101,14 @@ class Reader {
         unknown(key, value, {"title", "text", "when"});
       }
     }
-    if (one.title.empty() || one.text.empty()) bad_input("{}: wants a title and a text", place(node));
+    if (one.title.empty() || one.text.empty())
+      bad_input(Code::setting_missing, "{}: wants a title and a text", place(node));
     (guide ? texts_.guide : texts_.reasons).push_back(std::move(one));
   }
 
   double number(const std::string& key, const TomlNode& node) const {
-    if (!node.is_number()) bad_input("{}: {}: wants a number, not {}", place(node), key, node.describe());
+    if (!node.is_number())
+      bad_input(Code::setting_type, "{}: {}: wants a number, not {}", place(node), key, node.describe());
     return node.number;
   }
 
@@ -135,13 +141,17 @@ class Reader {
       }
     }
     if (one.says.empty() || one.run.empty() || (!one.below && !one.above))
-      bad_input("{}: a part of a claim wants what it says, a run, and a bound: below, above or both", place(node));
+      bad_input(Code::setting_missing,
+                "{}: a part of a claim wants what it says, a run, and a bound: below, above or both", place(node));
     if ((one.measure == Measure::time || one.measure == Measure::gain) && one.against.empty())
-      bad_input("{}: a part that measures time or gain wants a run it is held against", place(node));
+      bad_input(Code::setting_missing, "{}: a part that measures time or gain wants a run it is held against",
+                place(node));
     if (one.than.size() != (one.measure == Measure::gain ? 2 : 0))
-      bad_input("{}: than = [run, base] belongs to measure = \"gain\", which wants it", place(node));
+      bad_input(Code::setting_conflict, "{}: than = [run, base] belongs to measure = \"gain\", which wants it",
+                place(node));
     if (one.measure == Measure::published && !one.against.empty())
-      bad_input("{}: measure = \"published\" is held against the published number, not against a run", place(node));
+      bad_input(Code::setting_conflict,
+                "{}: measure = \"published\" is held against the published number, not against a run", place(node));
     return one;
   }
 
@@ -155,7 +165,8 @@ class Reader {
         return std::find(runs.begin(), runs.end(), name) != runs.end();
       };
       if (!among(claim.runs) && !among(claim.controls))
-        bad_input("{}: {} is neither among the runs nor the controls of the claim", place(node), name);
+        bad_input(Code::claims_invalid, "{}: {} is neither among the runs nor the controls of the claim", place(node),
+                  name);
     }
   }
 
@@ -171,7 +182,7 @@ class Reader {
         one.question = text(key, value);
       } else if (key == "least") {
         if (value.kind != Kind::integer || value.integer < 1)
-          bad_input("{}: least: wants a whole number of at least 1", place(value));
+          bad_input(Code::setting_out_of_range, "{}: {}: wants a whole number of at least 1", place(value), "least");
         one.least = static_cast<std::size_t>(value.integer);
       } else if (key == "runs") {
         one.runs = names(key, value);
@@ -192,16 +203,18 @@ class Reader {
       }
     }
     if (one.id.empty() || one.claim.empty() || one.question.empty() || one.runs.empty())
-      bad_input("{}: a claim wants an id, a claim, a question and runs", place(node));
+      bad_input(Code::setting_missing, "{}: a claim wants an id, a claim, a question and runs", place(node));
     if (one.expects == Expects::lowest && one.subject.empty())
-      bad_input("{}: expects = \"lowest\" wants a subject: the run that is to have the lowest loss", place(node));
+      bad_input(Code::setting_missing,
+                "{}: expects = \"lowest\" wants a subject: the run that is to have the lowest loss", place(node));
     if (one.expects == Expects::beats && one.controls.empty())
-      bad_input("{}: expects = \"beats\" wants controls", place(node));
+      bad_input(Code::setting_missing, "{}: expects = \"beats\" wants controls", place(node));
     if (const TomlNode* parts = node.find("part")) {
       for (std::size_t i = 0; i < one.parts.size(); ++i) check_part(one.parts[i], one, parts->items[i]);
     }
     for (const Claim& other : texts_.claims) {
-      if (other.id == one.id) bad_input("{}: there is another claim with the id {}", place(node), one.id);
+      if (other.id == one.id)
+        bad_input(Code::name_taken, "{}: there is another claim with the id {}", place(node), one.id);
     }
     if (one.along.empty()) one.along = one.runs;
     texts_.claims.push_back(std::move(one));
@@ -222,7 +235,8 @@ std::string ReportTexts::fill(const std::string& text, const Fillings& fillings)
     const std::size_t close = text.find('}', open);
     const std::string name = close == std::string::npos ? "" : text.substr(open + 1, close - open - 1);
     const auto filling = fillings.find(name);
-    if (filling == fillings.end()) bad_input("{}: nothing is known of {{{}}} in \"{}\"", origin, name, text);
+    if (filling == fillings.end())
+      bad_input(Code::claims_invalid, "{}: nothing is known of {{{}}} in \"{}\"", origin, name, text);
     out += filling->second;
     at = close + 1;
   }

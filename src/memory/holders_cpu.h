@@ -52,8 +52,8 @@ class OwnerRanks {
     const T* entry_counts = store_.entry_counts_or_totals().template data<T>();
     const T* counts = store_.counts.data<T>();
     // Of each token up to the highest target its row, if it is a target; of all others, and of none (-1), `other`.
-    const std::int32_t all_reduce_max = std::max(*std::max_element(targets_, targets_ + positions), 0);
-    const auto beyond = static_cast<std::uint32_t>(all_reduce_max) + 1;
+    const std::int32_t highest = std::max(*std::max_element(targets_, targets_ + positions), 0);
+    const auto beyond = static_cast<std::uint32_t>(highest) + 1;
     rows_.assign(beyond + 1, -1);
     std::int32_t other = 0;
     for (std::int64_t t = 0; t < positions; ++t) {

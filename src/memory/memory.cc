@@ -238,6 +238,7 @@ void require_model(const Memory& memory, const std::string& path, Model& model, 
   const std::string own = fingerprint(model, tokenizer);
   if (memory.model == own) return;
   bad_input(
+      Code::memory_mismatch,
       "{} belongs to another model ({}, read with {}) than this one ({}): what a memory holds are states of its own "
       "model; read the texts anew with 'some read'",
       path, memory.model, memory.run.empty() ? "an unnamed run" : memory.run, own);
@@ -248,7 +249,8 @@ std::int64_t default_window(const ModelConfig& config) { return std::clamp<std::
 Memory make_memory(Context& ctx, MemorySettings settings, const ModelConfig& config, const Tensor& mean) {
   if (settings.window == 0) settings.window = default_window(config);
   if (settings.window > config.seq_len)
-    bad_input("a window of {} tokens is more than the model reads at once: model.seq_len is {}", settings.window,
+    bad_input(Code::window_out_of_range,
+              "a window of {} tokens is more than the model reads at once: model.seq_len is {}", settings.window,
               config.seq_len);
   Memory memory;
   memory.settings = settings;
@@ -288,7 +290,8 @@ std::int64_t prune(Context& ctx, Memory& memory, std::int64_t min_count) {
 
 void merge(Context& ctx, Memory& memory, const Memory& other) {
   if (memory.model != other.model)
-    bad_input("the two memories belong to different models ({} and {}): their keys mean different things", memory.model,
+    bad_input(Code::memory_mismatch,
+              "the two memories belong to different models ({} and {}): their keys mean different things", memory.model,
               other.model);
   // Texts: one of the same name or file and of the same beginning is the same text.
   std::vector<std::int64_t> to;

@@ -91,7 +91,7 @@ class Loader {
   Memory load() {
     const auto& metadata = file_.metadata();
     if (const auto found = metadata.find("format"); found == metadata.end() || found->second != format_name)
-      bad_input("{} is no memory: 'some read RUN TEXT --memory {}' writes one", path(), path());
+      bad_input(Code::memory_invalid, "{} is no memory: 'some read RUN TEXT --memory {}' writes one", path(), path());
     const JsonObject header(parse_json(file_.need_metadata("memory"), path() + ": its header"),
                             path() + ": its header");
     Memory memory;
@@ -99,17 +99,20 @@ class Loader {
     memory.tokenizer = header.need<std::string>("tokenizer");
     memory.run = header.get<std::string>("run", "");
     memory.settings = settings_from(header.object("settings"));
-    if (memory.settings.window < 1) bad_input("{}: its header: window must be at least 1", path());
+    if (memory.settings.window < 1)
+      bad_input(Code::memory_invalid, "{}: its header: window must be at least 1", path());
     const std::int64_t slots = memory.settings.slots, entries = memory.settings.values;
     const Shape keys = file_.shape("keys");
     if (keys.rank() != 2 || keys[0] != slots || keys[1] < 1)
-      bad_input("{}: keys has shape {} where its settings call for [{}, d]", path(), keys.text(), slots);
+      bad_input(Code::memory_invalid, "{}: keys has shape {} where its settings call for [{}, d]", path(), keys.text(),
+                slots);
     const std::vector<std::string> names = header.need<std::vector<std::string>>("texts");
     if (names.size() > max_texts)
-      bad_input("{}: its header names {} texts; {} is the most", path(), names.size(), max_texts);
+      bad_input(Code::memory_invalid, "{}: its header names {} texts; {} is the most", path(), names.size(), max_texts);
     std::vector<std::string> files = header.get<std::vector<std::string>>("files", {});  // older ones have none
     if (!files.empty() && files.size() != names.size())
-      bad_input("{}: its header names {} texts and the files of {}", path(), names.size(), files.size());
+      bad_input(Code::memory_invalid, "{}: its header names {} texts and the files of {}", path(), names.size(),
+                files.size());
     files.resize(names.size());
     for (std::size_t i = 0; i < names.size(); ++i)
       memory.texts.push_back({names[i], tokens(fmt::format("text.{}", i)), files[i]});
@@ -125,8 +128,8 @@ class Loader {
     if (const std::int64_t parts = memory.settings.parts; parts > 1) {
       store.centres = numbers("centres", {parts, keys[1]}, -1e15, 1e15);
       if (store.reach < slots / parts || store.reach % (slots / parts) != 0)
-        bad_input("{}: its header: reach is {}, where parts of {} slots end at a multiple of it", path(), store.reach,
-                  slots / parts);
+        bad_input(Code::memory_invalid, "{}: its header: reach is {}, where parts of {} slots end at a multiple of it",
+                  path(), store.reach, slots / parts);
     }
     const Tensor values = load("values", entries_shape(entries, slots), DType::i32);
     const Tensor counts = file_.load("counts").to(DType::f64);
@@ -152,16 +155,17 @@ class Loader {
       const double tally = entry_counts[j * slots + m];
       sum += tally;
       if (value < -1 || (value == -1) != !(tally > 0) || (j == 0 && (value == -1) != !(count > 0)))
-        bad_input("{}: slot {} is damaged: value {} with a count of {}", path(), m, value, tally);
+        bad_input(Code::memory_damaged, "{}: slot {} is damaged: value {} with a count of {}", path(), m, value, tally);
     }
     if (count > 0 && (m >= memory.store.reach || !(std::abs(sum - count) <= 1e-4 * count)))
-      bad_input("{}: slot {} is damaged: a count of {}, where what it holds makes {}", path(), m, count, sum);
+      bad_input(Code::memory_damaged, "{}: slot {} is damaged: a count of {}, where what it holds makes {}", path(), m,
+                count, sum);
   }
   Tensor on_device(const Tensor& host) const { return ctx_.device.is_cpu() ? host : host.to(ctx_.device); }
   Tensor load(const std::string& name, const Shape& shape, DType type) const {
     if (const Shape found = file_.shape(name); found != shape || file_.dtype(name) != type)
-      bad_input("{}: {} is {} of shape {}; wants {} of shape {}", path(), name, name_of(file_.dtype(name)),
-                found.text(), name_of(type), shape.text());
+      bad_input(Code::memory_invalid, "{}: {} is {} of shape {}; wants {} of shape {}", path(), name,
+                name_of(file_.dtype(name)), found.text(), name_of(type), shape.text());
     return file_.load(name);
   }
   Tensor numbers(const std::string& name, const Shape& shape, double low, double high) const {
@@ -171,7 +175,7 @@ class Loader {
       for (std::int64_t i = 0; i < stored.elements(); ++i) {
         const double one = from[i];
         if (!(one >= low && one <= high))
-          bad_input("{}: {} holds {}; wants numbers from {} to {}", path(), name, one, low, high);
+          bad_input(Code::memory_invalid, "{}: {} holds {}; wants numbers from {} to {}", path(), name, one, low, high);
       }
     };
     if (type == DType::f64)
@@ -182,11 +186,12 @@ class Loader {
   }
   std::vector<std::int32_t> tokens(const std::string& name) const {
     const Shape shape = file_.shape(name);
-    if (shape.rank() != 1) bad_input("{}: {} has shape {}; wants one axis", path(), name, shape.text());
+    if (shape.rank() != 1)
+      bad_input(Code::memory_invalid, "{}: {} has shape {}; wants one axis", path(), name, shape.text());
     const Tensor stored = load(name, shape, DType::i32);
     const std::int32_t* ids = stored.data<std::int32_t>();
     if (std::any_of(ids, ids + shape[0], [](std::int32_t id) { return id < 0; }))
-      bad_input("{}: {} holds a negative token", path(), name);
+      bad_input(Code::memory_invalid, "{}: {} holds a negative token", path(), name);
     return {ids, ids + shape[0]};
   }
   Tensor places(const std::string& name, const Memory& memory, const Tensor& values) const {
@@ -202,8 +207,8 @@ class Loader {
                 : text >= 0 && text < static_cast<std::int64_t>(texts.size()) && offset >= 0 &&
                       offset < static_cast<std::int64_t>(texts[static_cast<std::size_t>(text)].tokens.size());
       if (!fits)
-        bad_input("{}: {} of slot {} is token {} of text {}, which is not there", path(), name, m % slots, offset,
-                  text);
+        bad_input(Code::memory_invalid, "{}: {} of slot {} is token {} of text {}, which is not there", path(), name,
+                  m % slots, offset, text);
       out.data<std::int64_t>()[m] = empty ? no_place : packed({text, offset});
     }
     return on_device(out);
@@ -254,6 +259,7 @@ MemoryKeeper::MemoryKeeper(const std::string& path) : path_(path), version_(vers
 void MemoryKeeper::save(const Memory& memory) {
   if (version_of(path_) != version_)
     failed(
+        Code::memory_not_kept,
         "another program has written {} in the meantime, and its work is left there: what was learnt here since is not "
         "kept; say the same again when that one has ended",
         path_);

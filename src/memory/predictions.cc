@@ -49,11 +49,11 @@ void MemoryPredictions::mix(const Tensor& states, std::span<const std::int32_t> 
       }
     }
     double* row = logits.data() + r * vocabulary;
-    const double all_reduce_max = *std::max_element(row, row + vocabulary);
+    const double highest = *std::max_element(row, row + vocabulary);
     double sum = 0;
-    for (std::size_t v = 0; v < vocabulary; ++v) sum += std::exp(row[v] - all_reduce_max);
+    for (std::size_t v = 0; v < vocabulary; ++v) sum += std::exp(row[v] - highest);
     for (std::size_t v = 0; v < vocabulary; ++v) {
-      const double both = (1 - heard) * std::exp(row[v] - all_reduce_max) / sum + said[v];
+      const double both = (1 - heard) * std::exp(row[v] - highest) / sum + said[v];
       row[v] = std::log(std::max(both, 1e-300));
     }
   }

@@ -160,8 +160,8 @@ MemoryReader::Round MemoryReader::round_from(std::span<const std::int32_t> token
 std::int64_t MemoryReader::for_each_pass(std::span<const std::int32_t> tokens, const ReadSpan& span_read,
                                          const Work& work) {
   if (span_read.window < 1 || span_read.window > model_.config().seq_len)
-    bad_input("a window of {} tokens: this model reads 1 to model.seq_len = {} at once", span_read.window,
-              model_.config().seq_len);
+    bad_input(Code::window_out_of_range, "a window of {} tokens: this model reads 1 to model.seq_len = {} at once",
+              span_read.window, model_.config().seq_len);
   if (span_read.begin >= span_read.end) return span_read.end;
   Context& ctx = model_.context();
   const Group& group = ctx.group;
@@ -287,7 +287,8 @@ std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> MemoryReader::
       result.lost += (became[r] & evicted_flag) != 0;
     }
     if (!std::isfinite(result.frozen) || !std::isfinite(result.mixed))
-      failed("the loss is {}: this model computes no finite numbers any more, its checkpoint is of no use",
+      failed(Code::loss_not_finite,
+             "the loss is {}: this model computes no finite numbers any more, its checkpoint is of no use",
              std::isfinite(result.frozen) ? result.mixed : result.frozen);
     results.push_back(result);
   }
@@ -314,6 +315,7 @@ std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::sp
   const auto both = static_cast<std::ptrdiff_t>(std::min(known.size(), tokens.size()));
   if (!std::equal(known.begin(), known.begin() + both, tokens.begin()))
     bad_input(
+        Code::text_changed,
         "{} is another text than the one of this name that the memory has read: give it another name, or forget the "
         "old one first ('some memory forget')",
         memory.texts[static_cast<std::size_t>(text)].name);
@@ -390,7 +392,8 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
                   std::optional<std::int32_t> border) {
   Context& ctx = model.context();
   const std::int64_t count = std::min(most, static_cast<std::int64_t>(tokens.size()));
-  if (count < 1) bad_input("there is no text to take the mean of the model's states over");
+  if (count < 1)
+    bad_input(Code::data_nothing_to_predict, "there is no text to take the mean of the model's states over");
   const std::int64_t length = model.config().seq_len, width = model.config().d_model;
   const std::int64_t together = windows_at_once(ctx, model.config());
   std::vector<double> sum(static_cast<std::size_t>(width), 0.0);

@@ -45,31 +45,38 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
 
 void check_settings(const MemorySettings& settings, const std::string& where) {
   const auto within = [&](const char* name, double value, double low, double high, const char* right) {
-    if (!(value >= low && value <= high)) bad_input("{}{}: {} is out of range; say {}", where, name, value, right);
+    if (!(value >= low && value <= high))
+      bad_input(Code::setting_out_of_range, "{}: {} is out of range; say {}", where + name, value, right);
   };
   if (settings.slots < 1 || settings.slots > max_slots)
-    bad_input("{}slots: {} is out of range; say a number of slots from 1 to {}", where, settings.slots, max_slots);
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of slots from 1 to {}", where + "slots",
+              settings.slots, max_slots);
   within("match", settings.match, -1, never_match, "a number from -1 to 1, or 2: nothing is ever merged");
   if (settings.sharpness.empty() || settings.sharpness.size() > max_sharpnesses)
-    bad_input("{}sharpness: say 1 to {} numbers", where, max_sharpnesses);
+    bad_input(Code::setting_out_of_range, "{}: say 1 to {} numbers", where + "sharpness", max_sharpnesses);
   for (const double one : settings.sharpness) within("sharpness", one, 0, 1e5, "a number from 0 to 100000");
   within("decay", settings.decay, 0, 1, "a share from 0 to 1");
   within("share", settings.share, 0, 1, "a share from 0 to 1");
   within("counts", settings.counts, 0, 1, "a power from 0 (counts do not matter) to 1");
   if (settings.values < 1 || settings.values > max_values)
-    bad_input("{}values: {} is out of range; say a number of tokens from 1 to {}", where, settings.values, max_values);
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of tokens from 1 to {}",
+              where + "values", settings.values, max_values);
   if (settings.parts < 1 || settings.parts > max_parts)
-    bad_input("{}parts: {} is out of range; say a number of parts from 1 to {}", where, settings.parts, max_parts);
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of parts from 1 to {}", where + "parts",
+              settings.parts, max_parts);
   if (settings.slots % settings.parts != 0)
-    bad_input("{}parts: {} slots do not make {} parts of equal size; say a number that divides them", where,
+    bad_input(Code::setting_out_of_range,
+              "{}: {} slots do not make {} parts of equal size; say a number that divides them", where + "parts",
               settings.slots, settings.parts);
   if (settings.look < 1 || settings.look > max_parts)
-    bad_input("{}look: {} is out of range; say a number of parts from 1 to {}", where, settings.look, max_parts);
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of parts from 1 to {}", where + "look",
+              settings.look, max_parts);
   if (settings.rounds < 0 || settings.rounds > max_rounds)
-    bad_input("{}rounds: {} is out of range; say a number of rounds up to {}", where, settings.rounds, max_rounds);
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of rounds up to {}", where + "rounds",
+              settings.rounds, max_rounds);
   if (settings.window < 0 || settings.window > max_window)
-    bad_input("{}window: {} is out of range; say a number of tokens up to {}, or 0", where, settings.window,
-              max_window);
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of tokens up to {}, or 0",
+              where + "window", settings.window, max_window);
 }
 
 double store_bytes(const MemorySettings& settings, std::int64_t d, std::size_t bytes_of_number) {

@@ -45,8 +45,8 @@ struct PartOfSlot {
   T operator()(std::int64_t m) const { return part[m]; }
 };
 template <typename T, typename Part>
-Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T sharpness, T all_reduce_max, Part part) {
-  const T shift = sharpness * all_reduce_max;
+Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T sharpness, T highest, Part part) {
+  const T shift = sharpness * highest;
   T all = 0, matching = 0;
 #pragma omp simd reduction(+ : all, matching)
   for (std::int64_t m = 0; m < width; ++m) {
@@ -75,13 +75,13 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
   // scores: of one position with the slots [first, first + width).
   const auto look_at = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
     if (target[t] < 0) return;
-    const T all_reduce_max = highest_score(scores, width, NotEmpty<T>{mass + first});
-    if (all_reduce_max == std::numeric_limits<T>::lowest()) return;  // all empty
+    const T highest = highest_score(scores, width, NotEmpty<T>{mass + first});
+    if (highest == std::numeric_limits<T>::lowest()) return;  // all empty
     const auto token_shift = [&](auto part) {
       for (std::int64_t s = 0; s < kinds; ++s)
         sums[static_cast<std::size_t>(t * kinds + s)].add(
             sums_of(scores, mass + first, width, static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]),
-                    all_reduce_max, part));
+                    highest, part));
     };
     const std::span<const Holder<T>> own = holders.of(t, first, width);
     if (store.entries() == 1) {
@@ -152,11 +152,11 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
       const T* row = scores + r * reach;
       T* result = out + r * reach;
       std::fill_n(result, reach, T(0));
-      const T all_reduce_max = highest_score(row, reach, NotEmpty<T>{mass});
-      if (all_reduce_max == std::numeric_limits<T>::lowest()) continue;
+      const T highest = highest_score(row, reach, NotEmpty<T>{mass});
+      if (highest == std::numeric_limits<T>::lowest()) continue;
       for (std::int64_t s = 0; s < kinds; ++s) {
         const T sharpness = static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]);
-        const Sums<T> sums = sums_of(row, mass, reach, sharpness, all_reduce_max, no_token);
+        const Sums<T> sums = sums_of(row, mass, reach, sharpness, highest, no_token);
         const T factor = heard[r * kinds + s] / sums.all;
 #pragma omp simd
         for (std::int64_t m = 0; m < reach; ++m)
@@ -189,19 +189,19 @@ void weigh_parts(Context& ctx, const Store& store, const MemorySettings& setting
         work(scores + visits.place[at] * size, looked[at] * size);
       }
     };
-    T all_reduce_max = std::numeric_limits<T>::lowest();
+    T highest = std::numeric_limits<T>::lowest();
     for_parts([&](const T* row, std::int64_t first) {
-      all_reduce_max = std::max(all_reduce_max, highest_score(row, size, NotEmpty<T>{mass + first}));
+      highest = std::max(highest, highest_score(row, size, NotEmpty<T>{mass + first}));
     });
-    if (all_reduce_max == std::numeric_limits<T>::lowest()) return;
+    if (highest == std::numeric_limits<T>::lowest()) return;
     for (std::int64_t s = 0; s < kinds; ++s) {
       const T sharpness = static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]);
       T all = 0;
       for_parts([&](const T* row, std::int64_t first) {
         const IsToken<T> no_token{store.values.data<std::int32_t>() + first, -1};
-        all += sums_of(row, mass + first, size, sharpness, all_reduce_max, no_token).all;
+        all += sums_of(row, mass + first, size, sharpness, highest, no_token).all;
       });
-      const T factor = heard[r * kinds + s] / all, shift = sharpness * all_reduce_max;
+      const T factor = heard[r * kinds + s] / all, shift = sharpness * highest;
       for_parts([&](const T* row, std::int64_t first) {
         for (std::int64_t m = 0; m < size; ++m)
           result[first + m] += factor * mass[first + m] * exp_of(sharpness * row[m] - shift);

@@ -161,13 +161,13 @@ struct NotEmpty {
 template <typename T, typename Asked>
 T highest_score(const T* scores, std::int64_t width, Asked asked) {
   constexpr T lowest = std::numeric_limits<T>::lowest();
-  T all_reduce_max = lowest;
-#pragma omp simd reduction(max : all_reduce_max)
+  T highest = lowest;
+#pragma omp simd reduction(max : highest)
   for (std::int64_t m = 0; m < width; ++m) {
     const T here = asked(m) ? scores[m] : lowest;
-    all_reduce_max = here > all_reduce_max ? here : all_reduce_max;
+    highest = here > highest ? here : highest;
   }
-  return all_reduce_max;
+  return highest;
 }
 
 // Of the slots that were met the one that is worth most, the lower among equals; -1: none was met.
@@ -186,18 +186,18 @@ struct Best {
   void meet_all(const T* scores, std::int64_t first, std::int64_t width, Asked asked) {
     // Where it is, is then looked for in one stretch of them alone.
     constexpr std::int64_t span_read = 256;
-    T all_reduce_max = std::numeric_limits<T>::lowest();
+    T highest = std::numeric_limits<T>::lowest();
     std::int64_t m = -1;
     for (std::int64_t from = 0; from < width; from += span_read) {
       const T here = highest_score(scores + from, std::min(width - from, span_read),
                                    [&](std::int64_t i) { return asked(from + i); });
-      if (!(here > all_reduce_max)) continue;
-      all_reduce_max = here;
+      if (!(here > highest)) continue;
+      highest = here;
       m = from;
     }
-    if (m < 0 || (slot >= 0 && all_reduce_max < worth)) return;
-    while (!(scores[m] == all_reduce_max && asked(m))) ++m;
-    meet(static_cast<std::int32_t>(first + m), all_reduce_max);
+    if (m < 0 || (slot >= 0 && highest < worth)) return;
+    while (!(scores[m] == highest && asked(m))) ++m;
+    meet(static_cast<std::int32_t>(first + m), highest);
   }
 };
 

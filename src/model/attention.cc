@@ -9,11 +9,14 @@ namespace some {
 
 void Attention::check(const ModelConfig& config) {
   if (config.d_model % config.heads != 0) {
-    bad_input("model.heads = {}: must divide model.d_model = {}", config.heads, config.d_model);
+    bad_input(Code::setting_out_of_range, "{} = {}: must divide model.d_model = {}", "model.heads", config.heads,
+              config.d_model);
   }
   const int head_size = config.d_model / config.heads;
   if (config.position == Position::rope && head_size % 2 != 0) {
-    bad_input("model.position = \"rope\": turns pairs, so model.d_model / model.heads = {} must be even", head_size);
+    bad_input(Code::setting_out_of_range,
+              "{} = \"rope\": turns pairs, so model.d_model / model.heads = {} must be even", "model.position",
+              head_size);
   }
 }
 

@@ -12,9 +12,10 @@ void CausalConv::settings(SettingList<ModelConfig>& list) {
 
 void CausalConv::check(const ModelConfig& config) {
   if (config.conv < 0 || config.conv > 64)
-    bad_input("model.look_back = {}: wants a whole number from 0 to 64", config.conv);
+    bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number from 0 to 64", "model.look_back", config.conv);
   if (config.conv > 0 && config.ffn == Ffn::none)
-    bad_input("model.look_back = {}: there is no feed-forward block to look back; wants 0", config.conv);
+    bad_input(Code::setting_conflict, "{} = {}: there is no feed-forward block to look back; wants 0",
+              "model.look_back", config.conv);
 }
 
 void CausalConv::declare(Declaration& declare) {

@@ -26,7 +26,7 @@ void check_feed_forward(const ModelConfig& config, const std::string& table) {
 // Every message begins with the recipe key at fault, so that the recipe reader can put file and line before it.
 void check_config(const ModelConfig& config) {
   const auto at_least_one = [](const char* key, std::int64_t value) {
-    if (value < 1) bad_input("{} = {}: wants a whole number of at least 1", key, value);
+    if (value < 1) bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number of at least 1", key, value);
   };
   at_least_one("model.d_model", config.d_model);
   at_least_one("model.layers", config.layers);
@@ -35,7 +35,8 @@ void check_config(const ModelConfig& config) {
   at_least_one("data.vocab", config.vocab);
   Attention::check(config);
   if (config.position == Position::sinusoidal && config.d_model % 2 != 0) {
-    bad_input("model.d_model = {}: must be even, since sinusoidal positions come in pairs", config.d_model);
+    bad_input(Code::setting_out_of_range, "{} = {}: must be even, since sinusoidal positions come in pairs",
+              "model.d_model", config.d_model);
   }
   check_feed_forward(config, "model");
   // More numbers than 64 bits can count the bytes of are no model. In floating point, where nothing overflows.
@@ -43,25 +44,28 @@ void check_config(const ModelConfig& config) {
   const double outside = 2.0 * config.vocab * d + config.layers * (4 * d * d + 2 * config.dense_hidden() * d);
   constexpr double max_numbers = 1e16;
   if (outside > max_numbers)
-    bad_input("model.d_model = {}: makes a model of {:.1e} parameters", config.d_model, outside);
+    bad_input(Code::setting_out_of_range, "{} = {}: makes a model of {:.1e} parameters", "model.d_model",
+              config.d_model, outside);
   CausalConv::check(config);
   if (config.ffn != Ffn::some) return;
   const double library = 2.0 * config.layers * config.experts * d * config.d_ffn;
   if (library > max_numbers)
-    bad_input(
-        "some.experts = {}: makes a library of {:.1e} numbers with model.layers = {}, model.d_model = {} and "
-        "some.d_ffn = {}",
-        config.experts, library, config.layers, config.d_model, config.d_ffn);
+    bad_input(Code::setting_out_of_range,
+              "{} = {}: makes a library of {:.1e} numbers with model.layers = {}, model.d_model = {} and "
+              "some.d_ffn = {}",
+              "some.experts", config.experts, library, config.layers, config.d_model, config.d_ffn);
 
   at_least_one("some.experts", config.experts);
   at_least_one("some.d_ffn", config.d_ffn);
   at_least_one("some.top_k", config.top_k);
   if (config.top_k > config.experts) {
-    bad_input("some.top_k = {}: must not be more than some.experts = {}", config.top_k, config.experts);
+    bad_input(Code::setting_out_of_range, "{} = {}: must not be more than some.experts = {}", "some.top_k",
+              config.top_k, config.experts);
   }
   const std::vector<std::string> methods = library_methods();
   if (std::find(methods.begin(), methods.end(), config.init) == methods.end() && !is_library_file(config.init))
-    bad_input("some.init = \"{}\": wants one of {}, or file:PATH", config.init, fmt::join(methods, ", "));
+    bad_input(Code::setting_out_of_range, "{} = \"{}\": wants one of {}, or file:PATH", "some.init", config.init,
+              fmt::join(methods, ", "));
   Router::check(config);
   check_feed_forward(config, "some");
   ExpertBank::check(config);

@@ -19,7 +19,8 @@ void ExpertFfn::settings(SettingList<ModelConfig>& list) {
 
 void ExpertFfn::check(const ModelConfig& config) {
   if (config.output_proj_init == OutputInit::zero && config.output_proj == OutputProj::none)
-    bad_input("some.readout_init = \"zero\": there is no readout; give some.readout, or leave it out");
+    bad_input(Code::setting_conflict, "{} = \"zero\": there is no readout; give some.readout, or leave it out",
+              "some.readout_init");
 }
 
 void ExpertFfn::mix(Context& ctx, const Pass& pass, Tape& tape) const {

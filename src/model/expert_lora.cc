@@ -18,10 +18,12 @@ class Lora : public ExpertPart {
 
   void check(const ModelConfig& config) const override {
     const int smaller = std::min(config.d_model, config.d_ffn);
-    if (config.lora_rank < 1) bad_input("some.lora_rank = {}: wants a whole number of at least 1", config.lora_rank);
+    if (config.lora_rank < 1)
+      bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number of at least 1", "some.lora_rank",
+                config.lora_rank);
     if (config.lora_rank > smaller) {
-      bad_input("some.lora_rank = {}: must not be more than the smaller side of an expert's matrix, {}",
-                config.lora_rank, smaller);
+      bad_input(Code::setting_out_of_range, "{} = {}: must not be more than the smaller side of an expert's matrix, {}",
+                "some.lora_rank", config.lora_rank, smaller);
     }
   }
 

@@ -70,7 +70,7 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   for (Layer& layer : parts_.layers) {
     layer.keys = make_key_state(*ctx_, config.experts, config.query_size(), config.seed, layer.index, config.keys);
     epoch_counts_.push_back(Tensor::zeros({config.experts}, DType::i64, ctx_->device));
-    if (uses_expert_parallelism(*ctx_, config)) 
+    if (uses_expert_parallelism(*ctx_, config))
       layer.experts.local = ctx_->mesh().experts(ctx_->group.rank(), config.experts);
     if (make_library && config.use_library) layer.experts.make_library(*ctx_, layer.index);
   }
@@ -192,8 +192,8 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
 
 void Model::check_ids(const DeviceBatch& batch) const {
   if (batch.smallest_id < 0 || batch.largest_id >= config().vocab) {
-    failed("a batch holds token ids from {} to {}; the model's vocabulary has 0 to {}", batch.smallest_id,
-           batch.largest_id, config().vocab - 1);
+    failed(Code::token_out_of_range, "a batch holds token ids from {} to {}; the model's vocabulary has 0 to {}",
+           batch.smallest_id, batch.largest_id, config().vocab - 1);
   }
 }
 
@@ -322,6 +322,7 @@ Tensor Model::logits(const DeviceBatch& batch, const StepSettings& settings, con
 Model::Cache Model::make_cache(std::int64_t slots, std::int64_t capacity) {
   if (!config().causal)
     bad_input(
+        Code::model_unsuitable,
         "this model was trained without a causal mask (model.causal = false): it cannot generate text token by token");
   Cache cache;
   cache.capacity = capacity;
@@ -338,9 +339,9 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
   Context& ctx = *ctx_;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= config().vocab)
-      failed("token {} is outside of the vocabulary of {}", tokens[i], config().vocab);
+      failed(Code::token_out_of_range, "token {} is outside of the vocabulary of {}", tokens[i], config().vocab);
     if (positions[i] < 0 || positions[i] >= cache.capacity)
-      failed("position {} is outside of a cache of {}", positions[i], cache.capacity);
+      failed(Code::index_out_of_range, "position {} is outside of a cache of {}", positions[i], cache.capacity);
   }
   const Tensor token_ids = to_device(ctx, tokens), slot_ids = to_device(ctx, slots), places = to_device(ctx, positions);
   Pass pass = new_pass(settings, false, token_ids, places);

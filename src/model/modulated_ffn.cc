@@ -25,26 +25,31 @@ void ModulatedFfn::settings(SettingList<ModelConfig>& list) {
 void ModulatedFfn::check(const ModelConfig& config) {
   const bool modulates = config.output_proj == OutputProj::modulated;
   if (config.conv > 0 && !modulates && !config.input_proj) {
-    bad_input(
-        "model.look_back = {}: frozen experts see the token alone; give some.readin or some.readout = \"modulated\"",
-        config.conv);
+    bad_input(Code::setting_conflict,
+              "{} = {}: frozen experts see the token alone; give some.readin or some.readout = \"modulated\"",
+              "model.look_back", config.conv);
   }
   if (config.token_shift < 0 || config.token_shift > 64)
-    bad_input("some.listen = {}: wants a whole number from 0 to 64", config.token_shift);
+    bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number from 0 to 64", "some.listen",
+              config.token_shift);
   if (config.token_shift > 0 && (!modulates || config.input_proj || !config.use_library)) {
-    bad_input("some.listen = {}: wants some.readout = \"modulated\", with a library and without some.readin",
+    bad_input(Code::setting_conflict,
+              "{} = {}: wants some.readout = \"modulated\", with a library and without some.readin", "some.listen",
               config.token_shift);
   }
   if (!config.use_library && !modulates)
-    bad_input("some.use_library = false: wants some.readout = \"modulated\"; nothing is left of other forms");
+    bad_input(Code::setting_conflict, "{} = false: wants some.readout = \"modulated\"; nothing is left of other forms",
+              "some.use_library");
   if (!config.use_library && config.input_proj)
-    bad_input("some.readin = true: would do nothing with some.use_library = false");
+    bad_input(Code::setting_conflict, "{} = true: would do nothing with some.use_library = false", "some.readin");
   if (modulates &&
       (config.training == ExpertTraining::lora || (config.training == ExpertTraining::full && !config.use_library)))
-    bad_input("some.training = \"{}\": with some.readout = \"modulated\" wants \"frozen\", or \"full\" with a library",
-              config.training == ExpertTraining::lora ? "lora" : "full");
+    bad_input(Code::setting_conflict,
+              "{} = \"{}\": with some.readout = \"modulated\" wants \"frozen\", or \"full\" with a library",
+              "some.training", config.training == ExpertTraining::lora ? "lora" : "full");
   if (!(config.modulation_scale > 0))
-    bad_input("some.modulation_scale = {}: wants a number above 0", config.modulation_scale);
+    bad_input(Code::setting_out_of_range, "{} = {}: wants a number above 0", "some.modulation_scale",
+              config.modulation_scale);
 }
 
 void ModulatedFfn::declare_more(Declaration& declare) {

@@ -68,7 +68,7 @@ void ParameterStore::draw_initial_values(Context& ctx, std::uint64_t seed) {
 
 Param ParameterStore::param(const std::string& name) const {
   const auto found = index_.find(name);
-  if (found == index_.end()) failed("the model has no parameter named {}", name);
+  if (found == index_.end()) failed(Code::parameter_unknown, "the model has no parameter named {}", name);
   const Entry& entry = entries_[found->second];
   Param param{view(value, entry), view(compute, entry), Tensor()};
   if (grad) param.grad = view(grad, entry);
@@ -78,7 +78,7 @@ Param ParameterStore::param(const std::string& name) const {
 void ParameterStore::set(Context& ctx, const std::string& name, const Tensor& values) {
   Param target = param(name);
   if (values.shape() != target.value.shape()) {
-    bad_input("parameter {} has shape {} where the model needs {}", name, values.shape().text(),
+    bad_input(Code::model_mismatch, "parameter {} has shape {} where the model needs {}", name, values.shape().text(),
               target.value.shape().text());
   }
   target.value.copy_from(values.to(ctx.master));

@@ -65,45 +65,51 @@ void Router::gate_settings(SettingList<ModelConfig>& list) {
 
 void Router::check(const ModelConfig& config) {
   if (config.router == RouterKind::mlp && config.router_hidden() < 1) {
-    bad_input("some.router_mult = {}: makes a hidden layer of {}; some.router_mult * model.d_model must be at least 1",
-              config.router_mult, config.router_hidden());
+    bad_input(Code::setting_out_of_range,
+              "{} = {}: makes a hidden layer of {}; some.router_mult * model.d_model must be at least 1",
+              "some.router_mult", config.router_mult, config.router_hidden());
   }
   if (config.query_dim < 0) {
-    bad_input("some.query_dim = {}: wants a whole number of at least 1, or 0 for model.d_model", config.query_dim);
+    bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number of at least 1, or 0 for model.d_model",
+              "some.query_dim", config.query_dim);
   }
 }
 
 void Router::check_gates(const ModelConfig& config) {
   const auto positive = [](const char* key, double value) {
-    if (!(value > 0)) bad_input("{} = {}: wants a number above 0", key, value);
+    if (!(value > 0)) bad_input(Code::setting_out_of_range, "{} = {}: wants a number above 0", key, value);
   };
   positive("some.train_temp", config.train_temp);
   positive("some.eval_temp", config.eval_temp);
   if (config.train_temp_end == 0)
-    bad_input("some.train_temp_end = 0: wants a number above 0, or a negative one for no change");
+    bad_input(Code::setting_out_of_range, "{} = 0: wants a number above 0, or a negative one for no change",
+              "some.train_temp_end");
   if (config.train_temp_end > 0 && config.temperature == Temperature::learned) {
-    bad_input("some.train_temp_end = {}: cannot be given with some.temperature = \"learned\"; leave one out",
-              config.train_temp_end);
+    bad_input(Code::setting_conflict, "{} = {}: cannot be given with some.temperature = \"learned\"; leave one out",
+              "some.train_temp_end", config.train_temp_end);
   }
   if (!(config.topk_warmup >= 0 && config.topk_warmup <= 1)) {
-    bad_input("some.topk_warmup = {}: wants a share of the steps from 0 to 1", config.topk_warmup);
+    bad_input(Code::setting_out_of_range, "{} = {}: wants a share of the steps from 0 to 1", "some.topk_warmup",
+              config.topk_warmup);
   }
   if (config.entropy_high >= 0) {
     if (config.entropy_low > config.entropy_high) {
-      bad_input("some.entropy_band = [{}, {}]: wants the lower end first", config.entropy_low, config.entropy_high);
+      bad_input(Code::setting_out_of_range, "{} = [{}, {}]: wants the lower end first", "some.entropy_band",
+                config.entropy_low, config.entropy_high);
     }
-    const double all_reduce_max = std::log(static_cast<double>(config.top_k));
-    if (config.entropy_low > all_reduce_max) {
-      bad_input(
-          "some.entropy_band = [{}, {}]: the gates of some.top_k = {} experts have at most {:.3f} nats, so the lower "
-          "end must not be above that",
-          config.entropy_low, config.entropy_high, config.top_k, all_reduce_max);
+    const double highest = std::log(static_cast<double>(config.top_k));
+    if (config.entropy_low > highest) {
+      bad_input(Code::setting_out_of_range,
+                "{} = [{}, {}]: the gates of some.top_k = {} experts have at most {:.3f} nats, so the lower end must "
+                "not be above that",
+                "some.entropy_band", config.entropy_low, config.entropy_high, config.top_k, highest);
     }
   }
   check_key_settings(config.keys, config.layers);
   if (config.keys.balance_rate > 0 && config.routing == RoutingKind::random) {
-    bad_input("some.balance_rate = {}: would do nothing with some.routing = \"random\", which ignores scores; wants 0",
-              config.keys.balance_rate);
+    bad_input(Code::setting_conflict,
+              "{} = {}: would do nothing with some.routing = \"random\", which ignores scores; wants 0",
+              "some.balance_rate", config.keys.balance_rate);
   }
 }
 

@@ -58,13 +58,14 @@ class Reader {
     std::string place = "override " + shortened(text, 200);
     std::replace(place.begin(), place.end(), '\n', ' ');  // a message is one line
     const std::size_t sign = text.find('=');
-    if (sign == std::string::npos || sign == 0) bad_input("{}: wants KEY=VALUE, such as train.max_steps=100", place);
+    if (sign == std::string::npos || sign == 0)
+      bad_input(Code::setting_syntax, "{}: wants KEY=VALUE, such as train.max_steps=100", place);
     const std::string name = text.substr(0, sign), value = text.substr(sign + 1);
     if (name == "base" || name == "published" || name.starts_with("published.")) {
-      bad_input("{}: {} can only stand in the file", place, name);
+      bad_input(Code::setting_misplaced, "{}: {} can only stand in the file", place, name);
     }
     if (name == "from" || name.starts_with("from."))
-      bad_input("{}: what a run begins from is said with --from RUN", place);
+      bad_input(Code::setting_misplaced, "{}: what a run begins from is said with --from RUN", place);
     const auto [stage, own_name] = stage_in(name, place);
     const RecipeKey& key = known(own_name, place);
     TomlNode bare;
@@ -108,19 +109,20 @@ class Reader {
   std::optional<double> scale_of_all_layers_;     // some.beta_layer_scale given as one number
   std::map<std::size_t, double> scale_in_stage_;  // likewise
 
-  // Checks of combinations begin with the key at fault; say where it was set.
+  // The first value of what checks of combinations throw is the key at fault; say where it was set.
   void check(const Recipe& one, const std::string& prefix, const std::string& origin) const {
     try {
       check_config(one.model);
       check_run(one);
       if (one.memory.slots > 0) check_settings(one.memory, "memory.");
     } catch (const Error& error) {
-      const std::string message = error.what(), key = message.substr(0, message.find_first_of(" :"));
+      const std::string message = error.what(), key = error.values().empty() ? "" : error.values().front();
       auto place = places_.find(prefix + key);
       if (place == places_.end()) place = places_.find(key);
-      throw Error(Fault::input,
-                  fmt::format("{}: {}{}", place == places_.end() ? origin : place->second,
-                              prefix.empty() ? "" : "in " + prefix.substr(0, prefix.size() - 1) + ": ", message));
+      const std::string where = place == places_.end() ? origin : place->second;
+      const std::string stage = prefix.substr(0, prefix.size() - (prefix.empty() ? 0 : 1));
+      const Error located = stage.empty() ? error : error.within(stage, fmt::format("in {}: {}", stage, message));
+      throw located.within(where, fmt::format("{}: {}", where, located.what()));
     }
   }
 
@@ -134,10 +136,11 @@ class Reader {
     const std::size_t begin = std::min<std::size_t>(name.size(), 6), dot = name.find('.', begin);
     const std::string number = name.substr(begin, dot == std::string::npos ? dot : dot - begin);
     const bool digits = !number.empty() && number.size() < 6 && number.find_first_not_of("0123456789") == number.npos;
-    if (!digits || dot == std::string::npos) bad_input("{}: wants stage.NUMBER.KEY, such as stage.1.train.lr", place);
+    if (!digits || dot == std::string::npos)
+      bad_input(Code::setting_syntax, "{}: wants stage.NUMBER.KEY, such as stage.1.train.lr", place);
     const auto stage = static_cast<std::size_t>(std::stoul(number));
     if (stage < 1 || stage > recipe.stages.size())
-      bad_input("{}: there is no stage {}; the recipe has {}", place, stage,
+      bad_input(Code::stage_unknown, "{}: there is no stage {}; the recipe has {}", place, stage,
                 recipe.stages.empty() ? "no [[stage]]" : fmt::format("stages 1 to {}", recipe.stages.size()));
     return {stage - 1, name.substr(dot + 1)};
   }
@@ -145,12 +148,13 @@ class Reader {
   void read_stages(const TomlNode& node, const std::string& origin, const std::string& place) {
     constexpr std::size_t max_stages = 1000;
     if (node.kind != TomlNode::Kind::array || node.items.empty() || node.items.size() > max_stages)
-      bad_input("{}: stage: wants tables headed [[stage]], at most {}", place, max_stages);
+      bad_input(Code::setting_type, "{}: {}: wants tables headed [[stage]], at most {}", place, "stage", max_stages);
     recipe.stages.assign(node.items.size(), {});  // those of a base are not added to
     scale_in_stage_.clear();
     for (std::size_t i = 0; i < node.items.size(); ++i) {
       if (node.items[i].kind != TomlNode::Kind::table)
-        bad_input("{}: stage: wants tables headed [[stage]], not {}", place, node.items[i].describe());
+        bad_input(Code::setting_type, "{}: {}: wants tables headed [[stage]], not {}", place, "stage",
+                  node.items[i].describe());
       for (const auto& [name, value] : node.items[i].entries) read_in_stage(i, name, value, origin);
     }
   }
@@ -159,7 +163,8 @@ class Reader {
     const std::string place = fmt::format("{}:{}", origin, node.line);
     if (name == "title") {
       if (node.kind != TomlNode::Kind::text)
-        bad_input("{}: {}title: wants a text in quotes, not {}", place, stage_prefix(stage), node.describe());
+        bad_input(Code::setting_type, "{}: {}title: wants a text in quotes, not {}", place, stage_prefix(stage),
+                  node.describe());
       recipe.stages[stage].title = node.text;
     } else if (node.kind == TomlNode::Kind::table && find_recipe_key(name) == nullptr) {
       check_table(name, place);
@@ -173,7 +178,9 @@ class Reader {
   void assign_in_stage(std::size_t stage, const std::string& name, const TomlNode& node, const std::string& place,
                        const std::string& file) {
     const RecipeKey& key = known(name, place);
-    const auto refuse = [&](const char* why) { bad_input("{}: {}{}: {}", place, stage_prefix(stage), name, why); };
+    const auto refuse = [&](const char* why) {
+      bad_input(Code::setting_misplaced, "{}: {}{}: {}", place, stage_prefix(stage), name, why);
+    };
     switch (key.role) {
       case SettingRole::model: refuse("decides what the weights are; it is the same in every stage"); break;
       case SettingRole::tokens: refuse("a run has one tokenizer, trained on the texts of all its stages"); break;
@@ -215,18 +222,21 @@ class Reader {
   void read_base(const TomlNode& base, const std::string& origin, std::vector<std::string> chain) {
     const std::string place = fmt::format("{}:{}", origin, base.line);
     if (base.kind != TomlNode::Kind::text || base.text.empty()) {
-      bad_input("{}: base: wants the file name of another recipe, such as \"a4.toml\", not {}", place, base.describe());
+      bad_input(Code::setting_type, "{}: {}: wants the file name of another recipe, such as \"a4.toml\", not {}", place,
+                "base", base.describe());
     }
     const std::string path = (fs::path(origin).parent_path() / base.text).lexically_normal().string();
     chain.push_back(fs::path(origin).lexically_normal().string());
     if (std::find(chain.begin(), chain.end(), path) != chain.end()) {
-      bad_input("{}: base = \"{}\": the recipe builds on itself ({} -> {})", place, shortened(base.text, 200),
-                shortened(arrows(chain), 400), shortened(path, 400));
+      bad_input(Code::recipe_base_invalid, "{}: {} = \"{}\": the recipe builds on itself ({} -> {})", place, "base",
+                shortened(base.text, 200), shortened(arrows(chain), 400), shortened(path, 400));
     }
     if (chain.size() > deepest_base)
-      bad_input("{}: base: more than {} recipes build on one another", place, deepest_base);
+      bad_input(Code::recipe_base_invalid, "{}: {}: more than {} recipes build on one another", place, "base",
+                deepest_base);
     if (!exists_path(path))
-      bad_input("{}: base = \"{}\": there is no file {}", place, shortened(base.text, 200), shortened(path, 400));
+      bad_input(Code::recipe_base_invalid, "{}: {} = \"{}\": there is no file {}", place, "base",
+                shortened(base.text, 200), shortened(path, 400));
     read_text(read_file(path), path, chain);
   }
 
@@ -245,7 +255,7 @@ class Reader {
     if (std::find(tables.begin(), tables.end(), table) != tables.end()) return;
     tables.insert(tables.end(), {"published", "from", "stage"});
     const std::string meant = nearest_name(table, tables);
-    bad_input("{}: unknown table [{}]; did you mean {}?", place, table,
+    bad_input(Code::setting_unknown, "{}: unknown table [{}]; did you mean {}?", place, table,
               meant == "stage" ? "[[stage]]" : "[" + meant + "]");
   }
 
@@ -256,16 +266,19 @@ class Reader {
     std::vector<std::string> names;
     for (const RecipeKey& key : recipe_keys()) {
       // The right name in the wrong table is nearer than any misspelling.
-      if (key.name == last) bad_input("{}: unknown key {}; did you mean {}?", place, name, key.full_name());
+      if (key.name == last)
+        bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}?", place, name, key.full_name());
       names.push_back(key.full_name());
     }
     if (name == "model" || name == "some" || name == "data" || name == "train") {
-      bad_input("{}: {} is a table: its keys are written under [{}], or as {}.KEY=VALUE on the command line", place,
+      bad_input(Code::setting_type,
+                "{}: {} is a table: its keys are written under [{}], or as {}.KEY=VALUE on the command line", place,
                 name, name, name);
     }
     const std::string meant = misspelled_name(name, names);
-    if (meant.empty()) bad_input("{}: unknown key {}; recipes/default.toml has every key", place, name);
-    bad_input("{}: unknown key {}; did you mean {}?", place, name, meant);
+    if (meant.empty())
+      bad_input(Code::setting_unknown, "{}: unknown key {}; recipes/default.toml has every key", place, name);
+    bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}?", place, name, meant);
   }
 
   void assign(const std::string& name, const TomlNode& node, const std::string& place, const std::string& file) {
@@ -282,12 +295,13 @@ class Reader {
     folders_[name] = fs::path(file).parent_path().string();
   }
 
-  [[noreturn]] static void wrong(const RecipeKey& key, const TomlNode& node, const std::string& place) {
-    bad_input("{}: {}: wants {}, not {}", place, key.full_name(), key.wants(), node.describe());
+  [[noreturn]] static void wrong(const RecipeKey& key, const TomlNode& node, const std::string& place,
+                                 Code code = Code::setting_type) {
+    bad_input(code, "{}: {}: wants {}, not {}", place, key.full_name(), key.wants(), node.describe());
   }
 
   static void check_range(const RecipeKey& key, double value, const TomlNode& node, const std::string& place) {
-    if (!key.contains(value)) wrong(key, node, place);
+    if (!key.contains(value)) wrong(key, node, place, Code::setting_out_of_range);
   }
 
   static SettingValue setting(const RecipeKey& key, const TomlNode& node, const std::string& place) {
@@ -311,7 +325,7 @@ class Reader {
         const bool known = key.accepts != nullptr
                                ? key.accepts(node.text)
                                : std::find(key.choices.begin(), key.choices.end(), node.text) != key.choices.end();
-        if (!known) wrong(key, node, place);
+        if (!known) wrong(key, node, place, Code::setting_out_of_range);
         return node.text;
       }
       case SettingKind::layer_scale:
@@ -351,22 +365,24 @@ class Reader {
         result.shape = anneal_shape(value.text);
       } else if (name == "start" || name == "end") {
         if (!value.is_number() || !std::isfinite(value.number) || value.number < 0) {
-          bad_input("{}: {}: wants a number of at least 0, not {}", place, full, value.describe());
+          bad_input(Code::setting_type, "{}: {}: wants a number of at least 0, not {}", place, full, value.describe());
         }
         (name == "start" ? result.start : result.end) = value.number;
       } else {
-        bad_input("{}: unknown key {}; did you mean {}.{}?", place, full, key.full_name(),
+        bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}.{}?", place, full, key.full_name(),
                   nearest_name(name, {"shape", "start", "end"}));
       }
     }
     if (result.shape == AnnealShape::exponential && (result.start <= 0 || result.end <= 0)) {
-      bad_input("{}: {}: an exponential shape wants start and end above 0", place, key.full_name());
+      bad_input(Code::setting_out_of_range, "{}: {}: an exponential shape wants start and end above 0", place,
+                key.full_name());
     }
     return result;
   }
 
   void read_published(const TomlNode& node, const std::string& origin, const std::string& place) {
-    if (node.kind != TomlNode::Kind::table) bad_input("{}: published: wants a table, not {}", place, node.describe());
+    if (node.kind != TomlNode::Kind::table)
+      bad_input(Code::setting_type, "{}: {}: wants a table, not {}", place, "published", node.describe());
     Published published;
     std::vector<std::string> names = {"source", "note", "epochs"};
     names.insert(names.end(), published_scalars().begin(), published_scalars().end());
@@ -380,17 +396,20 @@ class Reader {
       const std::string here = fmt::format("{}:{}", origin, value.line);
       if (name == "source" || name == "note") {
         if (value.kind != TomlNode::Kind::text)
-          bad_input("{}: published.{}: wants a text in quotes, not {}", here, name, value.describe());
+          bad_input(Code::setting_type, "{}: published.{}: wants a text in quotes, not {}", here, name,
+                    value.describe());
         (name == "source" ? published.source : published.note) = value.text;
       } else if (contains(published_scalars(), name)) {
-        if (!value.is_number()) bad_input("{}: published.{}: wants a number, not {}", here, name, value.describe());
+        if (!value.is_number())
+          bad_input(Code::setting_type, "{}: published.{}: wants a number, not {}", here, name, value.describe());
         published.values[name] = value.number;
       } else if (name == "epochs" || contains(published_columns(), name)) {
         const bool all_numbers = std::all_of(value.items.begin(), value.items.end(), [&](const TomlNode& item) {
           return name == "epochs" ? item.kind == TomlNode::Kind::integer : item.is_number();
         });
         if (value.kind != TomlNode::Kind::array || !all_numbers) {
-          bad_input("{}: published.{}: wants a list of numbers, one an epoch, nan where nothing was reported", here,
+          bad_input(Code::setting_type,
+                    "{}: published.{}: wants a list of numbers, one an epoch, nan where nothing was reported", here,
                     name);
         }
         if (name == "epochs") {
@@ -399,7 +418,8 @@ class Reader {
           columns.emplace_back(name, &value);
         }
       } else {
-        bad_input("{}: unknown key published.{}; did you mean published.{}?", here, name, nearest_name(name, names));
+        bad_input(Code::setting_unknown, "{}: unknown key published.{}; did you mean published.{}?", here, name,
+                  nearest_name(name, names));
       }
     }
     const std::size_t count = epochs != nullptr ? epochs->items.size()
@@ -410,8 +430,8 @@ class Reader {
       epoch.epoch = epochs != nullptr ? static_cast<int>(epochs->items[i].integer) : static_cast<int>(i) + 1;
       for (const auto& [name, column] : columns) {
         if (column->items.size() != count) {
-          bad_input("{}:{}: published.{} has {} numbers where the other lists have {}", origin, column->line, name,
-                    column->items.size(), count);
+          bad_input(Code::recipe_invalid, "{}:{}: published.{} has {} numbers where the other lists have {}", origin,
+                    column->line, name, column->items.size(), count);
         }
         if (!std::isnan(column->items[i].number)) epoch.values[name] = column->items[i].number;
       }
@@ -421,10 +441,12 @@ class Reader {
   }
 
   void read_from(const TomlNode& node, const std::string& origin, const std::string& place) {
-    if (node.kind != TomlNode::Kind::table) bad_input("{}: from: wants a table, not {}", place, node.describe());
+    if (node.kind != TomlNode::Kind::table)
+      bad_input(Code::setting_type, "{}: {}: wants a table, not {}", place, "from", node.describe());
     InitializedFrom from;
     const auto wrong = [&](const std::string& name, const TomlNode& value, const char* wants) {
-      bad_input("{}:{}: from.{}: wants {}, not {}", origin, value.line, name, wants, value.describe());
+      bad_input(Code::setting_type, "{}:{}: from.{}: wants {}, not {}", origin, value.line, name, wants,
+                value.describe());
     };
     for (const auto& [name, value] : node.entries) {
       if (name == "run" || name == "hash") {
@@ -438,35 +460,42 @@ class Reader {
         if (value.kind != TomlNode::Kind::boolean) wrong(name, value, "true or false");
         from.optimizer = value.boolean;
       } else {
-        bad_input("{}:{}: unknown key from.{}; did you mean from.{}?", origin, value.line, name,
+        bad_input(Code::setting_unknown, "{}:{}: unknown key from.{}; did you mean from.{}?", origin, value.line, name,
                   nearest_name(name, {"run", "step", "hash", "optimizer"}));
       }
     }
-    if (from.run.empty() || from.hash.empty()) bad_input("{}: [from] wants run, step and hash", place);
+    if (from.run.empty() || from.hash.empty())
+      bad_input(Code::setting_missing, "{}: [from] wants run, step and hash", place);
     recipe.from = from;
   }
 
   // Checks across keys that are not the model's own. As in check_config, a message begins with the key at fault.
   static void check_run(const Recipe& recipe) {
-    if (recipe.data.train.empty()) bad_input("data.train = \"\": wants a file, a folder or \"builtin:stories\"");
+    if (recipe.data.train.empty())
+      bad_input(Code::setting_out_of_range, "{} = \"\": wants a file, a folder or \"builtin:stories\"", "data.train");
     if (recipe.data.unit != TextUnit::document && recipe.data.train.starts_with("builtin:"))
-      bad_input("data.unit: built-in text comes as documents; lines and paragraphs are units of files");
+      bad_input(Code::setting_conflict, "{}: built-in text comes as documents; lines and paragraphs are units of files",
+                "data.unit");
     if (recipe.data.tokenizer.empty())
-      bad_input("data.tokenizer = \"\": wants \"bytelevel\", \"whitespace\" or a tokenizer.json");
+      bad_input(Code::setting_out_of_range, "{} = \"\": wants \"bytelevel\", \"whitespace\" or a tokenizer.json",
+                "data.tokenizer");
     // Three special tokens and one for each byte.
     if (recipe.data.tokenizer == "bytelevel" && recipe.data.vocab < 259) {
-      bad_input("data.vocab = {}: a bytelevel vocabulary has at least 259 tokens, 256 bytes and 3 special ones",
+      bad_input(Code::setting_out_of_range,
+                "{} = {}: a bytelevel vocabulary has at least 259 tokens, 256 bytes and 3 special ones", "data.vocab",
                 recipe.data.vocab);
     }
     if (recipe.data.valid.empty() && recipe.data.valid_share <= 0) {
-      bad_input("data.valid_share = 0: leaves nothing to validate on; give data.valid, or a share above 0");
+      bad_input(Code::setting_out_of_range,
+                "{} = 0: leaves nothing to validate on; give data.valid, or a share above 0", "data.valid_share");
     }
     if (recipe.train.max_steps > 0 && recipe.train.warmup_steps > recipe.train.max_steps) {
-      bad_input("train.warmup_steps = {}: must not be more than train.max_steps = {}; lower it too",
-                recipe.train.warmup_steps, recipe.train.max_steps);
+      bad_input(Code::setting_out_of_range, "{} = {}: must not be more than train.max_steps = {}; lower it too",
+                "train.warmup_steps", recipe.train.warmup_steps, recipe.train.max_steps);
     }
     if (recipe.train.precision == PrecisionChoice::f64 && recipe.train.device.kind == DeviceChoice::Kind::cuda) {
-      bad_input("train.precision = \"f64\": is computed on the CPU only; train.device must be \"cpu\"");
+      bad_input(Code::setting_conflict, "{} = \"f64\": is computed on the CPU only; train.device must be \"cpu\"",
+                "train.precision");
     }
   }
 
@@ -523,9 +552,11 @@ Recipe override_recipe(const Recipe& recipe, const std::string& origin, const st
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
-  if (folder_exists(path)) bad_input("{}: is a folder; a recipe is a TOML file such as recipes/default.toml", path);
+  if (folder_exists(path))
+    bad_input(Code::file_not_regular, "{}: is a folder; a recipe is a TOML file such as recipes/default.toml", path);
   if (!exists_path(path))
-    bad_input("{}: there is no such recipe; a recipe is a TOML file such as recipes/default.toml", path);
+    bad_input(Code::recipe_not_found,
+              "{}: there is no such recipe; a recipe is a TOML file such as recipes/default.toml", path);
   return parse_recipe(read_file(path), path, overrides);
 }
 

@@ -90,7 +90,7 @@ TomlNode convert(const toml::node& from, const std::string& origin) {
     to.kind = TomlNode::Kind::table;
     for (const auto& [key, value] : *table) {
       if (key.str().size() > longest_name)  // messages repeat names
-        bad_input("{}:{}: a name of {} bytes: none that is known here is longer than {}", origin,
+        bad_input(Code::setting_unknown, "{}:{}: a name of {} bytes: none that is known here is longer than {}", origin,
                   key.source().begin.line, key.str().size(), longest_name);
       to.entries.emplace_back(std::string(key.str()), convert(value, origin));
       // A table header's own position is that of its bracket; a key's line is where its name stands.
@@ -145,14 +145,14 @@ std::string TomlNode::describe() const {
 
 TomlNode parse_toml(const std::string& text, const std::string& origin) {
   if (const TomlFault fault = first_fault(text); fault.line > 0)
-    bad_input("{}:{}: not TOML: {}", origin, fault.line, fault.what);
+    bad_input(Code::toml_syntax, "{}:{}: not TOML: {}", origin, fault.line, fault.what);
   try {
     return convert(toml::parse(text, origin), origin);
   } catch (const toml::parse_error& error) {
     // The library's sentence may run over lines and repeat what it read, whatever that is.
     std::string reason = shortened(error.description(), 200);
     std::replace(reason.begin(), reason.end(), '\n', ' ');
-    bad_input("{}:{}: not TOML: {}", origin, error.source().begin.line, escaped(reason));
+    bad_input(Code::toml_syntax, "{}:{}: not TOML: {}", origin, error.source().begin.line, escaped(reason));
   }
 }
 

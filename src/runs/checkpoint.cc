@@ -60,7 +60,8 @@ NamedTensors key_tensors(Model& model) {
 void load_into(const SafetensorsFile& file, const std::string& name, Tensor& target) {
   const Tensor stored = file.load(name);
   if (stored.shape() != target.shape()) {
-    bad_input("{}: {} has shape {} where this configuration needs {}; the checkpoint belongs to another recipe",
+    bad_input(Code::checkpoint_mismatch,
+              "{}: {} has shape {} where this configuration needs {}; the checkpoint belongs to another recipe",
               file.path(), name, stored.shape().text(), target.shape().text());
   }
   target.copy_from(stored.dtype() == target.dtype() ? stored : stored.to(target.dtype()));
@@ -70,7 +71,8 @@ std::vector<std::int64_t> key_steps_of(const SafetensorsFile& file, std::size_t 
   const std::string origin = file.path() + ": `key_steps` of its metadata";
   const JsonObject list({{"key_steps", parse_json(file.need_metadata("key_steps"), origin)}}, file.path());
   const auto steps = list.need<std::vector<std::int64_t>>("key_steps");
-  if (steps.size() != layers) bad_input("{} has {} numbers for {} layers", origin, steps.size(), layers);
+  if (steps.size() != layers)
+    bad_input(Code::checkpoint_mismatch, "{} has {} numbers for {} layers", origin, steps.size(), layers);
   return steps;
 }
 
@@ -93,27 +95,30 @@ std::vector<CheckpointName> list_checkpoints(const std::string& run_folder) {
 }
 
 CheckpointName find_checkpoint(const std::string& run_folder, const std::string& which) {
-  if (!folder_exists(run_folder)) bad_input("there is no run folder {}", run_folder);
+  if (!folder_exists(run_folder)) bad_input(Code::run_not_found, "there is no run folder {}", run_folder);
   const auto all = list_checkpoints(run_folder);
   if (all.empty())
-    bad_input("{} holds no checkpoint yet: train it first with 'some train --resume {}'", run_folder, run_folder);
+    bad_input(Code::checkpoint_not_found, "{} holds no checkpoint yet: train it first with 'some train --resume {}'",
+              run_folder, run_folder);
   if (which == "latest") return all.back();
   std::int64_t wanted = -1;
   if (which == "best") {
     const auto best = best_step(run_folder);
-    if (!best) bad_input("{}: no evaluation has marked a best checkpoint yet; use --checkpoint latest", run_folder);
+    if (!best)
+      bad_input(Code::checkpoint_not_found,
+                "{}: no evaluation has marked a best checkpoint yet; use --checkpoint latest", run_folder);
     wanted = *best;
   } else if (const auto step = step_of(which.rfind("step-", 0) == 0 ? which : "step-" + which, "")) {
     wanted = *step;
   } else {
-    bad_input("--checkpoint {}: say latest, best or a step number", which);
+    bad_input(Code::option_invalid, "{} {}: say latest, best or a step number", "--checkpoint", which);
   }
   for (const auto& one : all) {
     if (one.step == wanted) return one;
   }
   std::string steps;
   for (const auto& one : all) steps += fmt::format("{}{}", steps.empty() ? "" : ", ", one.step);
-  bad_input("{} has no checkpoint of step {}; there are: {}", run_folder, wanted, steps);
+  bad_input(Code::checkpoint_not_found, "{} has no checkpoint of step {}; there are: {}", run_folder, wanted, steps);
 }
 
 NamedTensors model_tensors(Model& model) {
@@ -178,14 +183,17 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
   const SafetensorsFile file = SafetensorsFile::open((folder / "model.safetensors").string());
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || format->second != format_version) {
-    bad_input("{} is not a checkpoint of this program (format '{}' expected)", file.path(), format_version);
+    bad_input(Code::file_wrong_kind, "{} is not a checkpoint of this program (format '{}' expected)", file.path(),
+              format_version);
   }
   if (!file.has_checksums()) {
     model.context().log.warning(
+        Code::checksum_missing,
         "{} was written by an older version and has no checksums: damage in it would not be noticed", file.path());
   }
   if (const std::string& stored = file.need_metadata("library_hash"); stored != hex(model.library_hash())) {
     bad_input(
+        Code::checkpoint_mismatch,
         "{}: the expert library rebuilt from the recipe has hash {} but the checkpoint was trained with {}; [some] "
         "init, library_seed or a size was changed",
         file.path(), hex(model.library_hash()), shortened(stored, 40));
@@ -199,10 +207,10 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
 
   const SafetensorsFile optimizer = SafetensorsFile::open((folder / "optimizer.safetensors").string());
   if (!store.entries().empty() && !optimizer.has("first." + store.entries().front().name)) {
-    bad_input(
-        "{} holds no optimizer state: this model was saved by 'some adapt' or 'some import', not by training, so "
-        "training cannot go on from it; 'some train --from RUN' begins a new run with its weights",
-        folder.string());
+    bad_input(Code::checkpoint_without_optimizer,
+              "{} holds no optimizer state: this model was saved by 'some adapt' or 'some import', not by training, so "
+              "training cannot go on from it; 'some train --from RUN' begins a new run with its weights",
+              folder.string());
   }
   for (const auto& entry : store.entries()) {
     Tensor first = store.view(store.first, entry), second = store.view(store.second, entry);

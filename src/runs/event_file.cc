@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/json_lines.h"
 #include "core/files.h"
+#include "core/json_lines.h"
 
 namespace some {
 namespace {

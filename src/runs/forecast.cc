@@ -129,6 +129,7 @@ void check_memory(const Forecast& forecast) {
   if (forecast.fits()) return;
   const MemoryEstimate& memory = forecast.memory;
   bad_input(
+      Code::memory_insufficient,
       "the run needs {} of memory ({} for parameters and optimizer, {} for the frozen library, {} for activations) and "
       "there are {}: make the model or train.batch smaller; 'some info' tells what a change brings",
       gibibytes(memory.total()), gibibytes(memory.parameters), gibibytes(memory.library), gibibytes(memory.activations),
@@ -139,7 +140,8 @@ void check_memory(const ModelConfig& config, const Context& ctx) {
   const MemoryEstimate memory = estimate_memory(config, 0, ctx.compute == DType::bf16, false);
   const double limit = limit_of(ctx.device.is_cuda());
   if (memory.total() > limit)
-    bad_input("the model needs {} of memory ({} for parameters, {} for the frozen library) and there are {}",
+    bad_input(Code::memory_insufficient,
+              "the model needs {} of memory ({} for parameters, {} for the frozen library) and there are {}",
               gibibytes(memory.total()), gibibytes(memory.parameters), gibibytes(memory.library), gibibytes(limit));
 }
 

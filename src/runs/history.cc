@@ -4,9 +4,9 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/json_lines.h"
 #include "core/error.h"
 #include "core/folders.h"
+#include "core/json_lines.h"
 #include "evaluation/evaluate.h"
 #include "recipe/schedule.h"
 #include "runs/run.h"
@@ -158,7 +158,9 @@ RunHistory read_history(const FoundRun& run, const Log& log) {
   ModelConfig model = history.recipe.model;
   if (exists_path(paths.tokenizer())) model.vocab = Tokenizer::load(paths.tokenizer()).vocab_size();
   history.parameters = count_parameters(model);
-  const auto damaged = [&](const Error& error) { log.warning("left out of the report: {}", error.what()); };
+  const auto damaged = [&](const Error& error) {
+    log.warning(Code::run_unlisted, "left out of the report: {}", error.what());
+  };
   const auto read_metrics = [&](const JsonObject& line) {
     const auto kind = line.need<std::string>("kind");
     if (kind == "train") {

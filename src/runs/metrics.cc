@@ -66,7 +66,7 @@ namespace {
 void cut_file(const std::string& path, std::int64_t bytes) {
   std::error_code error;
   fs::resize_file(path, static_cast<std::uintmax_t>(bytes), error);
-  if (error) failed("cannot cut {} to {} bytes: {}", path, bytes, reason_of(error.value()));
+  if (error) failed(Code::file_unwritable, "cannot cut {} to {} bytes: {}", path, bytes, reason_of(error.value()));
 }
 
 // Makes the file what it was at the checkpoint, as far as that is known; returns its length.
@@ -81,7 +81,7 @@ std::int64_t restore(const Log& log, const std::string& path, std::int64_t bytes
     }
     const bool only_shorter = kept->starts_with(now);
     if (!only_shorter) write_file_atomic(path + ".replaced", now);
-    log.warning("{} was {}: it is put back as it was at the checkpoint{}", path,
+    log.warning(Code::metrics_damaged, "{} was {}: it is put back as it was at the checkpoint{}", path,
                 !there         ? "gone"
                 : only_shorter ? "shorter than at the checkpoint"
                                : "not what it was at the checkpoint",
@@ -95,8 +95,8 @@ std::int64_t restore(const Log& log, const std::string& path, std::int64_t bytes
   }
   // A checkpoint of an older program holds no copy: whole lines stay, what follows them is lost.
   const auto whole = static_cast<std::int64_t>(now.rfind('\n') + 1);
-  log.warning("{} is {}: {} of its bytes are lost, the run goes on with the lines that are left", path,
-              there ? "shorter than at the checkpoint" : "gone", bytes - whole);
+  log.warning(Code::metrics_damaged, "{} is {}: {} of its bytes are lost, the run goes on with the lines that are left",
+              path, there ? "shorter than at the checkpoint" : "gone", bytes - whole);
   if (there) cut_file(path, whole);
   return whole;
 }

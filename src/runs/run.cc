@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/mesh.h"
-#include "core/json_lines.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"
+#include "core/json_lines.h"
 #include "evaluation/json.h"
 #include "kernels/cpu/gemm.h"
 #include "recipe/toml.h"
@@ -112,8 +112,9 @@ std::string computed_by(const Context& ctx) {
 Recipe read_run_recipe(const std::string& folder, const std::vector<std::string>& changes) {
   const RunPaths paths{folder};
   if (!folder_exists(folder))
-    bad_input("there is no run folder {}; 'some train RECIPE --out {}' makes one", folder, folder);
-  if (!exists_path(paths.config())) bad_input("{} is not a run folder: it has no config.toml", folder);
+    bad_input(Code::run_not_found, "there is no run folder {}; 'some train RECIPE --out {}' makes one", folder, folder);
+  if (!exists_path(paths.config()))
+    bad_input(Code::run_invalid, "{} is not a run folder: it has no config.toml", folder);
   // Every key stands in the file. A run from before there was data.long cut its documents.
   std::vector<std::string> overrides = changes;
   const TomlNode config = parse_toml(read_file(paths.config()), paths.config());

@@ -95,13 +95,13 @@ std::optional<FoundRun> find_run(const std::string& folder, const Log& log) {
       run.identity = identity;
       run.stored = true;
     } catch (const Error& error) {
-      log.warning("{}; the folder's name is used instead", error.what());
+      log.warning(Code::run_unlisted, "{}; the folder's name is used instead", error.what());
     }
   }
   try {
     run.state = run_state(run.folder);
   } catch (const Error& error) {
-    log.warning("{}: its last checkpoint cannot be read: {}", run.folder, error.what());
+    log.warning(Code::checkpoint_unreadable, "{}: its last checkpoint cannot be read: {}", run.folder, error.what());
     run.state = RunState::interrupted;
   }
   return run;
@@ -116,7 +116,7 @@ std::vector<FoundRun> find_runs(const std::string& folder, const Log& log) {
       if (!folder_exists(path)) continue;
       if (auto run = find_run(path, log)) runs.push_back(std::move(*run));
     } catch (const Error& error) {
-      log.warning("{} is left out: {}", path, error.what());
+      log.warning(Code::run_unlisted, "{} is left out: {}", path, error.what());
     }
   }
   std::sort(runs.begin(), runs.end(), [](const FoundRun& a, const FoundRun& b) { return a.name < b.name; });

@@ -17,8 +17,8 @@
 namespace some {
 namespace fs = std::filesystem;
 RunTaken::RunTaken(const std::string& folder)
-    : Error(Fault::input,
-            fmt::format("another process is training {}: wait for it, or choose another folder", folder)) {}
+    : Error(Fault::input, Code::run_locked,
+            fmt::format("another process is training {}: wait for it, or choose another folder", folder), {folder}) {}
 
 bool run_is_taken(const std::string& folder) {
   const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -33,7 +33,7 @@ RunLock::RunLock(const std::string& folder) {
     made_.push_back(path.string());
   make_folder(folder);
   file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file_ < 0) failed("cannot open {}: {}", folder, last_reason());
+  if (file_ < 0) failed(Code::folder_unreadable, "cannot open {}: {}", folder, last_reason());
   bool held = false, taken = true;
   // A process that only asks whether the folder is taken (run_is_taken) holds it for a moment: that passes.
   for (int attempt = 0; attempt < 20 && taken && !held; ++attempt) {

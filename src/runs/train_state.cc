@@ -54,6 +54,7 @@ TrainState train_state_from(const nlohmann::json& json, const std::string& origi
   const JsonObject j(json, origin);
   if (j.has("imported_from") || j.has("adapted_from"))
     bad_input(
+        Code::checkpoint_without_optimizer,
         "{}: was saved by 'some {}', not by training, so training cannot go on from it; 'some train --from RUN' begins "
         "a new run with its weights",
         origin, j.has("imported_from") ? "import" : "adapt");

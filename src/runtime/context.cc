@@ -84,7 +84,7 @@ Precision precision_named(const std::string& name) {
   for (const Precision one : {Precision::fp32, Precision::bf16, Precision::f64}) {
     if (name == name_of(one)) return one;
   }
-  bad_input("unknown precision \"{}\": use \"fp32\", \"bf16\" (GPU) or \"f64\" (CPU)", name);
+  bad_input(Code::device_unknown, "unknown precision \"{}\": use \"fp32\", \"bf16\" (GPU) or \"f64\" (CPU)", name);
 }
 
 std::unique_ptr<Context> make_context(const DeviceName& device, Precision precision, Host host) {
@@ -94,11 +94,14 @@ std::unique_ptr<Context> make_context(const DeviceName& device, Precision precis
   switch (precision) {
     case Precision::fp32: break;
     case Precision::bf16:
-      if (!gpu) bad_input("precision \"bf16\" works on the GPU only: use \"fp32\" on the CPU");
+      if (!gpu)
+        bad_input(Code::precision_unusable, "precision \"bf16\" works on the GPU only: use \"fp32\" on the CPU");
       context->compute = DType::bf16;
       break;
     case Precision::f64:
-      if (gpu) bad_input("precision \"f64\" works on the CPU only: use \"fp32\" or \"bf16\" on the GPU");
+      if (gpu)
+        bad_input(Code::precision_unusable,
+                  "precision \"f64\" works on the CPU only: use \"fp32\" or \"bf16\" on the GPU");
       context->compute = context->master = DType::f64;
       break;
   }

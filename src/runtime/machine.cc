@@ -24,7 +24,8 @@ std::optional<DeviceChoice> find_device_choice(const std::string& name) {
 DeviceChoice device_choice(const std::string& name) {
   const auto choice = find_device_choice(name);
   if (!choice)
-    bad_input("unknown device \"{}\": use \"cpu\", \"cuda\", \"cuda:N\" (GPU number N, from 0) or \"auto\"", name);
+    bad_input(Code::device_unknown,
+              "unknown device \"{}\": use \"cpu\", \"cuda\", \"cuda:N\" (GPU number N, from 0) or \"auto\"", name);
   return *choice;
 }
 
@@ -46,7 +47,7 @@ DeviceName choose_device(const DeviceChoice& choice) {
   }
   const DeviceName device{DeviceKind::cuda, choice.index.value_or(0)};
   if (const std::string why = cuda::unusable_reason(device.index); !why.empty())
-    failed("device \"{}\" cannot be used: {}", text_of(choice), why);
+    failed(Code::device_unusable, "device \"{}\" cannot be used: {}", text_of(choice), why);
   return device;
 }
 

@@ -23,7 +23,7 @@ void* open_library() {
   for (const std::string& path : {name, SOME_CUDA_LIBRARIES "/" + name, "/usr/local/cuda/lib64/" + name}) {
     if (void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL)) return library;
   }
-  failed("{} cannot be loaded, and matrix products on a GPU need it; install cuBLAS of CUDA {}, or use --device cpu",
+  failed(Code::device_unusable, "{} cannot be loaded, and matrix products on a GPU need it; install cuBLAS of CUDA {}, or use --device cpu",
          library_name, CUBLAS_VER_MAJOR);
 }
 
@@ -31,7 +31,7 @@ template <typename Function>
 Function* find(const char* name) {
   static void* const library = open_library();
   if (void* const found = dlsym(library, name)) return reinterpret_cast<Function*>(found);
-  failed("{} has no function {}; install cuBLAS of CUDA {}.{}, or use --device cpu", library_name, name,
+  failed(Code::device_unusable, "{} has no function {}; install cuBLAS of CUDA {}.{}, or use --device cpu", library_name, name,
          CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
 }
 

@@ -22,12 +22,14 @@ void* cpu_allocate(std::size_t bytes) {
   const std::size_t alignment = bytes >= 2 * huge_page ? huge_page : small_alignment;
   const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
-  if (data == nullptr) failed("no memory left: {} bytes were asked for", bytes);
+  if (data == nullptr) failed(Code::out_of_memory, "no memory left: {} bytes were asked for", bytes);
   if (alignment == huge_page) madvise(data, rounded, MADV_HUGEPAGE);  // a wish: a refusal changes nothing
   return data;
 }
 
 }  // namespace
+
+constinit const Device Device::cpu;  // usable by the initialization of other variables
 
 std::optional<DeviceName> device_named(const std::string& name) {
   constexpr std::string_view prefix = "cuda:";
@@ -80,7 +82,7 @@ void device_synchronize(const Device& device) {
   if (device.is_cuda()) cuda::synchronize(device.cuda());
 }
 
-void cuda::fail_unavailable() { failed("{}", unavailable_reason_text()); }
+void cuda::fail_unavailable() { failed(Code::device_unusable, "{}", unavailable_reason_text()); }
 
 }  // namespace some
 

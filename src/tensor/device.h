@@ -43,7 +43,6 @@ class Device {
  private:
   std::shared_ptr<CudaState> cuda_;
 };
-inline const Device Device::cpu;
 
 std::string name_of(const Device& device);  // "cpu" or "cuda:0"
 

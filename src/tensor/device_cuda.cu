@@ -10,12 +10,12 @@
 namespace some {
 
 void cuda_failed(cudaError_t status, const char* what, const char* file, int line) {
-  failed("CUDA failed: {} ({}), in {} at {}:{}", cudaGetErrorString(status), cudaGetErrorName(status), what, file,
-         line);
+  failed(Code::gpu_failed, "CUDA failed: {} ({}), in {} at {}:{}", cudaGetErrorString(status), cudaGetErrorName(status),
+         what, file, line);
 }
 
 void cublas_failed(cublasStatus_t status, const char* what, const char* file, int line) {
-  failed("cuBLASLt failed: {}, in {} at {}:{}", cublasLtGetStatusString(status), what, file, line);
+  failed(Code::gpu_failed, "cuBLASLt failed: {}, in {} at {}:{}", cublasLtGetStatusString(status), what, file, line);
 }
 
 namespace cuda {
@@ -138,7 +138,7 @@ std::string unusable_reason(int index) {
 }
 
 std::shared_ptr<CudaState> open(int index) {
-  if (const std::string why = unusable_reason(index); !why.empty()) failed("{}", why);
+  if (const std::string why = unusable_reason(index); !why.empty()) failed(Code::device_unusable, "{}", why);
   const cudaDeviceProp& properties = machine().gpus[static_cast<std::size_t>(index)].properties;
   auto state = std::make_shared<CudaState>();
   state->index = index;
@@ -239,7 +239,8 @@ void* allocate(CudaState& state, std::size_t bytes) {
     cudaGetLastError();
     std::size_t free_bytes = 0, all_bytes = 0;
     cudaMemGetInfo(&free_bytes, &all_bytes);
-    failed("no GPU memory left: {} MiB were asked for, {} of {} MiB are free; use a smaller batch or model",
+    failed(Code::out_of_memory,
+           "no GPU memory left: {} MiB were asked for, {} of {} MiB are free; use a smaller batch or model",
            bytes >> 20, free_bytes >> 20, all_bytes >> 20);
   }
   SOME_CUDA_CHECK(status);
@@ -316,7 +317,7 @@ void add_numbers(const Device& device, DType type, const void* source, void* tar
     case DType::i64: return launch(std::int64_t{0});
     case DType::bf16: break;
   }
-  failed("numbers of type {} are not added here", name_of(type));
+  failed(Code::type_unsupported, "numbers of type {} are not added here", name_of(type));
 }
 
 Event::Event(const Device& device) : device_(device) {

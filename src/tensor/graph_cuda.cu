@@ -45,7 +45,7 @@ void Graph::record(const Device& device, const std::function<void()>& work) {
 }
 
 void Graph::launch() {
-  if (executable_ == nullptr) failed("a graph that was not recorded cannot be launched");
+  if (executable_ == nullptr) failed(Code::internal, "a graph that was not recorded cannot be launched");
   const OnGpu on(device_.cuda());
   SOME_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), device_.cuda().stream));
 }

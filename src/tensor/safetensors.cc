@@ -46,19 +46,21 @@ float half_to_float(std::uint16_t half) {
 const char* format_name(DType type) {
   for (const auto& [name, known] : type_names)
     if (known == type) return name;
-  failed("safetensors has no name for the element type {}", name_of(type));
+  failed(Code::type_unsupported, "safetensors has no name for the element type {}", name_of(type));
 }
 
 template <typename... Args>
-[[noreturn]] void damaged(const std::string& path, fmt::format_string<Args...> format, Args&&... args) {
-  bad_input("{} is not a sound safetensors file: {}", path, fmt::format(format, std::forward<Args>(args)...));
+[[noreturn]] void damaged(Code code, const std::string& path, fmt::format_string<Args...> format, Args&&... args) {
+  const Error error = make_error(Fault::input, code, format, std::forward<Args>(args)...);
+  throw error.within(path, fmt::format("{} is not a sound safetensors file: {}", path, error.what()));
 }
 
 // A file from elsewhere may name its tensors as it likes.
 std::string shown(const std::string& name) { return escaped(shortened(name, 80)); }
 
 std::size_t read_size(const nlohmann::json& value, const std::string& path, const std::string& name) {
-  if (!value.is_number_unsigned()) damaged(path, "{}: {} is not a size", name, describe(value));
+  if (!value.is_number_unsigned())
+    damaged(Code::safetensors_entry, path, "{}: {} is not a size", name, describe(value));
   return value.get<std::size_t>();
 }
 
@@ -72,8 +74,8 @@ nlohmann::json parse_header(const std::string& path, std::string_view text) {
     return true;
   };
   nlohmann::json header = parse_json(text, path + " is not a sound safetensors file: its header", watch);
-  if (!header.is_object()) damaged(path, "its header is not a JSON object");
-  if (!twice.empty()) damaged(path, "the name {} stands in its header twice", shown(twice));
+  if (!header.is_object()) damaged(Code::safetensors_header, path, "its header is not a JSON object");
+  if (!twice.empty()) damaged(Code::safetensors_header, path, "the name {} stands in its header twice", shown(twice));
   return header;
 }
 
@@ -84,13 +86,14 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   file.path_ = path;
   file.file_ = std::make_shared<const InputFile>(path);
   const std::uint64_t size = file.file_->size();
-  if (size < length_field) damaged(path, "it has {} bytes, too few for a header", size);
+  if (size < length_field) damaged(Code::safetensors_header, path, "it has {} bytes, too few for a header", size);
   std::uint64_t header_size = 0;
   file.file_->read_at(0, &header_size, length_field);
   if (header_size > longest_header)
-    damaged(path, "its header would be {} bytes long, more than the {} allowed", header_size, longest_header);
+    damaged(Code::safetensors_header, path, "its header would be {} bytes long, more than the {} allowed", header_size,
+            longest_header);
   if (header_size > size - length_field)
-    damaged(path, "its header would be {} bytes long, the file has {}", header_size, size);
+    damaged(Code::safetensors_header, path, "its header would be {} bytes long, the file has {}", header_size, size);
   std::string text(header_size, '\0');
   file.file_->read_at(length_field, text.data(), text.size());
   const nlohmann::json header = parse_header(path, text);
@@ -99,28 +102,29 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
 
   for (const auto& [full_name, value] : header.items()) {
     const std::string name = shown(full_name);
-    if (!value.is_object()) damaged(path, "{} is not described by a JSON object", name);
+    if (!value.is_object()) damaged(Code::safetensors_entry, path, "{} is not described by a JSON object", name);
     if (full_name == metadata_key) {
       for (const auto& [key, string] : value.items()) {
-        if (!string.is_string()) damaged(path, "metadata {} is not a string", shown(key));
+        if (!string.is_string()) damaged(Code::safetensors_entry, path, "metadata {} is not a string", shown(key));
         file.metadata_[key] = string.get<std::string>();
       }
       continue;
     }
     if (!value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets") || value.size() != 3)
-      damaged(path, "{} must have dtype, shape and data_offsets and nothing else", name);
+      damaged(Code::safetensors_entry, path, "{} must have dtype, shape and data_offsets and nothing else", name);
     Entry entry{};
     const auto type = std::find_if(std::begin(type_names), std::end(type_names),
                                    [&](const auto& known) { return value["dtype"] == known.first; });
     entry.half = value["dtype"] == half_name;
     if (type == std::end(type_names) && !entry.half)
-      damaged(path, "{} has the element type {}; known are F64, F32, F16, BF16, I64 and I32", name,
-              describe(value["dtype"]));
+      damaged(Code::safetensors_entry, path, "{} has the element type {}; known are F64, F32, F16, BF16, I64 and I32",
+              name, describe(value["dtype"]));
     entry.type = entry.half ? DType::f32 : type->second;
 
-    if (!value["shape"].is_array()) damaged(path, "the shape of {} is not a list", name);
+    if (!value["shape"].is_array()) damaged(Code::safetensors_entry, path, "the shape of {} is not a list", name);
     if (value["shape"].size() > max_axes)
-      damaged(path, "{} has {} axes, more than the {} that are read here", name, value["shape"].size(), max_axes);
+      damaged(Code::safetensors_entry, path, "{} has {} axes, more than the {} that are read here", name,
+              value["shape"].size(), max_axes);
     std::vector<std::int64_t> dims;
     std::size_t needed = entry.half ? sizeof(std::uint16_t) : size_of(entry.type);
     bool too_large = false;
@@ -130,18 +134,19 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
           too_large || length > static_cast<std::size_t>(INT64_MAX) || __builtin_mul_overflow(needed, length, &needed);
       dims.push_back(static_cast<std::int64_t>(length));
     }
-    if (too_large) damaged(path, "{} is too large for any file", name);
+    if (too_large) damaged(Code::safetensors_layout, path, "{} is too large for any file", name);
     entry.shape = Shape(std::move(dims));
 
     const nlohmann::json& offsets = value["data_offsets"];
-    if (!offsets.is_array() || offsets.size() != 2) damaged(path, "the data_offsets of {} are not two numbers", name);
+    if (!offsets.is_array() || offsets.size() != 2)
+      damaged(Code::safetensors_entry, path, "the data_offsets of {} are not two numbers", name);
     entry.begin = read_size(offsets[0], path, name);
     entry.end = read_size(offsets[1], path, name);
     if (entry.begin > entry.end || entry.end > data_size)
-      damaged(path, "{} lies at bytes {} to {}, the file holds {} bytes of data", name, entry.begin, entry.end,
-              data_size);
+      damaged(Code::safetensors_layout, path, "{} lies at bytes {} to {}, the file holds {} bytes of data", name,
+              entry.begin, entry.end, data_size);
     if (entry.end - entry.begin != needed)
-      damaged(path, "{} needs {} bytes and has {}", name, needed, entry.end - entry.begin);
+      damaged(Code::safetensors_layout, path, "{} needs {} bytes and has {}", name, needed, entry.end - entry.begin);
     file.entries_.emplace(full_name, std::move(entry));
   }
 
@@ -151,11 +156,13 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   std::sort(parts.begin(), parts.end());
   std::size_t covered = 0;
   for (const auto& [begin, end] : parts) {
-    if (begin > covered) damaged(path, "bytes {} to {} of its data belong to no tensor", covered, begin);
-    if (begin < covered) damaged(path, "two tensors share byte {} of its data", begin);
+    if (begin > covered)
+      damaged(Code::safetensors_layout, path, "bytes {} to {} of its data belong to no tensor", covered, begin);
+    if (begin < covered) damaged(Code::safetensors_layout, path, "two tensors share byte {} of its data", begin);
     covered = end;
   }
-  if (covered != data_size) damaged(path, "bytes {} to {} of its data belong to no tensor", covered, data_size);
+  if (covered != data_size)
+    damaged(Code::safetensors_layout, path, "bytes {} to {} of its data belong to no tensor", covered, data_size);
   file.read_checksums(text);
   return file;
 }
@@ -166,17 +173,18 @@ void SafetensorsFile::read_checksums(std::string_view header) {
   // One without the other is no older file but a damaged one.
   if (own == metadata_.end() || list == metadata_.end() || own->second.size() != checksum_digits ||
       header.substr(0, before_checksum.size()) != before_checksum)
-    damaged(path_,
+    damaged(Code::file_damaged, path_,
             "its checksums are not as they were written; bring it back from a copy, or, if another program "
             "changed it, leave `checksum` and `checksums` out of its metadata");
   std::string zeroed(header);
   zeroed.replace(before_checksum.size(), checksum_digits, checksum_digits, '0');
   const std::string found = hex(checksum_of(zeroed.data(), zeroed.size()));
   if (found != own->second)
-    damaged(path_, "its header has the checksum {} where {} was written: bring it back from a copy", found,
-            own->second);
+    damaged(Code::file_damaged, path_, "its header has the checksum {} where {} was written: bring it back from a copy",
+            found, own->second);
   if (list->second.size() != entries_.size() * checksum_digits)
-    damaged(path_, "it has {} tensors and checksums for {}", entries_.size(), list->second.size() / checksum_digits);
+    damaged(Code::file_damaged, path_, "it has {} tensors and checksums for {}", entries_.size(),
+            list->second.size() / checksum_digits);
   std::vector<Entry*> order;
   for (auto& [name, entry] : entries_) order.push_back(&entry);
   // Tensors without bytes may stand in any order: all have the checksum of nothing.
@@ -192,7 +200,8 @@ void SafetensorsFile::read_checksums(std::string_view header) {
 const std::string& SafetensorsFile::need_metadata(const std::string& key) const {
   const auto found = metadata_.find(key);
   if (found == metadata_.end())
-    bad_input("{}: its metadata has no `{}`: it is not one of this program's files, or not of this kind", path_, key);
+    bad_input(Code::file_wrong_kind,
+              "{}: its metadata has no `{}`: it is not one of this program's files, or not of this kind", path_, key);
   return found->second;
 }
 
@@ -207,7 +216,7 @@ namespace {
 template <typename Entries>
 const auto& entry_of(const Entries& entries, const std::string& name, const std::string& path) {
   const auto found = entries.find(name);
-  if (found == entries.end()) bad_input("{} has no tensor named {}", path, name);
+  if (found == entries.end()) bad_input(Code::tensor_not_found, "{} has no tensor named {}", path, name);
   return found->second;
 }
 
@@ -221,7 +230,8 @@ void SafetensorsFile::compare_checksum(const std::string& name, const Entry& ent
   if (!has_checksums_) return;
   const std::string found = hex(checksum_of(bytes, entry.end - entry.begin));
   if (found != entry.checksum)
-    bad_input("{}: the tensor {} is damaged: its checksum is {} where {} was written; bring the file back from a copy",
+    bad_input(Code::tensor_damaged,
+              "{}: the tensor {} is damaged: its checksum is {} where {} was written; bring the file back from a copy",
               path_, name, found, entry.checksum);
 }
 
@@ -269,7 +279,7 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
   std::string checksums;
   for (const auto* named : order) {
     const auto& [name, tensor] = *named;
-    if (!tensor) failed("cannot write {}: the tensor {} is empty", path, name);
+    if (!tensor) failed(Code::tensor_unwritable, "cannot write {}: the tensor {} is empty", path, name);
     here.push_back(tensor.device() == Device::cpu ? tensor : tensor.to(Device::cpu));
     checksums += hex(checksum_of(here.back().raw(), here.back().bytes()));
   }
@@ -280,13 +290,14 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
   strings[tensor_checksums_key] = checksums;
   for (const auto& [key, text] : metadata) {
     if (key == header_checksum_key || key == tensor_checksums_key)
-      failed("cannot write {}: the metadata {} is the file's own", path, key);
+      failed(Code::tensor_unwritable, "cannot write {}: the metadata {} is the file's own", path, key);
     strings[key] = text;
   }
   std::size_t position = 0;
   for (const auto* named : order) {
     const auto& [name, tensor] = *named;
-    if (name == metadata_key || header.contains(name)) failed("cannot write {}: two things are named {}", path, name);
+    if (name == metadata_key || header.contains(name))
+      failed(Code::tensor_unwritable, "cannot write {}: two things are named {}", path, name);
     header[name] = {{"dtype", format_name(tensor.dtype())},
                     {"shape", tensor.shape().dims()},
                     {"data_offsets", {position, position + tensor.bytes()}}};
@@ -296,10 +307,11 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
   try {
     text = header.dump();
   } catch (const nlohmann::json::exception&) {
-    failed("cannot write {}: a name or metadata is not UTF-8", path);
+    failed(Code::tensor_unwritable, "cannot write {}: a name or metadata is not UTF-8", path);
   }
   text.append((length_field - text.size() % length_field) % length_field, ' ');
-  if (!text.starts_with(before_checksum)) failed("cannot write {}: its checksum is out of place", path);
+  if (!text.starts_with(before_checksum))
+    failed(Code::tensor_unwritable, "cannot write {}: its checksum is out of place", path);
   text.replace(before_checksum.size(), checksum_digits, hex(checksum_of(text.data(), text.size())));
   const std::uint64_t header_size = text.size();
 

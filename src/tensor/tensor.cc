@@ -13,7 +13,7 @@ std::size_t size_of(DType type) {
     case DType::i32: return 4;
     case DType::i64: return 8;
   }
-  failed("no such element type: {}", static_cast<int>(type));
+  failed(Code::type_unsupported, "no such element type: {}", static_cast<int>(type));
 }
 
 const char* name_of(DType type) {
@@ -24,7 +24,7 @@ const char* name_of(DType type) {
     case DType::i32: return "i32";
     case DType::i64: return "i64";
   }
-  failed("no such element type: {}", static_cast<int>(type));
+  failed(Code::type_unsupported, "no such element type: {}", static_cast<int>(type));
 }
 
 BFloat16 to_bfloat16(float value) {
@@ -39,7 +39,8 @@ float to_float(BFloat16 value) { return std::bit_cast<float>(static_cast<std::ui
 std::int64_t Shape::elements() const {
   std::int64_t product = 1;
   for (const std::int64_t dim : dims_) {
-    if (dim < 0 || __builtin_mul_overflow(product, dim, &product)) failed("a tensor cannot have the shape {}", text());
+    if (dim < 0 || __builtin_mul_overflow(product, dim, &product))
+      failed(Code::shape_mismatch, "a tensor cannot have the shape {}", text());
   }
   return product;
 }
@@ -71,7 +72,8 @@ Tensor Tensor::wrap(void* data, Shape shape, DType type, const Device& device, s
 }
 
 Tensor Tensor::reshape(Shape shape) const {
-  if (shape.elements() != elements()) failed("a tensor of shape {} cannot be seen as {}", shape_.text(), shape.text());
+  if (shape.elements() != elements())
+    failed(Code::shape_mismatch, "a tensor of shape {} cannot be seen as {}", shape_.text(), shape.text());
   Tensor result = *this;
   result.shape_ = std::move(shape);
   return result;
@@ -79,7 +81,7 @@ Tensor Tensor::reshape(Shape shape) const {
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   if (shape_.rank() == 0 || begin < 0 || begin > end || end > shape_[0])
-    failed("a tensor of shape {} has no rows {} to {}", shape_.text(), begin, end);
+    failed(Code::shape_mismatch, "a tensor of shape {} has no rows {} to {}", shape_.text(), begin, end);
   std::vector<std::int64_t> dims = shape_.dims();
   std::int64_t row = 1;
   for (std::size_t axis = 1; axis < dims.size(); ++axis) row *= dims[axis];
@@ -90,7 +92,8 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
 Tensor Tensor::view(std::int64_t first_element, Shape shape) const {
   const std::int64_t wanted = shape.elements();
   if (first_element < 0 || first_element > elements() || wanted > elements() - first_element)
-    failed("a tensor of shape {} has no part of shape {} from element {}", shape_.text(), shape.text(), first_element);
+    failed(Code::shape_mismatch, "a tensor of shape {} has no part of shape {} from element {}", shape_.text(),
+           shape.text(), first_element);
   Tensor result = *this;
   if (data_ != nullptr)
     result.data_ = static_cast<char*>(data_) + static_cast<std::size_t>(first_element) * size_of(type_);
@@ -157,13 +160,14 @@ void Tensor::zero() {
 
 void Tensor::copy_from(const Tensor& source) {
   if (source.shape_ != shape_ || source.type_ != type_ || (source.data_ == nullptr) != (data_ == nullptr))
-    failed("cannot copy a tensor {} {} into one {} {}", name_of(source.type_), source.shape_.text(), name_of(type_),
-           shape_.text());
+    failed(Code::shape_mismatch, "cannot copy a tensor {} {} into one {} {}", name_of(source.type_),
+           source.shape_.text(), name_of(type_), shape_.text());
   if (data_ != nullptr) device_copy(device_, data_, source.device_, source.data_, bytes());
 }
 
 void Tensor::type_mismatch(DType wanted) const {
-  failed("a tensor {} of shape {} was used as {}", name_of(type_), shape_.text(), name_of(wanted));
+  failed(Code::type_unsupported, "a tensor {} of shape {} was used as {}", name_of(type_), shape_.text(),
+         name_of(wanted));
 }
 
 std::vector<double> read_vector(const Tensor& tensor) {

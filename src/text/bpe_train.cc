@@ -113,7 +113,8 @@ WordCounts count_words(const BpeTrainOptions& options, const std::function<bool(
     // Bytes that are not UTF-8 have no spelling in a vocabulary of characters.
     if (options.kind == TokenizerKind::whitespace) {
       if (const auto bad = first_bad_utf8(text)) {
-        bad_input("text {} for the tokenizer is not UTF-8 at byte {}; only the bytelevel kind takes any bytes",
+        bad_input(Code::text_not_utf8,
+                  "text {} for the tokenizer is not UTF-8 at byte {}; only the bytelevel kind takes any bytes",
                   texts + 1, *bad);
       }
     }
@@ -214,6 +215,7 @@ class Trainer {
     }
     if (tokens_.size() > options_.vocab_size) {
       options_.log.warning(
+          Code::vocabulary_size_missed,
           "a vocabulary of {} tokens was asked for, but the special tokens and the alphabet alone are {}",
           options_.vocab_size, tokens_.size());
     }
@@ -307,7 +309,8 @@ class Trainer {
       queue_formed();
     }
     if (tokens_.size() < options_.vocab_size) {
-      options_.log.warning("a vocabulary of {} tokens was asked for, but the text has pairs for {} only",
+      options_.log.warning(Code::vocabulary_size_missed,
+                           "a vocabulary of {} tokens was asked for, but the text has pairs for {} only",
                            options_.vocab_size, tokens_.size());
     }
   }
@@ -330,9 +333,11 @@ class Trainer {
 Tokenizer train_bpe(const BpeTrainOptions& options, const std::function<bool(std::string&)>& next) {
   constexpr std::size_t most = std::numeric_limits<TokenId>::max();
   if (options.vocab_size > most)
-    bad_input("a vocabulary of {} tokens is too large; the most is {}", options.vocab_size, most);
+    bad_input(Code::vocabulary_too_large, "a vocabulary of {} tokens is too large; the most is {}", options.vocab_size,
+              most);
   for (const std::string& special : options.specials) {
-    if (special.empty() || first_bad_utf8(special)) bad_input("special tokens must be UTF-8 and not empty");
+    if (special.empty() || first_bad_utf8(special))
+      bad_input(Code::setting_out_of_range, "special tokens must be UTF-8 and not empty");
   }
   const WordCounts counts = count_words(options, next);
   return Tokenizer(std::make_shared<const Tokenizer::Impl>(Trainer(options, counts).run()));

@@ -39,7 +39,8 @@ class LineReader {
       ended = newline != nullptr;
       const std::size_t length = ended ? static_cast<std::size_t>(newline - from) : filled_ - at_;
       if (to.size() + length > largest_text)
-        bad_input("{}: the story at line {} has more than {} bytes; name the line between stories with data.separator",
+        bad_input(Code::text_too_long,
+                  "{}: the story at line {} has more than {} bytes; name the line between stories with data.separator",
                   path_, line_ + 1, largest_text);
       to.append(from, length);
       at_ += length + (ended ? 1 : 0);
@@ -48,8 +49,8 @@ class LineReader {
     if (!any) return false;
     ++line_;
     if (const auto bad = first_bad_utf8(std::string_view(to).substr(begin))) {
-      bad_input("{}: byte 0x{:02X} at offset {} (line {}) is not UTF-8; convert the file to UTF-8", path_,
-                static_cast<unsigned char>(to[begin + *bad]), line_offset + *bad, line_);
+      bad_input(Code::text_not_utf8, "{}: byte 0x{:02X} at offset {} (line {}) is not UTF-8; convert the file to UTF-8",
+                path_, static_cast<unsigned char>(to[begin + *bad]), line_offset + *bad, line_);
     }
     if (to.size() > begin && to.back() == '\r') to.pop_back();
     // A byte-order mark is not text.
@@ -100,11 +101,12 @@ void add_files_in(const fs::path& folder, std::vector<std::string>& files) {
 }
 
 std::vector<std::string> files_of(const std::vector<std::string>& paths) {
-  if (paths.empty()) bad_input("no text was given; expected files or folders");
+  if (paths.empty()) bad_input(Code::argument_missing, "no text was given; expected files or folders");
   std::vector<std::string> files;
   for (const std::string& path : paths) {
     if (!exists_path(path)) {
       bad_input(
+          Code::file_not_found,
           "{}: does not exist; expected a text file, a .jsonl file or a folder of these, or builtin:stories for text "
           "that needs no file",
           path);
@@ -115,7 +117,8 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
     }
     std::vector<std::string> found;
     add_files_in(path, found);
-    if (found.empty()) bad_input("{}: the folder has no files in it; expected text files or .jsonl files", path);
+    if (found.empty())
+      bad_input(Code::folder_empty, "{}: the folder has no files in it; expected text files or .jsonl files", path);
     std::sort(found.begin(), found.end());
     files.insert(files.end(), found.begin(), found.end());
   }
@@ -127,13 +130,15 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
 struct CorpusReader::Impl {
   explicit Impl(CorpusOptions given) : options(std::move(given)), files(files_of(options.paths)) {
     if (!options.separator.empty() && is_blank(options.separator)) {
-      bad_input(
-          "data.separator is blank: it is the line between two documents, such as <|endoftext|>; \"\" makes a file one "
-          "document, data.unit = \"paragraph\" parts it at blank lines");
+      bad_input(Code::setting_out_of_range,
+                "{} is blank: it is the line between two documents, such as <|endoftext|>; \"\" makes a file one "
+                "document, data.unit = \"paragraph\" parts it at blank lines",
+                "data.separator");
     }
     if (options.separator.find_first_of("\r\n") != std::string::npos)
-      bad_input("data.separator has a line end in it; it must be one line");
-    if (options.field.empty()) bad_input("the field of JSON lines is empty; expected a name such as text");
+      bad_input(Code::setting_out_of_range, "{} has a line end in it; it must be one line", "data.separator");
+    if (options.field.empty())
+      bad_input(Code::setting_out_of_range, "the field of JSON lines is empty; expected a name such as text");
     open_next();  // so that a file that cannot be opened is reported at once
   }
 
@@ -206,7 +211,8 @@ struct CorpusReader::Impl {
     nlohmann::json object = parse_json(line, fmt::format("{}:{}", reader->path(), reader->line()));
     const auto found = object.is_object() ? object.find(options.field) : object.end();
     if (found == object.end() || !found->is_string()) {
-      bad_input("{}:{}: no string named \"{}\"; expected an object like {{\"{}\": \"a document\"}} on every line",
+      bad_input(Code::text_field_missing,
+                "{}:{}: no string named \"{}\"; expected an object like {{\"{}\": \"a document\"}} on every line",
                 reader->path(), reader->line(), options.field, options.field);
     }
     if (options.unit == TextUnit::document) {
@@ -237,7 +243,7 @@ struct CorpusReader::Impl {
     }
     if (stories == 0) {
       const std::string name = options.paths.size() == 1 ? options.paths[0] : options.paths[0] + " and others";
-      bad_input("{}: there is no text in it ({} empty documents)", name, empty_stories);
+      bad_input(Code::text_empty, "{}: there is no text in it ({} empty documents)", name, empty_stories);
     }
     return false;
   }

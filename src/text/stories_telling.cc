@@ -76,7 +76,7 @@ const std::string* Telling::find(std::string_view slot) const {
 
 const std::string& Telling::get(std::string_view slot) const {
   const std::string* value = find(slot);
-  if (value == nullptr) failed("built-in stories: no slot named '{}'", slot);
+  if (value == nullptr) failed(Code::story_template, "built-in stories: no slot named '{}'", slot);
   return *value;
 }
 
@@ -109,7 +109,8 @@ void Telling::expand_into(std::string_view text, std::string& out) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '{') {
       const std::size_t end = text.find('}', i);
-      if (end == std::string_view::npos) failed("built-in stories: '{{' without '}}' in '{}'", text);
+      if (end == std::string_view::npos)
+        failed(Code::story_template, "built-in stories: '{{' without '}}' in '{}'", text);
       const std::string_view slot = text.substr(i + 1, end - i - 1);
       if (const std::string* value = find(slot)) {
         out += *value;
@@ -138,7 +139,7 @@ void Telling::expand_into(std::string_view text, std::string& out) {
           begin = at + 1;
         }
       }
-      if (depth != 0) failed("built-in stories: '[' without ']' in '{}'", text);
+      if (depth != 0) failed(Code::story_template, "built-in stories: '[' without ']' in '{}'", text);
       expand_into(choices[dice.below(static_cast<std::uint32_t>(choices.size()))], out);
       i = at - 1;
     } else {

@@ -27,7 +27,8 @@ struct Line {
 };
 
 [[noreturn]] void wrong(const Line& line, const std::string& what) {
-  failed("internal error: built-in text, {} line {}: {}; please report it", line.file, line.number, what);
+  failed(Code::internal, "internal error: built-in text, {} line {}: {}; please report it", line.file, line.number,
+         what);
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -508,7 +509,8 @@ class Teller {
       case Statement::Act::person: {
         const std::string gender = put_together(s.gender);
         if (gender != "female" && gender != "male")
-          failed("internal error: built-in text, '{}' is neither female nor male; please report it", gender);
+          failed(Code::internal, "internal error: built-in text, '{}' is neither female nor male; please report it",
+                 gender);
         t.person(s.slot, s.suffix, put_together(s.text), gender == "female" ? Gender::female : Gender::male);
         break;
       }
@@ -561,7 +563,7 @@ class Teller {
       } else if (piece.row >= 0) {
         const Row* cells = row(piece.row);
         if (cells == nullptr)
-          failed("internal error: built-in text, a row is used that was not drawn; please report it");
+          failed(Code::internal, "internal error: built-in text, a row is used that was not drawn; please report it");
         out += (*cells)[static_cast<std::size_t>(piece.column)];
       }
     }
@@ -642,7 +644,7 @@ StoryScript::StoryScript(std::span<const EmbeddedFile> files) {
       reader.check_slots();
     }
     if (domain.stories.empty())
-      failed("internal error: built-in text, domain '{}' has no story; please report it", domain.name);
+      failed(Code::internal, "internal error: built-in text, domain '{}' has no story; please report it", domain.name);
   }
 }
 

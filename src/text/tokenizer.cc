@@ -14,7 +14,7 @@ namespace some {
 TokenizerKind tokenizer_kind(std::string_view name) {
   if (name == "whitespace") return TokenizerKind::whitespace;
   if (name == "bytelevel") return TokenizerKind::bytelevel;
-  bad_input("tokenizer kind \"{}\" is not known; it is \"bytelevel\" or \"whitespace\"", name);
+  bad_input(Code::tokenizer_unknown, "tokenizer kind \"{}\" is not known; it is \"bytelevel\" or \"whitespace\"", name);
 }
 
 std::string_view tokenizer_kind_name(TokenizerKind kind) {
@@ -104,7 +104,7 @@ Tokenizer::Impl::Impl(TokenizerParts given) : parts(std::move(given)), merges(pa
     joined += parts.tokens[static_cast<std::size_t>(right)];
     const auto found = ids.find(joined);
     if (found == ids.end() || static_cast<std::size_t>(found->second) >= parts.model_tokens) {
-      bad_input("merge {} makes \"{}\", which is not in the vocabulary", rank, joined);
+      bad_input(Code::tokenizer_invalid, "merge {} makes \"{}\", which is not in the vocabulary", rank, joined);
     }
     merges.set(left, right, {static_cast<std::uint32_t>(rank), found->second});
   }
@@ -129,7 +129,8 @@ Tokenizer::Impl::Impl(TokenizerParts given) : parts(std::move(given)), merges(pa
 TokenId Tokenizer::Impl::special_id(std::string_view content) const {
   const auto found = ids.find(content);
   if (found == ids.end()) {
-    bad_input("the tokenizer's vocabulary has no {} token; models here need [UNK], [PAD] and [EOS]", content);
+    bad_input(Code::tokenizer_invalid,
+              "the tokenizer's vocabulary has no {} token; models here need [UNK], [PAD] and [EOS]", content);
   }
   return found->second;
 }
@@ -220,7 +221,8 @@ Matches find_added(const Tokenizer::Impl::Pass& pass, std::string_view text, std
 void Tokenizer::encode(std::string_view text, std::vector<TokenId>& ids, std::vector<std::uint32_t>& byte_lengths,
                        EncodeOptions options) const {
   if (text.size() > std::numeric_limits<std::uint32_t>::max()) {
-    bad_input("a text of {} bytes is too long to encode in one piece; the most is 4 GiB", text.size());
+    bad_input(Code::text_too_long, "a text of {} bytes is too long to encode in one piece; the most is 4 GiB",
+              text.size());
   }
   ids.clear();
   byte_lengths.clear();
@@ -302,7 +304,8 @@ namespace {
 
 std::size_t checked(const Tokenizer::Impl& impl, TokenId id) {
   if (id < 0 || static_cast<std::size_t>(id) >= impl.parts.tokens.size()) {
-    bad_input("token id {} is outside the vocabulary of {} tokens", id, impl.parts.tokens.size());
+    bad_input(Code::token_out_of_range, "token id {} is outside the vocabulary of {} tokens", id,
+              impl.parts.tokens.size());
   }
   return static_cast<std::size_t>(id);
 }

@@ -29,12 +29,13 @@ class Reader {
 
   TokenizerParts read(std::string_view text) {
     const Json root = parse_json(text, std::string(origin_));
-    if (!root.is_object()) bad_input("{}: expected a {}, found {}", origin_, hugging_face, shown(root));
+    if (!root.is_object())
+      bad_input(Code::tokenizer_invalid, "{}: expected a {}, found {}", origin_, hugging_face, shown(root));
     only_known(root, "",
                {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
                 "decoder", "model"});
     if (root.contains("version") && root["version"] != "1.0") {
-      refuse("version", "is {}; only \"1.0\" is known", shown(root["version"]));
+      refuse(Code::tokenizer_unsupported, "version", "is {}; only \"1.0\" is known", shown(root["version"]));
     }
     for (const char* part : {"truncation", "padding", "normalizer"}) must_be_null(root, part);
     read_pre_tokenizer(root);
@@ -47,21 +48,23 @@ class Reader {
 
  private:
   template <typename... Args>
-  [[noreturn]] void refuse(std::string_view part, fmt::format_string<Args...> format, Args&&... args) const {
-    bad_input("{}: {} {}", origin_, part, fmt::format(format, std::forward<Args>(args)...));
+  [[noreturn]] void refuse(Code code, std::string_view part, fmt::format_string<Args...> format, Args&&... args) const {
+    const Error error = make_error(Fault::input, code, format, std::forward<Args>(args)...);
+    throw error.within(part, fmt::format("{} {}", part, error.what()))
+        .within(origin_, fmt::format("{}: {} {}", origin_, part, error.what()));
   }
 
   void only_known(const Json& object, const std::string& where, std::initializer_list<std::string_view> known) const {
     for (const auto& [key, value] : object.items()) {
       bool found = value.is_null();
       for (const std::string_view name : known) found = found || key == name;
-      if (!found) refuse(where + shown_token(key), "is not supported; leave it out");
+      if (!found) refuse(Code::tokenizer_unsupported, where + shown_token(key), "is not supported; leave it out");
     }
   }
 
   void must_be_null(const Json& object, const std::string& part) const {
     if (object.contains(part) && !object[part].is_null()) {
-      refuse(part, "{}is not supported; it must be null", type_of(object[part]));
+      refuse(Code::tokenizer_unsupported, part, "{}is not supported; it must be null", type_of(object[part]));
     }
   }
 
@@ -74,16 +77,19 @@ class Reader {
   void flag(const Json& object, const std::string& where, const char* name, bool wanted, bool absent) const {
     bool value = absent;
     if (object.contains(name) && !object[name].is_null()) {
-      if (!object[name].is_boolean()) refuse(where + name, "is {}; expected true or false", shown(object[name]));
+      if (!object[name].is_boolean())
+        refuse(Code::tokenizer_invalid, where + name, "is {}; expected true or false", shown(object[name]));
       value = object[name].get<bool>();
     }
-    if (value != wanted) refuse(where + name, "= {} is not supported; it must be {}", value, wanted);
+    if (value != wanted)
+      refuse(Code::tokenizer_unsupported, where + name, "= {} is not supported; it must be {}", value, wanted);
   }
 
   void read_pre_tokenizer(const Json& root) {
     const Json part = root.value("pre_tokenizer", Json());
     if (!part.is_object() || !part.contains("type")) {
-      refuse("pre_tokenizer", "is {}; it must be an object of type Whitespace or ByteLevel", shown(part));
+      refuse(Code::tokenizer_invalid, "pre_tokenizer", "is {}; it must be an object of type Whitespace or ByteLevel",
+             shown(part));
     }
     if (part["type"] == "Whitespace") {
       only_known(part, "pre_tokenizer.", {"type"});
@@ -94,7 +100,8 @@ class Reader {
       flag(part, "pre_tokenizer.", "use_regex", true, true);
       parts_.kind = TokenizerKind::bytelevel;
     } else {
-      refuse("pre_tokenizer", "of type {} is not supported; it must be Whitespace or ByteLevel", shown(part["type"]));
+      refuse(Code::tokenizer_unsupported, "pre_tokenizer",
+             "of type {} is not supported; it must be Whitespace or ByteLevel", shown(part["type"]));
     }
     parts_.pre_tokenizer = to_keep(part);
   }
@@ -115,7 +122,7 @@ class Reader {
     only_known(part, where, {"type", "add_prefix_space", "trim_offsets", "use_regex"});
     for (const char* name : {"add_prefix_space", "trim_offsets", "use_regex"}) {
       if (part.contains(name) && !part[name].is_boolean() && !part[name].is_null()) {
-        refuse(where + name, "is {}; expected true or false", shown(part[name]));
+        refuse(Code::tokenizer_invalid, where + name, "is {}; expected true or false", shown(part[name]));
       }
     }
   }
@@ -133,35 +140,38 @@ class Reader {
 
   void read_post_processor(const Json& root) {
     if (!is_byte_level_or_null(root, "post_processor")) {
-      refuse("post_processor", "{}is not supported; it must be null", type_of(root["post_processor"]));
+      refuse(Code::tokenizer_unsupported, "post_processor", "{}is not supported; it must be null",
+             type_of(root["post_processor"]));
     }
     parts_.post_processor = to_keep(root.value("post_processor", Json()));
   }
 
   void read_decoder(const Json& root) {
     if (!is_byte_level_or_null(root, "decoder")) {
-      refuse("decoder", "{}is not supported with this pre_tokenizer; it must be {}", type_of(root["decoder"]),
-             parts_.kind == TokenizerKind::bytelevel ? "ByteLevel" : "null");
+      refuse(Code::tokenizer_unsupported, "decoder", "{}is not supported with this pre_tokenizer; it must be {}",
+             type_of(root["decoder"]), parts_.kind == TokenizerKind::bytelevel ? "ByteLevel" : "null");
     }
     parts_.decoder = to_keep(root.value("decoder", Json()));
   }
 
   void read_model(const Json& root) {
-    if (!root.contains("model") || !root["model"].is_object()) refuse("model", "is missing; expected an object");
+    if (!root.contains("model") || !root["model"].is_object())
+      refuse(Code::tokenizer_invalid, "model", "is missing; expected an object");
     const Json& model = root["model"];
     if (model.contains("type") && model["type"] != "BPE") {
-      refuse("model", "of type {} is not supported; it must be BPE", shown(model["type"]));
+      refuse(Code::tokenizer_unsupported, "model", "of type {} is not supported; it must be BPE", shown(model["type"]));
     }
     only_known(model, "model.",
                {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
                 "byte_fallback", "ignore_merges", "vocab", "merges"});
     const Json dropout = model.value("dropout", Json());
     if (!dropout.is_null() && dropout != 0.0)
-      refuse("model.dropout", "= {} is not supported; it must be null", shown(dropout));
+      refuse(Code::tokenizer_unsupported, "model.dropout", "= {} is not supported; it must be null", shown(dropout));
     for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       const Json value = model.value(name, Json());
       if (!value.is_null() && value != "") {
-        refuse(std::string("model.") + name, "= {} is not supported; it must be null", shown(value));
+        refuse(Code::tokenizer_unsupported, std::string("model.") + name, "= {} is not supported; it must be null",
+               shown(value));
       }
     }
     for (const char* name : {"fuse_unk", "byte_fallback", "ignore_merges"}) flag(model, "model.", name, false, false);
@@ -169,20 +179,23 @@ class Reader {
     read_merges(model);
     const Json unk = model.value("unk_token", Json());
     if (!unk.is_null()) {
-      if (!unk.is_string()) refuse("model.unk_token", "is {}; expected a string or null", shown(unk));
+      if (!unk.is_string())
+        refuse(Code::tokenizer_invalid, "model.unk_token", "is {}; expected a string or null", shown(unk));
       parts_.unk_token = unk.get<std::string>();
-      if (!ids_.contains(*parts_.unk_token)) refuse("model.unk_token", "{} is not in model.vocab", shown(unk));
+      if (!ids_.contains(*parts_.unk_token))
+        refuse(Code::tokenizer_invalid, "model.unk_token", "{} is not in model.vocab", shown(unk));
     }
   }
 
   // Ids must be 0 to n-1, each once, over the vocabulary and the added tokens after it: they index tables.
   void add_token(const std::string& token, const Json& id, std::size_t limit, std::string_view where) {
     if (!id.is_number_integer()) {
-      refuse(where, "gives {} the id {}; expected a whole number from 0", shown_token(token), shown(id));
+      refuse(Code::tokenizer_invalid, where, "gives {} the id {}; expected a whole number from 0", shown_token(token),
+             shown(id));
     }
     if ((!id.is_number_unsigned() && id.get<std::int64_t>() < 0) || id.get<std::uint64_t>() >= limit) {
-      refuse(where, "gives {} the id {}; ids of {} tokens must be 0 to {} without a gap", shown_token(token), shown(id),
-             limit, limit - 1);
+      refuse(Code::tokenizer_invalid, where, "gives {} the id {}; ids of {} tokens must be 0 to {} without a gap",
+             shown_token(token), shown(id), limit, limit - 1);
     }
     const auto index = id.get<std::size_t>();
     if (parts_.tokens.size() < limit) {
@@ -190,7 +203,8 @@ class Reader {
       taken_.resize(limit, false);
     }
     if (taken_[index]) {
-      refuse(where, "gives {} and {} the same id {}", shown_token(parts_.tokens[index]), shown_token(token), index);
+      refuse(Code::tokenizer_invalid, where, "gives {} and {} the same id {}", shown_token(parts_.tokens[index]),
+             shown_token(token), index);
     }
     taken_[index] = true;
     parts_.tokens[index] = token;
@@ -199,11 +213,12 @@ class Reader {
 
   void read_vocabulary(const Json& model) {
     if (!model.contains("vocab") || !model["vocab"].is_object()) {
-      refuse("model.vocab", "is missing; expected an object of tokens and their ids");
+      refuse(Code::tokenizer_invalid, "model.vocab", "is missing; expected an object of tokens and their ids");
     }
     const Json& vocab = model["vocab"];
-    if (vocab.empty()) refuse("model.vocab", "is empty");
-    if (vocab.size() >= (std::size_t{1} << 31)) refuse("model.vocab", "has {} tokens, which is too many", vocab.size());
+    if (vocab.empty()) refuse(Code::tokenizer_invalid, "model.vocab", "is empty");
+    if (vocab.size() >= (std::size_t{1} << 31))
+      refuse(Code::vocabulary_too_large, "model.vocab", "has {} tokens, which is too many", vocab.size());
     for (const auto& [token, id] : vocab.items()) {
       add_token(token, id, vocab.size(), "model.vocab");
     }
@@ -213,14 +228,15 @@ class Reader {
   TokenId merge_part(const std::string& token, std::size_t rank) const {
     const auto found = ids_.find(token);
     if (found == ids_.end() || token.empty()) {
-      refuse("model.merges", "[{}] names {}, which is not in model.vocab", rank, shown_token(token));
+      refuse(Code::tokenizer_invalid, "model.merges", "[{}] names {}, which is not in model.vocab", rank,
+             shown_token(token));
     }
     return found->second;
   }
 
   void read_merges(const Json& model) {
     if (!model.contains("merges") || !model["merges"].is_array()) {
-      refuse("model.merges", "is missing; expected an array of pairs");
+      refuse(Code::tokenizer_invalid, "model.merges", "is missing; expected an array of pairs");
     }
     std::size_t rank = 0;
     std::unordered_map<std::uint64_t, std::size_t> last;
@@ -234,16 +250,18 @@ class Reader {
         const std::string& text = merge.get_ref<const std::string&>();
         const std::size_t space = text.find(' ');
         if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-          refuse("model.merges", "[{}] is {}; expected two tokens with one space between them", rank, shown(merge));
+          refuse(Code::tokenizer_invalid, "model.merges", "[{}] is {}; expected two tokens with one space between them",
+                 rank, shown(merge));
         }
         left = text.substr(0, space);
         right = text.substr(space + 1);
       } else {
-        refuse("model.merges", "[{}] is {}; expected a pair of tokens", rank, shown(merge));
+        refuse(Code::tokenizer_invalid, "model.merges", "[{}] is {}; expected a pair of tokens", rank, shown(merge));
       }
       const std::pair<TokenId, TokenId> pair{merge_part(left, rank), merge_part(right, rank)};
       if (!ids_.contains(left + right)) {
-        refuse("model.merges", "[{}] makes {}, which is not in model.vocab", rank, shown_token(left + right));
+        refuse(Code::tokenizer_invalid, "model.merges", "[{}] makes {}, which is not in model.vocab", rank,
+               shown_token(left + right));
       }
       last[(static_cast<std::uint64_t>(pair.first) << 32) | static_cast<std::uint32_t>(pair.second)] = rank;
       merges.push_back(pair);
@@ -261,16 +279,17 @@ class Reader {
   void read_added_tokens(const Json& root) {
     if (!root.contains("added_tokens") || root["added_tokens"].is_null()) return;
     const Json& list = root["added_tokens"];
-    if (!list.is_array()) refuse("added_tokens", "is {}; expected an array", shown(list));
+    if (!list.is_array()) refuse(Code::tokenizer_invalid, "added_tokens", "is {}; expected an array", shown(list));
     std::size_t index = 0, outside = 0;
     Vocabulary seen;
     for (const Json& entry : list) {
       const std::string where = fmt::format("added_tokens[{}]", index++);
-      if (!entry.is_object()) refuse(where, "is {}; expected an object", shown(entry));
+      if (!entry.is_object()) refuse(Code::tokenizer_invalid, where, "is {}; expected an object", shown(entry));
       only_known(entry, where + ".", {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
       const Json content = entry.value("content", Json());
       if (!content.is_string() || content.get_ref<const std::string&>().empty()) {
-        refuse(where + ".content", "is {}; expected a string that is not empty", shown(content));
+        refuse(Code::tokenizer_invalid, where + ".content", "is {}; expected a string that is not empty",
+               shown(content));
       }
       for (const char* name : {"single_word", "lstrip", "rstrip"}) flag(entry, where + ".", name, false, false);
       AddedToken token;
@@ -278,11 +297,12 @@ class Reader {
       for (const char* name : {"normalized", "special"}) {
         const Json value = entry.value(name, Json());
         if (!value.is_null() && !value.is_boolean())
-          refuse(where + "." + name, "is {}; expected true or false", shown(value));
+          refuse(Code::tokenizer_invalid, where + "." + name, "is {}; expected true or false", shown(value));
       }
       token.special = entry.value("special", Json()) == true;
       token.normalized = entry.value("normalized", Json()) == true;
-      if (!seen.emplace(token.content, 0).second) refuse(where, "repeats {}", shown_token(token.content));
+      if (!seen.emplace(token.content, 0).second)
+        refuse(Code::tokenizer_invalid, where, "repeats {}", shown_token(token.content));
       if (!ids_.contains(token.content)) ++outside;
       parts_.added.push_back(std::move(token));
     }
@@ -295,8 +315,8 @@ class Reader {
       if (found == ids_.end()) {
         add_token(token.content, id, limit, where);
       } else if (!id.is_number_integer() || id != found->second) {
-        refuse(where, "gives {} the id {}, but in model.vocab it is {}", shown_token(token.content), shown(id),
-               found->second);
+        refuse(Code::tokenizer_invalid, where, "gives {} the id {}, but in model.vocab it is {}",
+               shown_token(token.content), shown(id), found->second);
       }
       token.id = ids_.find(token.content)->second;
     }
@@ -316,7 +336,7 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view origin) {
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   if (!exists_path(path.string()) || folder_exists(path.string())) {
-    bad_input("{}: there is no such file; expected a {}", path.string(), hugging_face);
+    bad_input(Code::file_not_found, "{}: there is no such file; expected a {}", path.string(), hugging_face);
   }
   return from_json(read_file(path.string()), path.string());
 }

@@ -25,9 +25,11 @@ std::string without_stage(const std::string& name) {
 [[noreturn]] void refuse(const std::string& folder, const std::string& change, SettingRole role) {
   if (role == SettingRole::model || role == SettingRole::tokens)
     bad_input(
+        Code::resume_refused,
         "{}: decides what the weights of {} are or what its tokens mean: it needs a run of its own from the start",
         change, folder);
   bad_input(
+      Code::resume_refused,
       "{0}: a resumed run keeps this setting (its length, what it looks at and writes, and the machine may change); a "
       "new run can go on from its weights with another: some train --from {1} {0} --out NEW",
       change, folder);
@@ -56,10 +58,10 @@ ResumeChanges sort_changes(const std::string& folder, const Recipe& written, con
     const bool of_last = name.starts_with(fmt::format("stage.{}.", last));
     if (role != SettingRole::length && role != SettingRole::habit) refuse(folder, change, role);
     if (name.starts_with("stage.") && !of_last)
-      bad_input(
-          "{}: only the last stage of {} can become longer; a new run can have other stages: some train RECIPE "
-          "--from {} --out NEW",
-          change, folder, folder);
+      bad_input(Code::resume_refused,
+                "{}: only the last stage of {} can become longer; a new run can have other stages: some train RECIPE "
+                "--from {} --out NEW",
+                change, folder, folder);
     const bool of_stage = last > 0 && !of_last && role == SettingRole::length;
     out.lasting.push_back(of_stage ? fmt::format("stage.{}.{}", last, change) : change);
   }
@@ -74,11 +76,12 @@ void check_longer(const TrainingStage& last, const TrainConfig& before) {
   const std::int64_t then = last.steps_for(before);
   if (last.steps > then) return;
   if (last.steps < then)
-    bad_input(
-        "train.epochs = {}, train.max_steps = {}: {} steps instead of {}; a resumed run can only become longer (a run "
-        "can be stopped with Ctrl-C at any time, and its checkpoints used)",
-        now.epochs, now.max_steps, last.steps, then);
-  bad_input("the run does not become longer: it ends after {} steps as before, because of {}", then,
+    bad_input(Code::resume_refused,
+              "{} = {}, train.max_steps = {}: {} steps instead of {}; a resumed run can only become longer (a run "
+              "can be stopped with Ctrl-C at any time, and its checkpoints used)",
+              "train.epochs", now.epochs, now.max_steps, last.steps, then);
+  bad_input(Code::resume_refused, "the run does not become longer: it ends after {} steps as before, because of {}",
+            then,
             now.max_steps > 0 && now.max_steps == then
                 ? fmt::format("train.max_steps = {}: raise that too", now.max_steps)
                 : fmt::format("train.epochs = {} ({} steps each): raise that too", now.epochs, last.steps_per_epoch));

@@ -63,6 +63,7 @@ Source find_source(const InitializedFrom& named) {
   const Source found = find_source({named.run, std::to_string(named.step), named.optimizer});
   if (found.named.hash != named.hash)
     bad_input(
+        Code::from_mismatch,
         "{}: the checkpoint of step {} is not the one this run was started from (hash {} then, {} now): bring it back, "
         "or start anew with --from into another --out",
         named.run, named.step, named.hash, found.named.hash);
@@ -84,10 +85,10 @@ std::vector<std::string> check_source(const Recipe& recipe, const Source& source
   if (const std::string fault = fault_of_tokens(recipe, source); !fault.empty())
     wrong += (wrong.empty() ? "" : ", ") + fault;
   if (!wrong.empty())
-    bad_input(
-        "--from {}: its weights do not fit; what decides their shapes, the library and the tokens must be as it is "
-        "there (in brackets): {}",
-        source.named.run, wrong);
+    bad_input(Code::from_mismatch,
+              "{} {}: its weights do not fit; what decides their shapes, the library and the tokens must be as it is "
+              "there (in brackets): {}",
+              "--from", source.named.run, wrong);
   return different;
 }
 

@@ -68,47 +68,49 @@ void check_same_run(const OpenedRun& run, const Group::Facts& more) {
 
 namespace {
 
-std::string problem_with_expert_ranks(int ranks, const Recipe& recipe) {
+std::optional<Error> problem_with_expert_ranks(int ranks, const Recipe& recipe) {
   const int together = recipe.train.expert_ranks;
-  if (together == 1) return "";
+  if (together == 1) return std::nullopt;
   const ModelConfig& model = recipe.model;
   if (model.ffn != Ffn::some || !model.use_library)
-    return fmt::format("train.expert_ranks = {}: there are no experts to share out with {}; wants 1", together,
-                       model.ffn != Ffn::some ? "this model.ffn" : "some.use_library = false");
+    return make_error(Fault::input, Code::setting_conflict,
+                      "{} = {}: there are no experts to share out with {}; wants 1", "train.expert_ranks", together,
+                      model.ffn != Ffn::some ? "this model.ffn" : "some.use_library = false");
   if (together > model.experts)
-    return fmt::format(
-        "train.expert_ranks = {}: must not be more than some.experts = {}, of which every rank holds a part", together,
-        model.experts);
+    return make_error(Fault::input, Code::ranks_uneven,
+                      "{} = {}: must not be more than some.experts = {}, of which every rank holds a part",
+                      "train.expert_ranks", together, model.experts);
   if (!RankGroups::fit(ranks, together)) {
     const int more = (RankGroups{together}.count(ranks) + 1) * together;
-    return fmt::format(
-        "train.expert_ranks = {}: wants a multiple of so many ranks, and there {} {}: start {} (mpirun -n {} ...), or "
-        "say train.expert_ranks=1",
-        together, ranks == 1 ? "is" : "are", ranks, more, more);
+    return make_error(Fault::input, Code::ranks_uneven,
+                      "{} = {}: wants a multiple of so many ranks, and there {} {}: start {} (mpirun -n {} ...), or "
+                      "say train.expert_ranks=1",
+                      "train.expert_ranks", together, ranks == 1 ? "is" : "are", ranks, more, more);
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::string problem_with_shares(int ranks, const Recipe& recipe) {
-  if (std::string problem = problem_with_expert_ranks(ranks, recipe); !problem.empty()) return problem;
+std::optional<Error> problem_with_shares(int ranks, const Recipe& recipe) {
+  if (auto problem = problem_with_expert_ranks(ranks, recipe)) return problem;
   for (const Recipe& stage : stage_recipes(recipe)) {
     const int batches = stage.train.accumulate;
     if (Mesh{ranks}.every_rank_has_some(batches)) continue;
     int fewer = std::min(ranks, batches), more = ranks;
     while (!Mesh{fewer}.every_rank_has_some(batches)) --fewer;
     while (more < batches) more *= 2;  // equal blocks
-    return fmt::format(
-        "train.accumulate = {} gives a step too few micro-batches for {} ranks, each of which takes a block of a power "
+    return make_error(
+        Fault::input, Code::ranks_uneven,
+        "{} = {} gives a step too few micro-batches for {} ranks, each of which takes a block of a power "
         "of two: say train.accumulate={} (with a smaller train.batch the step stays as large), or start {} rank{}",
-        batches, ranks, more, fewer, fewer == 1 ? "" : "s");
+        "train.accumulate", batches, ranks, more, fewer, fewer == 1 ? "" : "s");
   }
-  return "";
+  return std::nullopt;
 }
 
 void check_shares(int ranks, const Recipe& recipe) {
-  if (const std::string problem = problem_with_shares(ranks, recipe); !problem.empty()) bad_input("{}", problem);
+  if (const auto problem = problem_with_shares(ranks, recipe)) throw *problem;
 }
 
 Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin) {

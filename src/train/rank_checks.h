@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/group.h"
+#include "core/error.h"
 #include "recipe/recipe.h"
 #include "runs/run.h"
 #include "train/stage.h"
@@ -22,7 +23,7 @@ void check_same_machines(const Context& ctx, const std::vector<TrainingStage>& t
 void check_same_run(const OpenedRun& run, const Group::Facts& more);
 // A step's micro-batches must be enough for every rank to have some, and so must be the experts where ranks share them.
 void check_shares(int ranks, const Recipe& recipe);
-std::string problem_with_shares(int ranks, const Recipe& recipe);  // what it would say; empty: none
+std::optional<Error> problem_with_shares(int ranks, const Recipe& recipe);  // what it would throw
 
 // The recipe of rank 0, for all.
 Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin);

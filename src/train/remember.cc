@@ -64,7 +64,8 @@ Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
   check_settings(settings, "memory.");
   const double bytes = store_bytes(settings, run.recipe.model.d_model, size_of(run.ctx->master));
   if (run.ctx->device.is_cpu() && 2 * bytes > memory_limit())
-    bad_input("{} slots of {} numbers need {:.1f} GiB of memory, and there are {:.1f}: ask for fewer", settings.slots,
+    bad_input(Code::memory_insufficient,
+              "{} slots of {} numbers need {:.1f} GiB of memory, and there are {:.1f}: ask for fewer", settings.slots,
               run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));
   DataConfig config = run.recipe.data;
   config.tokenizer = run.paths.tokenizer();
@@ -80,21 +81,23 @@ Memory open_memory(OpenedRun& run, const std::string& path) {
   Memory memory = load_memory(*run.ctx, path);
   require_model(memory, path, *run.model, run.tokenizer);
   if (memory.store.keys.dim(1) != run.recipe.model.d_model)
-    bad_input("{}: keys of {} numbers, where the model's states have {}", path, memory.store.keys.dim(1),
-              run.recipe.model.d_model);
+    bad_input(Code::memory_mismatch, "{}: keys of {} numbers, where the model's states have {}", path,
+              memory.store.keys.dim(1), run.recipe.model.d_model);
   const auto known = static_cast<std::int32_t>(run.model->config().vocab);
   const Tensor values = memory.store.values.to(Device::cpu);
   const std::int32_t* value = values.data<std::int32_t>();
   bool all_known = std::all_of(value, value + values.elements(), [&](std::int32_t one) { return one < known; });
   for (const MemoryText& text : memory.texts)
     all_known = all_known && std::all_of(text.tokens.begin(), text.tokens.end(), [&](auto one) { return one < known; });
-  if (!all_known) bad_input("{}: it holds tokens that this run's vocabulary of {} has not", path, known);
+  if (!all_known)
+    bad_input(Code::memory_mismatch, "{}: it holds tokens that this run's vocabulary of {} has not", path, known);
   return memory;
 }
 
 Memory open_to_learn(OpenedRun& run, const std::string& path) {
   if (precision_of(path) == Precision::f64 && run.ctx->master != DType::f64)
-    bad_input("{} was learnt in f64, and learning on in less would round all that it knows: say --precision f64", path);
+    bad_input(Code::memory_settings,
+              "{} was learnt in f64, and learning on in less would round all that it knows: say --precision f64", path);
   return open_memory(run, path);
 }
 

@@ -13,11 +13,11 @@ void check_enough_text(std::int64_t sequences, const Recipe& recipe) {
   const TrainConfig& train = recipe.train;
   if (sequences / train.batch / train.accumulate > 0) return;
   const bool cut = recipe.data.long_documents == LongDocuments::cut;
-  bad_input(
-      "data.train gives {} sequences of at most model.seq_len = {} tokens, fewer than one step needs (train.batch {} x "
-      "train.accumulate {}): lower train.batch{}, or bring more text",
-      sequences, recipe.model.seq_len, train.batch, train.accumulate,
-      cut ? ", say data.long = \"split\" so that long documents give several" : " or model.seq_len");
+  bad_input(Code::data_too_few,
+            "{} gives {} sequences of at most model.seq_len = {} tokens, fewer than one step needs (train.batch {} x "
+            "train.accumulate {}): lower train.batch{}, or bring more text",
+            "data.train", sequences, recipe.model.seq_len, train.batch, train.accumulate,
+            cut ? ", say data.long = \"split\" so that long documents give several" : " or model.seq_len");
 }
 
 TrainingStage make_course(const Host& host, const Recipe& recipe, const std::string& title, const Corpora& corpora) {
@@ -50,7 +50,8 @@ void in_stage(const Recipe& recipe, std::size_t stage, const Work& work) {
   try {
     work();
   } catch (const Error& error) {
-    throw Error(error.fault(), fmt::format("stage {} ({}): {}", stage + 1, stage_name(recipe, stage), error.what()));
+    const std::string name = fmt::format("stage {}", stage + 1);
+    throw error.within(name, fmt::format("{} ({}): {}", name, stage_name(recipe, stage), error.what()));
   }
 }
 

@@ -24,10 +24,12 @@ void tidy(const RunPaths& paths) {
 
 void refuse_a_second_run(const RunPaths& paths) {
   if (exists_path(paths.config()))
-    bad_input("{0} already holds a run: go on with 'some train --resume {0}', or choose another --out", paths.folder);
+    bad_input(Code::run_exists,
+              "{0} already holds a run: go on with 'some train --resume {0}', or choose another --out", paths.folder);
   // The recipe is written before either.
   if (!list_checkpoints(paths.folder).empty() || exists_path(paths.metrics()))
-    bad_input("{} holds checkpoints or metrics of a run whose config.toml is gone: choose another --out", paths.folder);
+    bad_input(Code::run_exists,
+              "{} holds checkpoints or metrics of a run whose config.toml is gone: choose another --out", paths.folder);
 }
 
 std::string steps_of(const std::vector<CheckpointName>& checkpoints) {
@@ -43,25 +45,27 @@ std::optional<CheckpointName> choose_checkpoint(const std::string& folder, std::
     for (const CheckpointName& one : all) {
       if (one.step == *wanted) return one;
     }
-    bad_input("--from-step {}: {} has {}", *wanted, folder,
+    bad_input(Code::checkpoint_not_found, "{} {}: {} has {}", "--from-step", *wanted, folder,
               all.empty() ? "no checkpoint" : "checkpoints of the steps " + steps_of(all));
   }
   const auto latest = marked_latest(folder);
   if (all.empty()) {
     if (run_is_finished(folder))
       bad_input(
+          Code::run_finished,
           "{} is finished and its checkpoints were removed: there is nothing to go on from; train into another folder "
           "with --out",
           folder);
     if (latest)
-      bad_input(
-          "{0}/checkpoints is empty, but the run had saved step {1}: bring the checkpoints back (is a disk not "
-          "mounted?), or train into another folder with --out",
-          folder, *latest);
+      bad_input(Code::checkpoint_not_found,
+                "{0}/checkpoints is empty, but the run had saved step {1}: bring the checkpoints back (is a disk not "
+                "mounted?), or train into another folder with --out",
+                folder, *latest);
     return std::nullopt;
   }
   if (latest && *latest > all.back().step)
     bad_input(
+        Code::checkpoint_not_found,
         "{0}: the checkpoint of step {1}, its last one, is gone: bring it back, or go back to step {2} with 'some "
         "train --resume {0} --from-step {2}'",
         folder, *latest, all.back().step);
@@ -75,13 +79,15 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
   const RunPaths paths{folder};
   Recipe recipe = asked;
   if (recipe.from && !from)
-    bad_input("{} tells of a run that began from {}: begin likewise with --from, or take [from] out of the file",
+    bad_input(Code::from_mismatch,
+              "{} tells of a run that began from {}: begin likewise with --from, or take [from] out of the file",
               recipe.name, recipe.from->text());
   const Group& group = hooks.group;
   check_same_command(group, &recipe, {"--out " + folder, from ? "--from " + from->run + " " + from->checkpoint : ""});
   check_shares(group.size(), recipe);
   if (group.root()) {
-    if (exists_path(folder) && !folder_exists(folder)) bad_input("--out {} is a file, not a folder", folder);
+    if (exists_path(folder) && !folder_exists(folder))
+      bad_input(Code::path_exists, "{} {} is a file, not a folder", "--out", folder);
     refuse_a_second_run(paths);
   }
   if (from && group.root()) {
@@ -245,24 +251,28 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
     // What a checkpoint holds of the keys is what the rules of its stage keep.
     state_ = train_state_from(read_checkpoint_state(checkpoint), checkpoint.folder);
     if (state_.stages != now.stages)
-      bad_input("{} was written in a run of {} stages, {} has {}: bring the same [[stage]] back", checkpoint.folder,
-                state_.stages, paths_.config(), now.stages);
+      bad_input(Code::run_mismatch, "{} was written in a run of {} stages, {} has {}: bring the same [[stage]] back",
+                checkpoint.folder, state_.stages, paths_.config(), now.stages);
     enter_stage();
     load_checkpoint(checkpoint, *model_, true);
     kept = read_checkpoint_metrics(checkpoint);
     if (kept && !state_.metrics_checksum.empty() &&
         hex(checksum_of(kept->data(), kept->size())) != state_.metrics_checksum) {
-      ctx_->log.warning("{}/metrics.jsonl is damaged: {} is left as it is", checkpoint.folder, paths_.metrics());
+      ctx_->log.warning(Code::metrics_damaged, "{}/metrics.jsonl is damaged: {} is left as it is", checkpoint.folder,
+                        paths_.metrics());
       kept.reset();
     }
   } catch (const Error& error) {
     if (earlier.empty()) throw;
-    throw Error(error.fault(), fmt::format("{}; the checkpoint before it can be tried with 'some train --resume {} "
-                                           "--from-step {}'",
-                                           error.what(), paths_.folder, earlier.back().step));
+    throw error.within(fmt::to_string(earlier.back().step), error.what())
+        .within(paths_.folder,
+                fmt::format("{}; the checkpoint before it can be tried with 'some train --resume {} --from-step "
+                            "{}'",
+                            error.what(), paths_.folder, earlier.back().step));
   }
   if (state_.data_hash != text_hash()) {
     bad_input(
+        Code::run_mismatch,
         "{}: the training text or tokenizer is not the one this run was started with (hash {} then, {} now); bring the "
         "same data back",
         paths_.folder, hex(state_.data_hash), hex(text_hash()));
@@ -276,7 +286,8 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   if (recipe().from) {
     start_keys_ = load_key_positions(paths_.folder, 0, *model_);
     if (start_keys_.empty() && recipe().model.ffn == Ffn::some)
-      ctx_->log.warning("{}/keys/step-0.safetensors is gone: how far the keys moved is not measured any more",
+      ctx_->log.warning(Code::start_keys_missing,
+                        "{}/keys/step-0.safetensors is gone: how far the keys moved is not measured any more",
                         paths_.folder);
   }
   state_.recipe = now.recipe;
@@ -307,10 +318,12 @@ void Trainer::compare_with_checkpoint(const TrainState& now, const std::map<std:
     changes += fmt::format("{}{} = {} (it was {})", changes.empty() ? "" : ", ", key, value, then->second);
   }
   if (!changes.empty())
-    ctx_->log.warning("{} was changed since step {}: {}; the run goes on with the new settings", paths_.config(),
+    ctx_->log.warning(Code::run_settings_changed,
+                      "{} was changed since step {}: {}; the run goes on with the new settings", paths_.config(),
                       state_.step, changes);
   if (!state_.computed_by.empty() && state_.computed_by != now.computed_by)
     ctx_->log.warning(
+        Code::computed_elsewhere,
         "computed by {} now, by {} up to step {}: the last bits of the results may differ from those of a run "
         "without a stop",
         now.computed_by, state_.computed_by, state_.step);

@@ -118,8 +118,9 @@ void Trainer::end_stage() {
     const TrainingStage& one = courses_[i];
     StageReport::OnText text{{static_cast<std::int64_t>(i) + 1, one.title}, {}, 0};
     try {
-      text.evaluation = static_cast<std::int64_t>(i) == state_.stage ? evaluate().evaluation
-                                                                     : some::evaluate(*model_, one.valid, one.evaluation);
+      text.evaluation = static_cast<std::int64_t>(i) == state_.stage
+                            ? evaluate().evaluation
+                            : some::evaluate(*model_, one.valid, one.evaluation);
     } catch (const LossNotFinite& error) {
       stop_not_finite(
           fmt::format("the validation loss of {} became {} at step {}", one.title, error.loss(), state_.step));
@@ -146,7 +147,7 @@ double Trainer::gradient_norm() {
 }
 
 void Trainer::step() {
-  if (state_.finished) failed("{} is finished: there is no step to make", paths_.folder);
+  if (state_.finished) failed(Code::run_finished, "{} is finished: there is no step to make", paths_.folder);
   if (state_.stage_is_over()) enter_next_stage();
   const TrainConfig& train = recipe().train;
   const std::int64_t step = state_.step, own = state_.own_step();
@@ -335,7 +336,7 @@ void Trainer::stop_not_finite(const std::string& what) {
              : std::string("There is no good checkpoint yet."));
   }
   group().broadcast(message);
-  throw CommonFailure(Fault::failure, message);
+  throw CommonFailure(Fault::failure, Code::loss_not_finite, message, {fmt::to_string(state_.step)});
 }
 
 // The end of an epoch: its mean training loss, then the choices counted afresh.

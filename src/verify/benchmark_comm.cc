@@ -66,7 +66,8 @@ RanksBench bench_ranks(const Group& group, const DeviceChoice& device, std::int6
   out.way = way_of_messages(group, ctx->device);
   for (std::int64_t bytes = 1 << 10; bytes <= max_bytes; bytes *= 4) {
     const Tensor tensor = Tensor::zeros({bytes / 4}, DType::f32, ctx->device);
-    out.sums.push_back({bytes, min_seconds(*ctx, repeats, [&] { group.all_reduce_sum(*ctx->threads, std::array{tensor}); })});
+    out.sums.push_back(
+        {bytes, min_seconds(*ctx, repeats, [&] { group.all_reduce_sum(*ctx->threads, std::array{tensor}); })});
     const std::int64_t rows = bytes / 4 / group.size();
     const Tensor from = Tensor::zeros({rows * group.size()}, DType::f32, ctx->device), to = from.clone();
     const std::vector<std::int64_t> each(static_cast<std::size_t>(group.size()), rows);

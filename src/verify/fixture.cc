@@ -14,7 +14,7 @@ constexpr double any_number = std::numeric_limits<double>::max();
 JsonObject config_of(const SafetensorsFile& file) {
   const auto found = file.metadata().find("config");
   if (!file.metadata().contains("kind") || found == file.metadata().end())
-    bad_input("{} is not a fixture: its header needs `kind` and `config`", file.path());
+    bad_input(Code::fixture_invalid, "{} is not a fixture: its header needs `kind` and `config`", file.path());
   const std::string origin = file.path() + ": `config` in its header";
   return {parse_json(found->second, origin), origin};
 }
@@ -106,7 +106,7 @@ ModelConfig Fixture::checked_model_config() const {
   try {
     check_config(config);
   } catch (const Error& error) {
-    bad_input("{}: {}", config_.origin(), error.what());
+    throw error.within(config_.origin(), fmt::format("{}: {}", config_.origin(), error.what()));
   }
   return config;
 }
@@ -120,6 +120,7 @@ void Fixture::check_proportion(const ModelConfig& config, std::int64_t rows) con
   constexpr double small = 256.0 * (1 << 20), factor = 64, bytes = 8;
   if (needed > small + factor * bytes * stored)
     bad_input(
+        Code::fixture_invalid,
         "{}: a case of these sizes takes {:.1f} GiB, while the file holds {:.1f} MiB of numbers; one of the sizes "
         "is wrong",
         config_.origin(), needed / (1 << 30), bytes * stored / (1 << 20));
@@ -128,13 +129,15 @@ void Fixture::check_proportion(const ModelConfig& config, std::int64_t rows) con
 Shape Fixture::shape(const std::string& name, int rank) const {
   const Shape found = file_.shape(name);
   if (found.rank() != rank || found.elements() == 0)
-    bad_input("{}: {} has shape {}; wants {} axes, each of at least 1", path(), name, found.text(), rank);
+    bad_input(Code::tensor_shape, "{}: {} has shape {}; wants {} axes, each of at least 1", path(), name, found.text(),
+              rank);
   return found;
 }
 
 Tensor Fixture::load(const std::string& name, const Shape& shape) const {
   if (const Shape found = file_.shape(name); found != shape)
-    bad_input("{}: {} has shape {} where its config calls for {}", path(), name, found.text(), shape.text());
+    bad_input(Code::tensor_shape, "{}: {} has shape {} where its config calls for {}", path(), name, found.text(),
+              shape.text());
   return file_.load(name);
 }
 
@@ -143,11 +146,12 @@ Tensor Fixture::numbers(const std::string& name, const Shape& shape) const { ret
 Tensor Fixture::ids(const std::string& name, const Shape& shape, std::int64_t low, std::int64_t high) const {
   const Tensor stored = load(name, shape);
   if (stored.dtype() != DType::i64 && stored.dtype() != DType::i32)
-    bad_input("{}: {} has elements of type {}; wants I64 or I32", path(), name, name_of(stored.dtype()));
+    bad_input(Code::tensor_type, "{}: {} has elements of type {}; wants I64 or I32", path(), name,
+              name_of(stored.dtype()));
   const Tensor wide = stored.dtype() == DType::i64 ? stored : stored.to(DType::i64);
   for (std::int64_t i = 0; i < wide.elements(); ++i) {
     if (const std::int64_t id = wide.data<std::int64_t>()[i]; id < low || id > high)
-      bad_input("{}: {} holds {}; wants whole numbers from {} to {}", path(), name, id, low, high);
+      bad_input(Code::tensor_value, "{}: {} holds {}; wants whole numbers from {} to {}", path(), name, id, low, high);
   }
   return stored.dtype() == DType::i32 ? stored : stored.to(DType::i32);
 }
@@ -156,7 +160,7 @@ std::vector<double> Fixture::expected(const std::string& name, std::size_t size)
   const std::string full = "expect." + name;
   const Shape found = file_.shape(full);
   if (static_cast<std::size_t>(found.elements()) != size)
-    bad_input("{}: {} has shape {} where {} numbers come out", path(), full, found.text(), size);
+    bad_input(Code::tensor_shape, "{}: {} has shape {} where {} numbers come out", path(), full, found.text(), size);
   return read_vector(file_.load(full));
 }
 
@@ -167,7 +171,8 @@ std::optional<double> Fixture::expected_measure(const std::string& name) const {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    bad_input("{}: `{}` in its header: wants a number, not {}", path(), name, describe(nlohmann::json(text)));
+    bad_input(Code::fixture_invalid, "{}: `{}` in its header: wants a number, not {}", path(), name,
+              describe(nlohmann::json(text)));
   return value;
 }
 

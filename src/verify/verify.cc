@@ -38,7 +38,8 @@ const Comparison* VerifyReport::worst() const {
 std::vector<std::string> find_fixtures(const std::vector<std::string>& paths) {
   std::vector<std::string> out;
   for (const std::string& path : paths) {
-    if (!exists_path(path)) bad_input("there is no file or folder {}; see whether the path is written right", path);
+    if (!exists_path(path))
+      bad_input(Code::file_not_found, "there is no file or folder {}; see whether the path is written right", path);
     if (!folder_exists(path)) {
       out.push_back(path);
       continue;
@@ -47,7 +48,7 @@ std::vector<std::string> find_fixtures(const std::vector<std::string>& paths) {
     for (const std::string& name : list_folder(path)) {
       if (fs::path(name).extension() == ".safetensors") out.push_back((fs::path(path) / name).string());
     }
-    if (out.size() == before) bad_input("the folder {} holds no .safetensors file", path);
+    if (out.size() == before) bad_input(Code::folder_empty, "the folder {} holds no .safetensors file", path);
   }
   std::sort(out.begin(), out.end());
   return out;
@@ -96,7 +97,8 @@ class Case {
     else if (report_.kind == "memory")
       memory();
     else
-      bad_input("{}: unknown kind '{}' (layer, keys, model or memory)", report_.file, shortened(report_.kind, 40));
+      bad_input(Code::fixture_invalid, "{}: unknown kind '{}' (layer, keys, model or memory)", report_.file,
+                shortened(report_.kind, 40));
     if (!tolerances_.losses_only && has_tokens()) check_all_were_compared();
     return std::move(report_);
   }
@@ -192,7 +194,8 @@ void Case::check_all_were_compared() const {
         std::any_of(report_.comparisons.begin(), report_.comparisons.end(),
                     [&](const Comparison& one) { return one.name == name.substr(std::strlen("expect.")); });
     if (!compared)
-      bad_input("{}: {} is nothing that this case of kind {} gives", report_.file, shortened(name, 80), report_.kind);
+      bad_input(Code::fixture_invalid, "{}: {} is nothing that this case of kind {} gives", report_.file,
+                shortened(name, 80), report_.kind);
   }
 }
 
@@ -302,7 +305,8 @@ void Case::model() {
   const Shape laid_out = fixture_.shape("tokens", 3);
   const std::int64_t steps = laid_out[0], rows = laid_out[1], length = laid_out[2];
   if (length > config.seq_len)
-    bad_input("{}: tokens has rows of {}, more than seq_len = {} in its config", report_.file, length, config.seq_len);
+    bad_input(Code::fixture_invalid, "{}: tokens has rows of {}, more than seq_len = {} in its config", report_.file,
+              length, config.seq_len);
   const Tensor all_tokens = fixture_.ids("tokens", laid_out, 0, config.vocab - 1);
   fixture_.check_proportion(config, rows * length);
   Context& ctx = *ctx_;
@@ -349,7 +353,8 @@ void Case::model() {
       batch.longest =
           std::max<std::int64_t>(batch.longest, batch.offsets.back() - batch.offsets[batch.offsets.size() - 2]);
     }
-    if (batch.predicted == 0) bad_input("{}: tokens has nothing to predict in step {}", report_.file, step);
+    if (batch.predicted == 0)
+      bad_input(Code::fixture_invalid, "{}: tokens has nothing to predict in step {}", report_.file, step);
     // Spreads rows of packed results over the padded positions.
     const auto spread = [&](const Tensor& packed) {
       const std::vector<double> values = read_vector(packed);
@@ -443,7 +448,9 @@ void Case::memory() {
   check_settings(settings, report_.file + ": ");
   std::int64_t windows = 0;
   while (fixture_.has(fmt::format("window.{}.states", windows))) ++windows;
-  if (windows == 0) bad_input("{}: there is no window.0.states: a memory reads at least one window", report_.file);
+  if (windows == 0)
+    bad_input(Code::fixture_invalid, "{}: there is no window.0.states: a memory reads at least one window",
+              report_.file);
   const std::int64_t d = fixture_.shape("mean", 1)[0];
   fixture_.expected("0.keys", static_cast<std::size_t>(settings.slots * d));  // refuses sizes that are not the file's
   Context& ctx = *ctx_;
@@ -456,7 +463,8 @@ void Case::memory() {
     const std::string window = fmt::format("window.{}.", i);
     const std::int64_t positions = fixture_.shape(window + "states", 2)[0];
     if (positions > max_window)
-      bad_input("{}: {}states has {} positions; a window has at most {}", report_.file, window, positions, max_window);
+      bad_input(Code::fixture_invalid, "{}: {}states has {} positions; a window has at most {}", report_.file, window,
+                positions, max_window);
     ctx.arena->reset();
     const Tensor targets =
         on_device(fixture_.ids(window + "targets", {positions}, 0, std::numeric_limits<std::int32_t>::max()));
@@ -469,8 +477,8 @@ void Case::memory() {
     Tensor model = Tensor::empty({positions}, DType::f64), places = Tensor::empty({positions}, DType::i64);
     for (std::int64_t t = 0; t < positions; ++t) {
       if (!(chance[static_cast<std::size_t>(t)] > 0 && chance[static_cast<std::size_t>(t)] <= 1))
-        bad_input("{}: {}model_probability holds {}; wants numbers above 0 and at most 1", report_.file, window,
-                  chance[static_cast<std::size_t>(t)]);
+        bad_input(Code::fixture_invalid, "{}: {}model_probability holds {}; wants numbers above 0 and at most 1",
+                  report_.file, window, chance[static_cast<std::size_t>(t)]);
       model.data<double>()[t] = -std::log(chance[static_cast<std::size_t>(t)]);
       places.data<std::int64_t>()[t] = packed({0, read++});
     }

@@ -8,6 +8,7 @@
 #include "analysis/inspect.h"
 #include "analysis/tiny_run.h"
 #include "core/files.h"
+#include "expect_error.h"
 #include "inference/generate.h"
 #include "inference/key_learner.h"
 #include "runs/checkpoint.h"
@@ -110,7 +111,7 @@ TEST(Adapt, SavesARunThatOpensWithTheNewKeys) {
   InspectOptions inspect;
   inspect.layer = 0;
   EXPECT_GT(inspect_run(adapted, inspect).layers.at(0).measures.key_moved.value().mean, 0);
-  EXPECT_NE(input_error([&] { adapt_run(run, options); }).find("already"), std::string::npos);
+  EXPECT_ERROR(adapt_run(run, options), Code::path_exists, "--out", options.out);
 }
 
 // A kill leaves OUT.writing: the same command begins again. What nobody here has written is not removed.
@@ -123,7 +124,7 @@ TEST(Adapt, AKilledOneIsRepeated) {
   folder.write("adapted.writing/keys/step-1.safetensors", "half");
   folder.write("adapted.writing/tokenizer.json.tmp-1-0", "half");
   folder.write("adapted.writing/notes.txt", "mine");
-  EXPECT_NE(input_error([&] { adapt_run(run, options); }).find("notes.txt"), std::string::npos);
+  EXPECT_ERROR(adapt_run(run, options), Code::path_exists, "--out", "notes.txt");
   EXPECT_EQ(read_file(folder / "adapted.writing/notes.txt"), "mine");
   std::filesystem::remove(folder / "adapted.writing/notes.txt");
   adapt_run(run, options);
@@ -133,7 +134,7 @@ TEST(Adapt, AKilledOneIsRepeated) {
   // A wrong text leaves nothing behind.
   options.out = folder / "other";
   options.data = folder / "absent.txt";
-  EXPECT_NE(input_error([&] { adapt_run(run, options); }), "");
+  EXPECT_ERROR(adapt_run(run, options), Code::file_not_found, options.data);
   EXPECT_FALSE(std::filesystem::exists(folder / "other.writing"));
   EXPECT_FALSE(std::filesystem::exists(folder / "other"));
 }
@@ -184,32 +185,31 @@ TEST(Adapt, TellsWhatIsWrong) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
   AdaptOptions options = recipes();
-  const auto error = [&] { return input_error([&] { adapt_run(run, options); }); };
   options.data = folder / "absent.txt";
-  EXPECT_NE(error().find("absent.txt"), std::string::npos);
+  EXPECT_ERROR(adapt_run(run, options), Code::file_not_found, options.data);
   options.data = folder.write("empty.txt", "");
-  EXPECT_NE(error().find("empty.txt"), std::string::npos);
+  EXPECT_ERROR(adapt_run(run, options), Code::text_empty, options.data);
   options.data = folder.write("blank.txt", "\n  \n");
-  EXPECT_NE(error(), "");
+  EXPECT_ERROR(adapt_run(run, options), Code::text_empty, options.data);
   options.data = folder.write("short.txt", "a");
-  EXPECT_NE(error(), "");
+  EXPECT_ERROR(adapt_run(run, options), Code::text_too_short, options.data);
   options.data = "builtin:nonsense";
-  EXPECT_NE(error().find("nonsense"), std::string::npos);
+  EXPECT_ERROR(adapt_run(run, options), Code::text_unknown, options.data);
   options.data.clear();
-  EXPECT_NE(error(), "");
+  EXPECT_ERROR(adapt_run(run, options), Code::argument_missing);
   options = recipes();
   options.rules = "alpha,gamma";
-  EXPECT_NE(error().find("gamma"), std::string::npos);
+  EXPECT_ERROR(adapt_run(run, options), Code::rule_unknown, "--rules", "gamma");
   options.rules = "alpha";
   options.frozen = true;
-  EXPECT_NE(error().find("--frozen"), std::string::npos);
+  EXPECT_ERROR(adapt_run(run, options), Code::option_conflict, "--frozen");
   options.rules.clear();
   options.out = folder / "copy";
-  EXPECT_NE(error().find("--frozen"), std::string::npos);
+  EXPECT_ERROR(adapt_run(run, options), Code::option_conflict, "--out");
   EXPECT_FALSE(std::filesystem::exists(options.out));
   options = recipes();
   options.window = -1;
-  EXPECT_NE(error().find("--window"), std::string::npos);
+  EXPECT_ERROR(adapt_run(run, options), Code::option_invalid, "--window", "-1");
 }
 
 TEST(Adapt, TextOfUnknownTokensIsRefused) {
@@ -218,11 +218,11 @@ TEST(Adapt, TextOfUnknownTokensIsRefused) {
   AdaptOptions options;
   options.data =
       folder.write("runes.txt", "\xE1\x9A\xA0\xE1\x9A\xA2 \xE1\x9A\xA6\n<|endoftext|>\n\xE1\x9A\xA8 \xE1\x9A\xB1\n");
-  EXPECT_NE(input_error([&] { adapt_run(run, options); }).find("knows"), std::string::npos);
+  EXPECT_ERROR(adapt_run(run, options), Code::data_nothing_to_predict, options.data);
   AdaptOptions dense = recipes();
   TemporaryFolder other;
   OpenedRun without = open_tiny(train_tiny(other, {"model.ffn=\"none\"", "train.max_steps=1"}));
-  EXPECT_NE(input_error([&] { adapt_run(without, dense); }).find("no experts"), std::string::npos);
+  EXPECT_ERROR(adapt_run(without, dense), Code::experts_missing, without.paths.folder, "none");
 }
 
 TEST(GenerateKeys, AdaptsOnlyWhenAsked) {
@@ -263,7 +263,7 @@ TEST(Rules, AreChosenByName) {
   EXPECT_EQ(rules_text(settings), "balance");
   EXPECT_EQ(rules_text(choose_rules(settings, "alpha")), "alpha");
   for (const char* bad : {"alpha,", "Alpha", "all", ",", "alpha beta"})
-    EXPECT_NE(input_error([&] { choose_rules(settings, bad); }), "") << bad;
+    EXPECT_ERROR(choose_rules(settings, bad), Code::rule_unknown, "--rules", bad);
 }
 
 }  // namespace

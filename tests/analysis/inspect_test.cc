@@ -10,6 +10,7 @@
 #include "analysis/guilds.h"
 #include "analysis/tiny_run.h"
 #include "core/files.h"
+#include "expect_error.h"
 #include "keys/measures.h"
 
 namespace some {
@@ -127,28 +128,28 @@ TEST(Inspect, TellsWhatIsWrong) {
     OpenedRun run = open_tiny(train_tiny(folder));
     InspectOptions options;
     options.layer = 2;
-    EXPECT_NE(input_error([&] { inspect_run(run, options); }).find("layers 0 to 1"), std::string::npos);
+    EXPECT_ERROR(inspect_run(run, options), Code::layer_out_of_range, "2", "1");
     options.layer.reset();
     options.tsne.perplexity = 50;
-    EXPECT_NE(input_error([&] { inspect_run(run, options); }).find("perplexity"), std::string::npos);
+    EXPECT_ERROR(inspect_run(run, options), Code::option_invalid, "--perplexity", "50");
     options.tsne.perplexity = 0;
     options.data = folder / "absent.txt";
-    EXPECT_NE(input_error([&] { inspect_run(run, options); }).find("absent.txt"), std::string::npos);
+    EXPECT_ERROR(inspect_run(run, options), Code::file_not_found, options.data);
     options.data.clear();
     const InspectReport report = inspect_run(run, options);
     const std::string file = folder.write("file", "x");
     EXPECT_THROW(write_inspection(report, run, file, false), Error);
     GuildOptions guilds;
     guilds.layer = 7;
-    EXPECT_NE(input_error([&] { study_guilds(run, guilds); }).find("layers 0 to 1"), std::string::npos);
+    EXPECT_ERROR(study_guilds(run, guilds), Code::layer_out_of_range, "7", "1");
     guilds.layer.reset();
     guilds.shuffles = 0;
-    EXPECT_NE(input_error([&] { study_guilds(run, guilds); }).find("shuffles"), std::string::npos);
+    EXPECT_ERROR(study_guilds(run, guilds), Code::option_invalid, "--shuffles", "0");
   }
   TemporaryFolder other;
   OpenedRun dense = open_tiny(train_tiny(other, {"model.ffn=\"dense\"", "train.max_steps=1"}));
-  EXPECT_NE(input_error([&] { inspect_run(dense, {}); }).find("no experts"), std::string::npos);
-  EXPECT_NE(input_error([&] { study_guilds(dense, {}); }).find("no experts"), std::string::npos);
+  EXPECT_ERROR((inspect_run(dense, {})), Code::experts_missing, dense.paths.folder, "dense");
+  EXPECT_ERROR((study_guilds(dense, {})), Code::experts_missing, dense.paths.folder, "dense");
 }
 
 TEST(Inspect, TakesTheSmallestLibrary) {

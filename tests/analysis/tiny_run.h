@@ -85,16 +85,4 @@ inline std::string xml_problem(const std::string& text) {
   return root ? "" : "no element";
 }
 
-// The message of the Error that `body` throws, empty without one. The fault must be the user's input.
-template <typename Body>
-std::string input_error(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::input) << error.what();
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace some

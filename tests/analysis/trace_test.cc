@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "analysis/tiny_run.h"
+#include "expect_error.h"
 #include "inference/generate.h"
 
 namespace some {
@@ -51,18 +52,15 @@ TEST(Trace, TellsWhatIsWrong) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
   const ModelConfig& config = run.recipe.model;
-  EXPECT_NE(input_error([&] { trace_text(run, "", {0}); }).find("no token"), std::string::npos);
-  EXPECT_NE(input_error([&] {
-              trace_tokens(run, {run.tokenizer.unk_id(), run.tokenizer.unk_id()}, {0});
-            }).find("knows"),
-            std::string::npos);
-  EXPECT_NE(input_error([&] { trace_text(run, "dog", {2}); }).find("layers 0 to 1"), std::string::npos);
+  EXPECT_ERROR((trace_text(run, "", {0})), Code::prompt_empty);
+  EXPECT_ERROR((trace_tokens(run, {run.tokenizer.unk_id(), run.tokenizer.unk_id()}, {0})), Code::prompt_empty);
+  EXPECT_ERROR((trace_text(run, "dog", {2})), Code::layer_out_of_range, "2", "1");
   std::string long_text;
   for (int i = 0; i < 100; ++i) long_text += "zq xv ";
-  EXPECT_NE(input_error([&] { trace_text(run, long_text, {0}); }).find("seq_len"), std::string::npos);
+  EXPECT_ERROR((trace_text(run, long_text, {0})), Code::text_too_long, fmt::to_string(config.seq_len));
   EXPECT_EQ(parse_layers("1,0,1", config), (std::vector<int>{0, 1}));
   for (const char* bad : {"2", "0,", "x", "-1", "0;1", "1.5"})
-    EXPECT_NE(input_error([&] { parse_layers(bad, config); }), "") << bad;
+    EXPECT_TRUE(error_in([&] { parse_layers(bad, config); })) << bad;
 }
 
 TEST(Trace, ThePageStandsAlone) {
@@ -82,7 +80,7 @@ TEST(Trace, ThePageStandsAlone) {
 TEST(Trace, RefusesARunWithoutExperts) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder, {"model.ffn=\"dense\"", "train.max_steps=1"}));
-  EXPECT_NE(input_error([&] { trace_text(run, "dog", {0}); }).find("dense"), std::string::npos);
+  EXPECT_ERROR((trace_text(run, "dog", {0})), Code::experts_missing, run.paths.folder, "dense");
 }
 
 }  // namespace

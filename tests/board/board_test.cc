@@ -12,6 +12,7 @@
 #include "analysis/read.h"
 #include "board/client.h"
 #include "core/files.h"
+#include "expect_error.h"
 #include "memory/memory_file.h"
 #include "recipe/recipe.h"
 #include "runs/load_file.h"
@@ -467,15 +468,20 @@ TEST_F(TrainedBoardTest, WhatCannotBeAskedIsTold) {
   EXPECT_EQ(told(with("off", {{"layer", -1}, {"expert", 0}})), 400);
   EXPECT_EQ(told(Json::array({1})), 400);
   // What only the model can tell comes as a line.
-  EXPECT_EQ(asked(with("off", {{"layer", 0}, {"expert", 8}})).back()["kind"], "error");
-  EXPECT_EQ(asked(with("experts_a_token", 9)).back()["kind"], "error");
-  EXPECT_EQ(asked(with("memory", true)).back()["kind"], "error");
-  EXPECT_EQ(asked(with("prompt", "")).back()["kind"], "error");
+  const auto refused = [&](const Json& question) {
+    const Json last = asked(question).back();
+    EXPECT_EQ(last["kind"], "error");
+    return last.value("error", Json::object()).value("code", "");
+  };
+  EXPECT_EQ(refused(with("off", {{"layer", 0}, {"expert", 8}})), "expert-out-of-range");
+  EXPECT_EQ(refused(with("experts_a_token", 9)), "expert-out-of-range");
+  EXPECT_EQ(refused(with("memory", true)), "memory-missing");
+  EXPECT_EQ(refused(with("prompt", "")), "prompt-empty");
   EXPECT_EQ(asked(good).back()["kind"], "end");
   // A link in the run leads the readers of models out of the folder.
   fs::rename(folder_ / "runs/tiny/checkpoints", folder_ / "elsewhere");
   fs::create_symlink(folder_ / "elsewhere", folder_ / "runs/tiny/checkpoints");
-  EXPECT_EQ(asked(good).back()["kind"], "error");
+  EXPECT_EQ(refused(good), "link-broken");
 }
 
 TEST_F(BoardTest, ABoardThatOnlyShowsIsNotAsked) {
@@ -487,7 +493,9 @@ TEST_F(BoardTest, ABoardThatOnlyShowsIsNotAsked) {
   Client client(board.port());
   client.send(
       "POST /api/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
-  EXPECT_EQ(client.answer().status, 403);
+  const auto answer = client.answer();
+  EXPECT_EQ(answer.status, 403);
+  EXPECT_EQ(Json::parse(answer.body)["error"]["code"], "request-forbidden");
 }
 
 int threads_now() {
@@ -538,7 +546,7 @@ TEST_F(BoardTest, OthersNeedTheToken) {
 TEST(BoardFolders, OneThatIsNotThereIsAnError) {
   BoardSettings settings;
   settings.watch.folders = {"/nowhere/at/all"};
-  EXPECT_THROW(Board{settings}, Error);
+  EXPECT_ERROR(Board{settings}, Code::folder_not_found, "/nowhere/at/all");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "board/client.h"
 #include "board/http.h"
+#include "expect_error.h"
 
 namespace some {
 namespace {
@@ -247,9 +248,10 @@ TEST(Server, APortThatIsTakenIsTold) {
   ServerSettings same;
   same.port = served.server.port();
   EXPECT_THROW(Served{same}, AddressTaken);
+  EXPECT_ERROR(Served{same}, Code::address_taken, fmt::to_string(same.port));
   ServerSettings no_place;
   no_place.host = "no address";
-  EXPECT_THROW(Served{no_place}, Error);
+  EXPECT_ERROR(Served{no_place}, Code::address_unusable, "no address");
 }
 
 }  // namespace

@@ -23,15 +23,14 @@ using Json = nlohmann::json;
 const std::string tiny = std::string(SOME_SOURCE_DIR) + "/recipes/tiny.toml";
 
 // One line on standard error that names the fault; nothing on standard output; nothing made in the folder.
-void expect_refused(const std::vector<std::string>& arguments, const std::vector<std::string>& words) {
+void expect_refused(const std::vector<std::string>& arguments, Code code, const std::vector<std::string>& words) {
   TemporaryFolder folder;
   const CommandResult result = run_command(folder.path(), arguments);
   std::string shown;
   for (const auto& argument : arguments) shown += argument + " ";
   EXPECT_EQ(result.code, 2) << shown << result.err;
   EXPECT_EQ(result.out, "") << shown;
-  for (const std::string& word : words)
-    EXPECT_NE(result.err.find(word), std::string::npos) << shown << "\n" << result.err << "\nlacks: " << word;
+  EXPECT_TRUE(says(result, code, words)) << shown;
   EXPECT_LE(std::count(result.err.begin(), result.err.end(), '\n'), 2) << shown << result.err;
   EXPECT_TRUE(fs::is_empty(folder.path())) << shown;
 }
@@ -43,38 +42,39 @@ TEST(Cli, TellsItsVersion) {
 }
 
 TEST(Cli, WrongUseIsRefusedInOneLine) {
-  expect_refused({}, {});
-  expect_refused({"dance"}, {"dance"});
-  expect_refused({"train"}, {"recipe"});
-  expect_refused({"train", "no-such.toml"}, {"no-such.toml"});
-  expect_refused({"train", tiny, "some.topk=3"}, {"some.topk", "some.top_k"});
-  expect_refused({"train", tiny, "some.top_k=900"}, {"top_k"});
-  expect_refused({"train", tiny, "model.heads=7"}, {"heads"});
-  expect_refused({"train", tiny, "model.seq_len=0"}, {"seq_len"});
-  expect_refused({"train", tiny, "train.lr=\"fast\""}, {"train.lr"});
-  expect_refused({"train", tiny, "model.norm=\"sideways\""}, {"norm", "post", "pre"});
-  expect_refused({"train", tiny, "data.train=nowhere.txt"}, {"nowhere.txt"});
-  expect_refused({"train", tiny, "data.train=builtin:poems"}, {"poems", "stories"});
-  expect_refused({"train", tiny, "train.batch=1000000"}, {"train.batch"});
-  expect_refused({"train", tiny, "train.precision=bf16", "--device", "cpu"}, {"bf16"});
-  expect_refused({"train", "--resume", "nowhere"}, {"nowhere"});
-  expect_refused({"eval", "nowhere"}, {"nowhere"});
-  expect_refused({"generate", "nowhere", "--prompt", "x"}, {"nowhere"});
-  expect_refused({"verify", "nowhere.safetensors"}, {"nowhere"});
-  expect_refused({"verify", tiny}, {"tiny.toml"});
-  expect_refused({"info", "nowhere.toml"}, {"nowhere"});
-  expect_refused({"tokenizer", "encode", "--tokenizer", tiny, "x"}, {"tiny.toml"});
-  expect_refused({"data", "stories", "--domain", "poems"}, {"poems"});
-  expect_refused({"bench", "train", tiny, "--steps", "0"}, {"--steps"});
-  expect_refused({"read", "nowhere", "builtin:nature", "--sharpness", "20", "40"}, {"'40'", "--sharpness", "20,40"});
-  expect_refused({"read", "nowhere", "builtin:nature", "--counts", "0.5", "--no-counts"}, {"--counts", "--no-counts"});
+  expect_refused({}, Code::argument_missing, {});
+  expect_refused({"dance"}, Code::command_unknown, {"dance"});
+  expect_refused({"train"}, Code::argument_missing, {"recipe"});
+  expect_refused({"train", "no-such.toml"}, Code::recipe_not_found, {"no-such.toml"});
+  expect_refused({"train", tiny, "some.topk=3"}, Code::setting_unknown, {"some.topk", "some.top_k"});
+  expect_refused({"train", tiny, "some.top_k=900"}, Code::setting_out_of_range, {"top_k"});
+  expect_refused({"train", tiny, "model.heads=7"}, Code::setting_out_of_range, {"heads"});
+  expect_refused({"train", tiny, "model.seq_len=0"}, Code::setting_out_of_range, {"seq_len"});
+  expect_refused({"train", tiny, "train.lr=\"fast\""}, Code::setting_type, {"train.lr"});
+  expect_refused({"train", tiny, "model.norm=\"sideways\""}, Code::setting_out_of_range, {"norm", "post", "pre"});
+  expect_refused({"train", tiny, "data.train=nowhere.txt"}, Code::file_not_found, {"nowhere.txt"});
+  expect_refused({"train", tiny, "data.train=builtin:poems"}, Code::text_unknown, {"poems", "stories"});
+  expect_refused({"train", tiny, "train.batch=1000000"}, Code::data_too_few, {"train.batch"});
+  expect_refused({"train", tiny, "train.precision=bf16", "--device", "cpu"}, Code::precision_unusable, {"bf16"});
+  expect_refused({"train", "--resume", "nowhere"}, Code::run_not_found, {"nowhere"});
+  expect_refused({"eval", "nowhere"}, Code::run_not_found, {"nowhere"});
+  expect_refused({"generate", "nowhere", "--prompt", "x"}, Code::run_not_found, {"nowhere"});
+  expect_refused({"verify", "nowhere.safetensors"}, Code::file_not_found, {"nowhere"});
+  expect_refused({"verify", tiny}, Code::safetensors_header, {"tiny.toml"});
+  expect_refused({"info", "nowhere.toml"}, Code::recipe_not_found, {"nowhere"});
+  expect_refused({"tokenizer", "encode", "--tokenizer", tiny, "x"}, Code::json_syntax, {"tiny.toml"});
+  expect_refused({"data", "stories", "--domain", "poems"}, Code::text_unknown, {"poems"});
+  expect_refused({"bench", "train", tiny, "--steps", "0"}, Code::option_invalid, {"--steps"});
+  expect_refused({"read", "nowhere", "builtin:nature", "--sharpness", "20", "40"}, Code::argument_unexpected, {"'40'"});
+  expect_refused({"read", "nowhere", "builtin:nature", "--counts", "0.5", "--no-counts"}, Code::option_conflict,
+                 {"--counts", "--no-counts"});
 }
 
 TEST(Cli, TasksOfSrunWithoutMpiAreRefused) {
   for (const auto& [name, value] : {std::pair{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}})
     setenv(name, value, 1);
-  expect_refused({"train", tiny}, {"use 'srun --mpi=pmix'"});
-  expect_refused({"eval", "nowhere"}, {"use 'srun --mpi=pmix'"});
+  expect_refused({"train", tiny}, Code::rank_environment, {"use 'srun --mpi=pmix'"});
+  expect_refused({"eval", "nowhere"}, Code::rank_environment, {"use 'srun --mpi=pmix'"});
   EXPECT_EQ(run_command("/", {"--version"}).code, 0) << "what has no ranks does not ask for them";
   setenv("SLURM_PROCID", "1", 1);
   const CommandResult other = run_command("/", {"train", tiny});
@@ -84,21 +84,28 @@ TEST(Cli, TasksOfSrunWithoutMpiAreRefused) {
 }
 
 TEST(Cli, NumbersOutOfRangeAreRefused) {
-  expect_refused({"data", "stories", "--seed", "-1"}, {"--seed", "-1 is out of range", "at least 0"});
-  expect_refused({"data", "stories", "--count", "18446744073709551616"}, {"--count", "out of range"});
-  expect_refused({"data", "stories", "--count", "9223372036854775807"}, {"--count", "100000000"});
-  expect_refused({"data", "stories", "--count", "5000000", "--json"}, {"--count", "-o"});
-  expect_refused({"data", "stories", "--count", "1e3"}, {"--count", "whole number", "1e3"});
-  expect_refused({"data", "stories", "--count", "0x10"}, {"--count", "whole number"});
-  expect_refused({"data", "stories", "--first", "-3"}, {"--first"});
-  expect_refused({"eval", "nowhere", "--stories", "99999999999999999999"}, {"--stories", "out of range"});
-  expect_refused({"generate", "nowhere", "--seed", "-1", "--prompt", "x"}, {"--seed"});
-  expect_refused({"generate", "nowhere", "--temperature", "nan", "--prompt", "x"}, {"--temperature", "nan"});
-  expect_refused({"generate", "nowhere", "--samples", "99999999999", "--prompt", "x"}, {"--samples"});
-  expect_refused({"train", tiny, "--threads", "-1"}, {"--threads"});
-  expect_refused({"train", tiny, "seed=-1"}, {"seed"});
-  expect_refused({"train", tiny, "model.seq_len=1"}, {"seq_len", "from 2"});
-  expect_refused({"train", tiny, "data.train_stories=9223372036854775807"}, {"builtin:stories", "100000000"});
+  expect_refused({"data", "stories", "--seed", "-1"}, Code::option_invalid, {"--seed", "-1"});
+  expect_refused({"data", "stories", "--count", "18446744073709551616"}, Code::option_invalid,
+                 {"--count", "18446744073709551616"});
+  expect_refused({"data", "stories", "--count", "9223372036854775807"}, Code::option_invalid, {"--count", "100000000"});
+  const CommandResult large = run_command("/", {"data", "stories", "--count", "5000000", "--json"});
+  EXPECT_EQ(large.code, 2);
+  EXPECT_TRUE(says(large, Code::option_invalid, {"--count", "5000000"}));
+  expect_refused({"data", "stories", "--count", "1e3"}, Code::option_invalid, {"--count", "1e3"});
+  expect_refused({"data", "stories", "--count", "0x10"}, Code::option_invalid, {"--count", "0x10"});
+  expect_refused({"data", "stories", "--first", "-3"}, Code::option_invalid, {"--first"});
+  expect_refused({"eval", "nowhere", "--stories", "99999999999999999999"}, Code::option_invalid,
+                 {"--stories", "99999999999999999999"});
+  expect_refused({"generate", "nowhere", "--seed", "-1", "--prompt", "x"}, Code::option_invalid, {"--seed"});
+  expect_refused({"generate", "nowhere", "--temperature", "nan", "--prompt", "x"}, Code::option_invalid,
+                 {"--temperature", "nan"});
+  expect_refused({"generate", "nowhere", "--samples", "99999999999", "--prompt", "x"}, Code::option_invalid,
+                 {"--samples"});
+  expect_refused({"train", tiny, "--threads", "-1"}, Code::option_invalid, {"--threads"});
+  expect_refused({"train", tiny, "seed=-1"}, Code::setting_out_of_range, {"seed"});
+  expect_refused({"train", tiny, "model.seq_len=1"}, Code::setting_out_of_range, {"model.seq_len"});
+  expect_refused({"train", tiny, "data.train_stories=9223372036854775807"}, Code::setting_out_of_range,
+                 {"builtin:stories", "100000000"});
   // Zeros at its beginning do not make a number octal.
   TemporaryFolder folder;
   EXPECT_EQ(run_command(folder.path(), {"data", "stories", "--count", "010"}).out,
@@ -110,13 +117,47 @@ TEST(Cli, WhatDoesNotFitInMemoryIsRefusedWithThePrediction) {
   std::vector<std::string> train = {"train", tiny}, info = {"info", tiny};
   train.insert(train.end(), large.begin(), large.end());
   info.insert(info.end(), large.begin(), large.end());
-  expect_refused(train, {"GiB of memory", "frozen library"});
+  expect_refused(train, Code::memory_insufficient, {"GiB"});
   const CommandResult told = run_command(SOME_BINARY_DIR, info);
   EXPECT_EQ(told.code, 0) << told.err;
   EXPECT_NE(told.out.find("would not be trained here"), std::string::npos) << told.out;
   expect_refused({"train", tiny, "model.d_model=65536", "model.layers=4096", "some.experts=1048576",
                   "some.d_ffn=1048576", "model.heads=1"},
-                 {"some.experts", "numbers"});
+                 Code::setting_out_of_range, {"some.experts", "1048576"});
+}
+
+TEST(Cli, AnErrorIsJsonWhereJsonIsAskedFor) {
+  TemporaryFolder folder;
+  const auto error = [&](const std::vector<std::string>& words) {
+    const CommandResult result = run_command(folder.path(), words);
+    EXPECT_EQ(result.code, 2) << result.err;
+    const Json out = Json::parse(result.out, nullptr, false);
+    EXPECT_EQ(out.size(), 1u) << result.out;
+    return out.value("error", Json());
+  };
+  const Json unknown = error({"train", tiny, "some.topk=3", "--json"});
+  EXPECT_EQ(unknown["code"], "setting-unknown");
+  EXPECT_EQ(unknown["values"], Json::array({"override some.topk=3", "some.topk", "some.top_k"}));
+  EXPECT_FALSE(unknown["message"].get<std::string>().empty());
+  EXPECT_EQ(unknown.size(), 3u);
+  EXPECT_EQ(error({"eval", "nowhere", "--json"})["code"], "run-not-found");
+  EXPECT_EQ(error({"eval", "--json"})["code"], "argument-missing");
+  EXPECT_EQ(error({"eval", "--jason", "--json"})["values"], Json::array({"--jason"}));
+}
+
+TEST(Cli, EveryCodeIsListed) {
+  const std::string help = run_command("/", {"help", "errors"}).out;
+  const std::string document = read_file(std::string(SOME_SOURCE_DIR) + "/docs/errors.md");
+  std::size_t in_help = 0, in_document = 0;
+  for (const CodeMeaning& one : error_codes()) {
+    in_help = help.find(fmt::format("\n  {} ", one.name), in_help);
+    ASSERT_NE(in_help, std::string::npos) << one.name;
+    in_document = document.find(fmt::format("\n| `{}` | {} |\n", one.name, one.meaning), in_document);
+    ASSERT_NE(in_document, std::string::npos) << one.name << ": not in docs/errors.md, or not in its place";
+  }
+  std::size_t listed = 0;
+  for (std::size_t at = 0; (at = document.find("\n| `", at)) != std::string::npos; ++at) ++listed;
+  EXPECT_EQ(listed, error_codes().size()) << "docs/errors.md lists a code that there is not";
 }
 
 TEST(Cli, ATextWithoutAPredictionLeavesNothingBehind) {
@@ -126,7 +167,7 @@ TEST(Cli, ATextWithoutAPredictionLeavesNothingBehind) {
   folder.write("words.txt", words);
   const CommandResult result = run_command(folder.path(), {"train", tiny, "data.train=words.txt", "data.eos=false"});
   EXPECT_EQ(result.code, 2) << result.err;
-  EXPECT_NE(result.err.find("nothing to predict"), std::string::npos) << result.err;
+  EXPECT_TRUE(says(result, Code::data_nothing_to_predict, {"words.txt"}));
   EXPECT_EQ(folder.entries(), 1u) << "a folder was left behind";
 }
 
@@ -135,12 +176,12 @@ TEST(Cli, NamesOfFilesDoNotLeadOutOfTheFolder) {
   fs::copy_file(tiny, folder / "...toml");  // the run would be named ".."
   const CommandResult result = run_command(folder.path(), {"train", "...toml"});
   EXPECT_EQ(result.code, 2) << result.err;
-  EXPECT_NE(result.err.find("--out"), std::string::npos) << result.err;
+  EXPECT_TRUE(says(result, Code::option_needs_another, {"...toml", "--out"}));
   EXPECT_EQ(folder.entries(), 1u);
   folder.write("recipes/index.toml", "[[series]]\nname = \"a\"\nrecipes = [\"../../x\"]\n");
   const CommandResult lab = run_command(folder.path(), {"lab", "list", "--recipes", "recipes"});
   EXPECT_EQ(lab.code, 2) << lab.err;
-  EXPECT_NE(lab.err.find("plain name"), std::string::npos) << lab.err;
+  EXPECT_TRUE(says(lab, Code::setting_type, {"index.toml", "../../x"}));
 }
 
 TEST(Cli, PipesAndDevicesAreNoData) {
@@ -148,12 +189,12 @@ TEST(Cli, PipesAndDevicesAreNoData) {
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   const std::string pipe = folder / "pipe";
   for (const std::string& place : {pipe, std::string("/dev/zero")}) {
-    expect_refused({"train", place}, {place, "not a file"});
-    expect_refused({"train", tiny, "data.train=" + place}, {place, "not a file"});
-    expect_refused({"train", tiny, "data.tokenizer=" + place}, {place, "not a file"});
-    expect_refused({"verify", place}, {place, "not a file"});
-    expect_refused({"tokenizer", "encode", "--tokenizer", place, "x"}, {place, "not a file"});
-    expect_refused({"tokenizer", "train", place, "-o", "t.json"}, {place, "not a file"});
+    expect_refused({"train", place}, Code::file_not_regular, {place});
+    expect_refused({"train", tiny, "data.train=" + place}, Code::file_not_regular, {place});
+    expect_refused({"train", tiny, "data.tokenizer=" + place}, Code::file_not_regular, {place});
+    expect_refused({"verify", place}, Code::file_not_regular, {place});
+    expect_refused({"tokenizer", "encode", "--tokenizer", place, "x"}, Code::file_not_regular, {place});
+    expect_refused({"tokenizer", "train", place, "-o", "t.json"}, Code::file_not_regular, {place});
   }
 }
 
@@ -189,7 +230,10 @@ TEST(Cli, OutOfMemoryIsOneLine) {
     EXPECT_TRUE(code == 0 || code == 1) << least + more << " MiB: " << code << told;
     if (code == 1) {
       // For what the program asks itself, or for the stack of a thread.
-      EXPECT_TRUE(told.find("memory") != std::string::npos || told.find("no room") != std::string::npos) << told;
+      const CommandResult result{code, "", told};
+      EXPECT_TRUE(says(result, Code::out_of_memory) || says(result, Code::system_failed) ||
+                  told.find("memory") != std::string::npos)  // or the words of the loader of programs
+          << told;
     } else if (code == 0) {
       const std::string model = read_file(folder / "run/checkpoints/step-2/model.safetensors");
       EXPECT_TRUE(right.empty() || model == right) << least + more << " MiB";
@@ -385,7 +429,7 @@ TEST_F(Trained, ARunFolderStandsForItsTokenizer) {
 TEST_F(Trained, AFolderWithARunIsNotOverwritten) {
   const CommandResult result = run_command(folder_->path(), {"train", tiny, "--out", "run"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_NE(result.err.find("--resume"), std::string::npos);
+  EXPECT_TRUE(says(result, Code::run_exists, {"run"}));
   // Resuming a finished run is no error and changes nothing.
   const std::string before = read_file(*folder_ / "run/metrics.jsonl");
   const CommandResult again = run_command(folder_->path(), {"train", "--resume", "run"});

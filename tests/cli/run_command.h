@@ -2,15 +2,19 @@
 #pragma once
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "core/error_code.h"
 #include "temporary_folder.h"
 
 namespace some {
@@ -80,6 +84,24 @@ class RunningCommand {
 inline CommandResult run_command(const std::string& folder, const std::vector<std::string>& arguments,
                                  const std::string& input = "") {
   return RunningCommand(folder, arguments, input).finish();
+}
+
+// Whether one line on standard error is an error or a warning with this code, and has these words behind it: paths,
+// names and numbers, in any order.
+inline ::testing::AssertionResult says(const CommandResult& result, Code code,
+                                       const std::vector<std::string>& words = {}) {
+  std::istringstream lines(result.err);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string mark = "[" + std::string(name_of(code)) + "]: ";
+    const std::size_t at = std::min(line.find("error" + mark), line.find("warning" + mark));
+    if (at == std::string::npos) continue;
+    const bool all = std::all_of(words.begin(), words.end(),
+                                 [&](const std::string& word) { return line.find(word, at) != std::string::npos; });
+    if (all) return ::testing::AssertionSuccess();
+  }
+  std::string wanted(name_of(code));
+  for (const std::string& word : words) wanted += " | " + word;
+  return ::testing::AssertionFailure() << "wanted " << wanted << "; it said:\n" << result.err;
 }
 
 }  // namespace some

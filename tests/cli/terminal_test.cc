@@ -171,7 +171,8 @@ TEST(Terminal, AResultThatCannotBeWrittenIsAFailure) {
                                      std::string("data stories --count 2000"), std::string("--help")}) {
     for (const std::string out : {">/dev/full", ">&-"}) {
       EXPECT_EQ(in_a_shell(folder.path(), command + " " + out + " 2>err"), 1) << command << out;
-      EXPECT_EQ(read_file(folder / "err").rfind("some: cannot write", 0), 0u) << read_file(folder / "err");
+      EXPECT_EQ(read_file(folder / "err").rfind("some: error[output-unwritable]: ", 0), 0u)
+          << read_file(folder / "err");
     }
   }
 }

@@ -82,7 +82,7 @@ TEST(GroupCuda, SumsByTheTreeOnTheGpu) {
 TEST(GroupCuda, NcclCarriesWhatItIsGiven) {
   if (!cuda::available()) GTEST_SKIP() << cuda::unavailable_reason_text();
   std::string said;
-  const Log log([&](LogLevel, const std::string& line) { said += line + "\n"; });
+  const Log log([&](const LogMessage& line) { said += line.text + "\n"; });
   on_ranks(1, [&](const Group& group) {
     const Device device = open_gpu();
     group.use_gpus(device, log);
@@ -111,9 +111,9 @@ TEST(GroupCuda, ASharedGpuIsNotForNccl) {
   if (!cuda::available()) GTEST_SKIP() << cuda::unavailable_reason_text();
   std::string said;
   std::mutex mutex;
-  const Log log([&](LogLevel, const std::string& line) {
+  const Log log([&](const LogMessage& message) {
     const std::lock_guard lock(mutex);
-    said += line + "\n";
+    said += message.text + "\n";
   });
   on_ranks(2, [&](const Group& group) {
     const Device device = open_gpu();

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "comm/all_gather_rows.h"
-#include "core/error.h"
+#include "expect_error.h"
 #include "thread_ranks.h"
 
 namespace some {
@@ -169,41 +169,40 @@ TEST(Group, PartsAreGroupsOfTheirOwn) {
 }
 
 TEST(Group, AFailureOnOneRankIsThrownByAll) {
-  const auto thrown_by = [](const Group& group, const std::function<void()>& work) -> std::string {
+  const auto thrown_by = [](const Group& group, const std::function<void()>& work) -> std::optional<Error> {
     try {
       group.all_or_none(work);
     } catch (const CommonFailure& failure) {
-      return (failure.fault() == Fault::input ? "input: " : "failure: ") + std::string(failure.what());
+      return failure;
     }
-    return "";
+    return std::nullopt;
   };
   on_ranks(3, [&](const Group& group) {
     int done = 0;
-    EXPECT_EQ(thrown_by(group, [&] { ++done; }), "");
+    EXPECT_FALSE(thrown_by(group, [&] { ++done; }));
     EXPECT_EQ(done, 1);
-    EXPECT_EQ(thrown_by(group,
-                        [&] {
-                          if (group.rank() > 0) failed("no room for {}", group.rank());
-                        }),
-              "failure: rank 1 on " + group.host(1) + ": no room for 1");
-    EXPECT_EQ(thrown_by(group, [&] { bad_input("no text"); }), "input: no text");
+    const auto one = thrown_by(group, [&] {
+      if (group.rank() > 0) failed(Code::out_of_memory, "no room for {} {}", group.rank(), "");
+    });
+    ASSERT_TRUE(is_error(one, Code::out_of_memory));
+    EXPECT_EQ(one->fault(), Fault::failure);
+    EXPECT_EQ(one->values(), (std::vector<std::string>{"1", ""}));
+    EXPECT_EQ(one->what(), "rank 1 on " + group.host(1) + ": no room for 1 ");
+    const auto all = thrown_by(group, [&] { bad_input(Code::text_empty, "no text"); });
+    ASSERT_TRUE(is_bad_input(all, Code::text_empty));
+    EXPECT_STREQ(all->what(), "no text") << "every rank says it: none is named";
     group.barrier();  // they still understand each other
   });
-  EXPECT_THROW(Group().all_or_none([] { failed("alone"); }), Error);
+  EXPECT_ERROR(Group().all_or_none([] { failed(Code::internal, "alone"); }), Code::internal);
 }
 
 TEST(Group, NamesWhatDiffers) {
   on_ranks(4, [&](const Group& group) {
     group.check_identical({{"a", "1"}, {"b", "2"}});
-    try {
+    const auto error = error_in([&] {
       group.check_identical({{"a", "1"}, {"some.top_k", group.rank() == 2 ? "8" : "4"}, {"c", "3"}});
-      ADD_FAILURE() << "nothing was noticed";
-    } catch (const Error& error) {
-      const std::string what = error.what();
-      EXPECT_NE(what.find("some.top_k: rank 2 on "), std::string::npos) << what;
-      EXPECT_NE(what.find("has 8, rank 0"), std::string::npos) << what;
-      EXPECT_EQ(error.fault(), Fault::input);
-    }
+    });
+    EXPECT_TRUE(is_bad_input(error, Code::ranks_differ, {"some.top_k", "2", group.host(2), "8", group.host(0), "4"}));
   });
 }
 

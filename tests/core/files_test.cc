@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "core/error.h"
 #include "core/log.h"
+#include "expect_error.h"
 #include "temporary_folder.h"
 
 namespace some {
@@ -30,32 +30,26 @@ TEST(Files, PipesAndDevicesAreNoFiles) {
   const TemporaryFolder folder;
   const std::string pipe = folder.file("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  const auto refused = [](const std::string& word, auto&& call) {
-    try {
-      call();
-      FAIL() << word;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.fault(), Fault::input);
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-    }
+  const auto refused = [](const std::string& path, auto&& call) {
+    EXPECT_TRUE(is_bad_input(error_in(call), Code::file_not_regular, {path}));
   };
-  refused("a pipe", [&] { read_file(pipe); });
-  refused("a pipe", [&] { map_file(pipe); });
-  refused("a device", [&] { read_file("/dev/zero"); });
-  refused("a device", [&] { InputFile("/dev/null"); });
-  refused("a folder", [&] { InputFile(folder.path()); });
+  refused(pipe, [&] { read_file(pipe); });
+  refused(pipe, [&] { map_file(pipe); });
+  refused("/dev/zero", [&] { read_file("/dev/zero"); });
+  refused("/dev/null", [&] { InputFile("/dev/null"); });
+  refused(folder.path(), [&] { InputFile(folder.path()); });
   // A rename over them would put a file in their place.
-  refused("a pipe", [&] { write_file_atomic(pipe, "text"); });
-  refused("a device", [&] { write_file_atomic("/dev/null", "text"); });
+  refused(pipe, [&] { write_file_atomic(pipe, "text"); });
+  refused("/dev/null", [&] { write_file_atomic("/dev/null", "text"); });
   EXPECT_EQ(folder.entries(), 1u);
 }
 
 TEST(Files, WhatIsTooLargeIsNotRead) {
   const TemporaryFolder folder;
   std::filesystem::resize_file(folder.write("large", "x"), std::uintmax_t{1} << 40);  // takes no room on the disk
-  EXPECT_THROW(read_file(folder.file("large")), Error);
+  EXPECT_ERROR(read_file(folder.file("large")), Code::file_too_large, folder.file("large"));
   EXPECT_EQ(read_file(folder.write("small", "four"), 4), "four");
-  EXPECT_THROW(read_file(folder.file("small"), 3), Error);
+  EXPECT_ERROR(read_file(folder.file("small"), 3), Code::file_too_large, folder.file("small"), "4", "3");
 }
 
 TEST(Files, PiecesOfEverySizeArriveInOrder) {
@@ -97,18 +91,10 @@ TEST(Files, AFileThatIsReplacedLeavesItsPermissions) {
 
 TEST(Files, ErrorsNameTheFile) {
   const TemporaryFolder folder;
-  const auto message = [](auto&& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
-  EXPECT_NE(message([&] { read_file(folder.file("absent")); }).find("absent"), std::string::npos);
-  EXPECT_NE(message([&] { read_file(folder.path()); }).find("folder"), std::string::npos);
-  EXPECT_NE(message([&] { write_file_atomic(folder.file("no/such"), "x"); }).find("no/such"), std::string::npos);
-  EXPECT_NE(message([&] { append_line(folder.file("no/such"), "x"); }).find("no/such"), std::string::npos);
+  EXPECT_ERROR(read_file(folder.file("absent")), Code::file_not_found, folder.file("absent"));
+  EXPECT_ERROR(read_file(folder.path()), Code::file_not_regular, folder.path());
+  EXPECT_ERROR(write_file_atomic(folder.file("no/such"), "x"), Code::file_unwritable, folder.file("no/such"));
+  EXPECT_ERROR(append_line(folder.file("no/such"), "x"), Code::file_unwritable, folder.file("no/such"));
 }
 
 TEST(Files, AppendsLines) {
@@ -127,15 +113,18 @@ TEST(Files, HashAndHex) {
 
 TEST(Log, GoesToTheSinkOnly) {
   std::string seen;
-  const Log log([&](LogLevel level, const std::string& message) {
-    seen += (level == LogLevel::warning ? "W:" : "I:") + message + ";";
+  std::vector<LogMessage> warnings;
+  const Log log([&](const LogMessage& message) {
+    seen += (message.level == LogLevel::warning ? "W:" : "I:") + message.text + ";";
+    if (message.level == LogLevel::warning) warnings.push_back(message);
   });
   const Log copy = log, none, empty{LogSink()};
   log.info("a {}", 1);
-  copy.warning("b");
-  none.warning("dropped");
+  copy.warning(Code::text_overlap, "b {}", 2);
+  none.warning(Code::text_overlap, "dropped");
   empty.info("dropped");
-  EXPECT_EQ(seen, "I:a 1;W:b;");
+  EXPECT_EQ(seen, "I:a 1;W:b 2;");
+  EXPECT_TRUE(has_warning(warnings, Code::text_overlap, {"2"}));
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ TEST_P(Pool, ManyShortWorksOneAfterAnother) {
   for (std::int64_t round = 0; round < 5000; ++round) {
     parallel_for(threads_, 1 + round % 7, [&](std::int64_t i) {
       parts[static_cast<std::size_t>(i)] = round + i;
-      for (std::int64_t n = 0; round % 3 == 0 && n < 500 * i; ++n) __builtin_ia32_pause();  // some are longer
+      for (std::int64_t n = 0; round % 3 == 0 && n < 500 * i; ++n) relax_cpu();  // some are longer
     });
     for (std::int64_t i = 0; i < 1 + round % 7; ++i) total += parts[static_cast<std::size_t>(i)] - round - i;
     if (round % 1000 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));

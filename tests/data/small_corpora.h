@@ -5,19 +5,23 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
 #include "core/log.h"
 #include "data/source.h"
 #include "data/token_data.h"
+#include "expect_error.h"
 
 namespace some {
 
 // Collects what the library says while a test runs.
 class Listener {
  public:
-  std::vector<std::string> warnings, infos;
-  Host host = make_host(0, Log([this](LogLevel level, const std::string& message) {
-                          (level == LogLevel::warning ? warnings : infos).push_back(message);
+  std::vector<LogMessage> warnings;
+  std::vector<std::string> infos;
+  Host host = make_host(0, Log([this](const LogMessage& message) {
+                          if (message.level == LogLevel::warning)
+                            warnings.push_back(message);
+                          else
+                            infos.push_back(message.text);
                         }));
   Listener() = default;
   Listener(const Listener&) = delete;
@@ -68,16 +72,6 @@ inline bool same_tokens(const TokenData& a, const TokenData& b) {
     if (a.story_bytes(i) != b.story_bytes(i)) return false;
   }
   return true;
-}
-
-template <typename Call>
-inline std::string fault(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace some

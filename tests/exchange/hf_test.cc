@@ -14,6 +14,7 @@
 #include "evaluation/evaluate.h"
 #include "exchange/python_files.h"
 #include "exchange/recipe_json.h"
+#include "expect_error.h"
 #include "half_file.h"
 #include "inference/generate.h"
 #include "tensor/safetensors.h"
@@ -196,23 +197,23 @@ class Damaged : public testing::Test {
     fs::copy(good_, place, fs::copy_options::recursive);
     return place;
   }
-  std::string fault(const std::string& place, ImportOptions options = {}) {
+  std::optional<Error> fault(const std::string& place, ImportOptions options = {}) {
     options.folder = place;
     options.out = folder_ / "back";
-    const std::string message = input_error([&] { import_hf(options); });
-    EXPECT_FALSE(fs::exists(options.out)) << message;
-    EXPECT_FALSE(fs::exists(options.out + ".writing")) << message;
-    return message;
+    const auto error = error_in([&] { import_hf(options); });
+    EXPECT_FALSE(fs::exists(options.out));
+    EXPECT_FALSE(fs::exists(options.out + ".writing"));
+    return error;
   }
-  std::string with_config(const std::function<void(Json&)>& change) {
+  std::optional<Error> with_config(const std::function<void(Json&)>& change) {
     const std::string place = copy();
     Json config = Json::parse(read_file(place + "/config.json"));
     change(config);
     write_file_atomic(place + "/config.json", config.dump());
     return fault(place);
   }
-  std::string with_tensors(const std::function<void(std::vector<std::pair<std::string, Tensor>>&)>& change,
-                           ImportOptions options = {}) {
+  std::optional<Error> with_tensors(const std::function<void(std::vector<std::pair<std::string, Tensor>>&)>& change,
+                                    ImportOptions options = {}) {
     const std::string place = copy(), path = place + "/model.safetensors";
     std::vector<std::pair<std::string, Tensor>> tensors;
     {
@@ -229,59 +230,63 @@ class Damaged : public testing::Test {
 };
 
 TEST_F(Damaged, FilesAreRefusedByNamingWhatIsWrong) {
-  const auto has = [](const std::string& message, const std::string& words) {
-    EXPECT_NE(message.find(words), std::string::npos) << "wanted: " << words << "\nsaid: " << message;
+  const auto has = [](const std::optional<Error>& error, Code code, const std::vector<std::string>& values) {
+    EXPECT_TRUE(is_bad_input(error, code, values));
   };
-  has(fault(folder_ / "nowhere"), "there is no folder");
-  has(fault(run_), "has no config.json");
-  has(with_config([](Json& config) { config["model_type"] = "gpt2"; }), "model_type is \"gpt2\"");
-  has(with_config([](Json& config) { config.erase("recipe"); }), "recipe");
-  has(with_config([](Json& config) { config["recipe"]["model"]["d_model"] = 25; }), "model.d_model");
-  has(with_config([](Json& config) { config["recipe"]["some"]["colour"] = "red"; }), "some.colour");
-  has(with_config([](Json& config) { config["recipe"]["some"]["top_k"] = "two"; }), "some.top_k");
-  has(with_config([](Json& config) { config["hidden_size"] = 32; }), "hidden_size is 32 where its recipe makes 24");
-  has(with_config([](Json& config) { config["vocab_size"] = 321; }), "has 320 tokens, the model knows 321");
-  has(with_config([](Json& config) { config["key_steps"] = {1}; }), "key_steps has 1 numbers for 2 layers");
-  has(with_config([](Json& config) { config["recipe"]["some"]["library_seed"] = 9; }), "library of layer 0");
-  has(with_config([](Json& config) { config["recipe"]["some"]["query_dim"] = 5; }), "router.1.weight has the shape");
+  has(fault(folder_ / "nowhere"), Code::folder_not_found, {folder_ / "nowhere"});
+  has(fault(run_), Code::import_invalid, {run_});
+  has(with_config([](Json& config) { config["model_type"] = "gpt2"; }), Code::import_invalid, {"gpt2"});
+  has(with_config([](Json& config) { config.erase("recipe"); }), Code::json_missing, {"recipe"});
+  has(with_config([](Json& config) { config["recipe"]["model"]["d_model"] = 25; }), Code::setting_out_of_range,
+      {"model.heads"});
+  has(with_config([](Json& config) { config["recipe"]["some"]["colour"] = "red"; }), Code::setting_unknown,
+      {"some.colour"});
+  has(with_config([](Json& config) { config["recipe"]["some"]["top_k"] = "two"; }), Code::setting_type, {"some.top_k"});
+  has(with_config([](Json& config) { config["hidden_size"] = 32; }), Code::import_mismatch,
+      {"hidden_size", "32", "24"});
+  has(with_config([](Json& config) { config["vocab_size"] = 321; }), Code::tokenizer_mismatch, {"320", "321"});
+  has(with_config([](Json& config) { config["key_steps"] = {1}; }), Code::import_mismatch, {"1", "2"});
+  has(with_config([](Json& config) { config["recipe"]["some"]["library_seed"] = 9; }), Code::library_mismatch, {"0"});
+  has(with_config([](Json& config) { config["recipe"]["some"]["query_dim"] = 5; }), Code::tensor_shape,
+      {"layers.0.router.1.weight"});
   // Nobody asks for the memory of what is not there.
-  has(with_config([](Json& config) { config["recipe"]["some"]["experts"] = 1000000; }), "needs [1000000, ");
+  has(with_config([](Json& config) { config["recipe"]["some"]["experts"] = 1000000; }), Code::tensor_shape, {});
 
   const auto find = [](auto& tensors, const std::string& name) -> Tensor& {
     return std::find_if(tensors.begin(), tensors.end(), [&](auto& one) { return one.first == name; })->second;
   };
   has(with_tensors([](auto& tensors) { std::erase_if(tensors, [](auto& one) { return one.first == "head.bias"; }); }),
-      "there is no tensor head.bias");
+      Code::tensor_not_found, {"head.bias"});
   has(with_tensors([](auto& tensors) { tensors.emplace_back("wte.weight", tensors[0].second); }),
-      "wte.weight belongs to no part of this model");
+      Code::tensor_unexpected, {"wte.weight"});
   has(with_tensors([&](auto& tensors) { find(tensors, "head.bias") = Tensor::zeros({3}, DType::f32); }),
-      "head.bias has the shape [3]");
+      Code::tensor_shape, {"head.bias", "[3]"});
   has(with_tensors([&](auto& tensors) { find(tensors, "layers.0.key_counts") = Tensor::zeros({4}, DType::f32); }),
-      "layers.0.key_counts holds f32 where i64 is needed");
+      Code::tensor_type, {"layers.0.key_counts", "f32", "i64"});
   const auto learnt = [&](auto& tensors) {
     find(tensors, "layers.1.experts.w2") = find(tensors, "layers.1.experts.w2").clone();
     find(tensors, "layers.1.experts.w2").template data<float>()[7] += 0.25f;
   };
-  has(with_tensors(learnt), "layers.1.experts.w2 is not what the recipe draws");
+  has(with_tensors(learnt), Code::library_mismatch, {"layers.1.experts.w2"});
   has(with_tensors([&](auto& tensors) {
         find(tensors, "head.bias") = find(tensors, "head.bias").clone();
         find(tensors, "head.bias").template data<float>()[2] = NAN;
       }),
-      "head.bias holds a number that is not finite");
+      Code::tensor_value, {"head.bias"});
 
   std::string place = copy(), bytes = read_file(place + "/model.safetensors");
   write_file_atomic(place + "/model.safetensors", bytes.substr(0, bytes.size() - 5));
-  has(fault(place), "is not a sound safetensors file");
+  has(fault(place), Code::safetensors_layout, {place + "/model.safetensors"});
   bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
   write_file_atomic(place + "/model.safetensors", bytes);
-  has(fault(place), "is damaged");
+  has(fault(place), Code::tensor_damaged, {place + "/model.safetensors"});
   fs::remove(place + "/model.safetensors");
-  has(fault(place), "has no model.safetensors");
+  has(fault(place), Code::import_invalid, {place});
   write_file_atomic(place + "/model.safetensors.index.json", R"({"weight_map": {"head.bias": "../elsewhere"}})");
-  has(fault(place), "is no name of a file beside it");
+  has(fault(place), Code::import_invalid, {"../elsewhere"});
   place = copy();
   fs::remove(place + "/tokenizer.json");
-  has(fault(place), "--tokenizer FILE");
+  has(fault(place), Code::tokenizer_unknown, {place});
 }
 
 TEST_F(Damaged, ExpertsThatLearntElsewhereAreKeptWhereThatIsSaid) {
@@ -336,8 +341,7 @@ TEST_F(Damaged, TheFolderIsWholeAndTheCardTellsTheNumbers) {
   const Json generation = Json::parse(read_file(good_ + "/generation_config.json"));
   EXPECT_EQ(generation["eos_token_id"], open_here(run_).tokenizer.eos_id());
   // Nothing is written over, and a setting comes back as it was.
-  EXPECT_NE(input_error([&] { export_hf({.run = run_, .out = good_}); }).find("there is something already"),
-            std::string::npos);
+  EXPECT_ERROR((export_hf({.run = run_, .out = good_})), Code::path_exists, good_);
   const Recipe recipe = read_run_recipe(run_);
   EXPECT_EQ(recipe_settings(recipe_from_json(recipe_to_json(recipe), "here")), recipe_settings([&] {
               Recipe without_machine = recipe;
@@ -352,14 +356,10 @@ TEST(HuggingFace, WhatHasNoSeedIsRefused) {
   const TemporaryFolder folder;
   const std::string dense = make_run(folder, {"dense", {"model.ffn=dense"}}),
                     full = make_run(folder, {"full", {"some.training=full"}});
-  EXPECT_NE(input_error([&] {
-              export_hf({.run = dense, .out = folder / "a", .experts_from_seed = true});
-            }).find("has no library"),
-            std::string::npos);
-  EXPECT_NE(input_error([&] {
-              export_hf({.run = full, .out = folder / "a", .experts_from_seed = true});
-            }).find("have learnt"),
-            std::string::npos);
+  EXPECT_ERROR((export_hf({.run = dense, .out = folder / "a", .experts_from_seed = true})), Code::export_unsupported,
+               dense);
+  EXPECT_ERROR((export_hf({.run = full, .out = folder / "a", .experts_from_seed = true})), Code::export_unsupported,
+               full);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "core/files.h"
 #include "exchange/hf.h"
 #include "exchange/library_import.h"
+#include "expect_error.h"
 #include "half_file.h"
 #include "tensor/safetensors.h"
 
@@ -56,14 +57,14 @@ class LibraryTest : public testing::Test {
     out.folder = folder_ / "libraries";
     return out;
   }
-  std::string fault(const LibraryImport& how) {
-    return input_error([&] { import_library(how); });
+  std::optional<Error> fault(const LibraryImport& how) {
+    return error_in([&] { import_library(how); });
   }
   TemporaryFolder folder_;
 };
 
-void has(const std::string& message, const std::string& words) {
-  EXPECT_NE(message.find(words), std::string::npos) << "wanted: " << words << "\nsaid: " << message;
+void has(const std::optional<Error>& error, Code code, const std::vector<std::string>& values) {
+  EXPECT_TRUE(is_bad_input(error, code, values));
 }
 
 TEST_F(LibraryTest, BlocksAreCutIntoExpertsThatTogetherAreTheBlocks) {
@@ -152,32 +153,33 @@ TEST_F(LibraryTest, AnotherWidthIsMetThroughAnOrthonormalMap) {
 TEST_F(LibraryTest, WhatMakesNoLibraryIsRefusedByName) {
   LibraryImport how = options(write("pythia.safetensors", pythia_model()));
   how.pattern = "bert";
-  has(fault(how), "--pattern bert: say gpt2, pythia, some");
+  has(fault(how), Code::option_invalid, {"--pattern", "bert"});
   how.pattern = "gpt2";
-  has(fault(how), "has no feed-forward blocks named as gpt2 names them");
+  has(fault(how), Code::import_invalid, {"gpt2"});
   how.pattern = "one,two";
-  has(fault(how), "has no {} for the number of the block");
+  has(fault(how), Code::option_invalid, {"--pattern", "one,two", "one"});
   how.pattern = "x.{}.up,x.{}.down";
-  has(fault(how), "there is no tensor x.0.up");
+  has(fault(how), Code::tensor_not_found, {"x.0.up"});
   how.pattern.clear();
   how.d_ffn = 11;
-  has(fault(how), "too few for one expert");
+  has(fault(how), Code::option_invalid, {"--d-ffn", "11"});
   how.d_ffn = 5;
   how.experts = 7;
-  has(fault(how), "give 6 experts of 5");
+  has(fault(how), Code::option_invalid, {"--experts", "7", "6", "5"});
   Named gated{{"model.layers.0.mlp.gate_proj.weight", numbers({4, 4}, 0)}};
-  has(fault(options(write("gated.safetensors", gated))), "its blocks are gated");
+  has(fault(options(write("gated.safetensors", gated))), Code::model_unsuitable, {});
   Named uneven = pythia_model();
   uneven[5].second = numbers({width, hidden + 1}, 0);
-  has(fault(options(write("uneven.safetensors", uneven))), "they make no block");
+  has(fault(options(write("uneven.safetensors", uneven))), Code::tensor_shape, {});
   uneven = pythia_model();
   uneven[0].second = uneven[0].second.clone();
   uneven[0].second.data<float>()[3] = NAN;
-  has(fault(options(write("nan.safetensors", uneven))), "not finite");
+  has(fault(options(write("nan.safetensors", uneven))), Code::tensor_value, {});
   Named empty{{"layers.0.ffn.0.weight", numbers({0, 4}, 0)}, {"layers.0.ffn.1.weight", numbers({4, 0}, 0)}};
-  has(fault(options(write("empty.safetensors", empty))), "empty.safetensors: layers.0.ffn.0.weight has the shape");
+  has(fault(options(write("empty.safetensors", empty))), Code::tensor_shape,
+      {folder_ / "empty.safetensors", "layers.0.ffn.0.weight"});
   folder_.write("text.safetensors", "hello");
-  has(fault(options(folder_ / "text.safetensors")), "is not a sound safetensors file");
+  has(fault(options(folder_ / "text.safetensors")), Code::safetensors_header, {folder_ / "text.safetensors"});
 }
 
 TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
@@ -207,20 +209,20 @@ TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
   import_hf({.folder = folder_ / "exported", .out = folder_ / "back"});
   EXPECT_EQ(read_file(find_checkpoint(folder_ / "back", "latest").folder + "/model.safetensors"),
             read_file(find_checkpoint(run, "latest").folder + "/model.safetensors"));
-  has(input_error([&] { export_hf({.run = run, .out = folder_ / "seed", .experts_from_seed = true}); }),
-      "no seed draws them");
+  has(error_in([&] { export_hf({.run = run, .out = folder_ / "seed", .experts_from_seed = true}); }),
+      Code::export_unsupported, {run});
 
-  has(input_error([&] {
-        train({uses[0], "some.experts=9", "some.d_ffn=16"}, "a");
+  has(error_in([&] { train({uses[0], "some.experts=9", "some.d_ffn=16"}, "a"); }), Code::library_mismatch, {"8", "9"});
+  has(error_in([&] {
+        train({uses[0], "some.experts=8", "some.d_ffn=20"}, "a");
       }),
-      "has 8 experts, some.experts = 9");
-  has(input_error([&] { train({uses[0], "some.experts=8", "some.d_ffn=20"}, "a"); }), "its experts are 16 x 32");
-  has(input_error([&] {
+      Code::library_mismatch, {"16", "32"});
+  has(error_in([&] {
         train({uses[0], "some.experts=8", "some.d_ffn=16", "model.layers=3"}, "a");
       }),
-      "has no layer 2");
-  has(input_error([&] { train({"some.init=file:" + how.models[0]}, "a"); }), "is no library of experts");
-  has(input_error([&] { train({"some.init=file:"}, "a"); }), "some.init");
+      Code::library_mismatch, {made.path, "2"});
+  has(error_in([&] { train({"some.init=file:" + how.models[0]}, "a"); }), Code::library_invalid, {how.models[0]});
+  has(error_in([&] { train({"some.init=file:"}, "a"); }), Code::setting_out_of_range, {"some.init"});
   // Another library of the same sizes under its name: the checkpoint knows better.
   const std::string other =
       import_library([&] {
@@ -233,9 +235,9 @@ TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
       }())
           .path;
   fs::rename(made.path, made.path + ".aside");
-  has(input_error([&] { open_run(run, {"latest", on_cpu, {}, {}}); }), "there is no such file");
+  has(error_in([&] { open_run(run, {"latest", on_cpu, {}, {}}); }), Code::file_not_found, {"some.init", made.path});
   fs::copy(other, made.path);
-  has(input_error([&] { open_run(run, {"latest", on_cpu, {}, {}}); }), "the checkpoint was trained with");
+  has(error_in([&] { open_run(run, {"latest", on_cpu, {}, {}}); }), Code::checkpoint_mismatch, {});
 }
 
 }  // namespace

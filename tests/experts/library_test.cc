@@ -9,8 +9,8 @@
 #include <set>
 #include <vector>
 
-#include "core/error.h"
 #include "core/threads.h"
+#include "expect_error.h"
 #include "experts/elements.h"
 #include "experts/orthogonal.h"
 
@@ -490,16 +490,10 @@ TEST(Library, GoldenHashes) {
 
 TEST(Library, RefusesWhatItDoesNotKnow) {
   LibrarySpec spec = small("hadamard");
-  try {
-    make(spec);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::input);
-    EXPECT_NE(std::string(error.what()).find("orthogonal"), std::string::npos);
-  }
+  EXPECT_ERROR(make(spec), Code::library_invalid, "some.init", "hadamard");
   spec = small("default");
   spec.experts = 0;
-  EXPECT_THROW(make(spec), Error);
+  EXPECT_ERROR(make(spec), Code::library_invalid, "0");
 }
 
 }  // namespace

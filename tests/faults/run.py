@@ -241,7 +241,7 @@ class Case:
                 self.judge(ended)
             # What could not be tidied up is left to the next command, which is no fault; everything else is.
             if ended.code != 0 or self.differences(folder, litter_too=True):
-                told = "warning: " in ended.error
+                told = "warning[" in ended.error
                 if ended.code == 0 and not told and self.differences(folder, litter_too=False):
                     raise Fault(self.differences(folder, litter_too=False))
                 again = self.scenario.repeat(folder)
@@ -259,7 +259,7 @@ class Case:
         if LIBRARY_WORDS.search(ended.error):
             raise Fault(f"speaks a library's words: {ended.error.strip()[-400:]}")
         if ended.code == 0:
-            if self.scenario.reads and ended.output != self.output and "warning: " not in ended.error:
+            if self.scenario.reads and ended.output != self.output and "warning[" not in ended.error:
                 raise Fault(f"tells something else without a word: {ended.output[-400:]} {ended.error[-400:]}")
             return
         lines = ended.told()
@@ -268,7 +268,7 @@ class Case:
         if not any(name and name in lines[0] for _, name in self.calls):
             raise Fault(f"names no file: {lines[0]}")
         # What was passed over with a warning has said what to do there.
-        if "warning: " not in ended.error and not re.search(r"; |: choose|: bring|: mend|: see|: mount|: remove", lines[0]):
+        if "warning[" not in ended.error and not re.search(r"; |: choose|: bring|: mend|: see|: mount|: remove", lines[0]):
             raise Fault(f"does not say what to do: {lines[0]}")
 
     def differences(self, folder, litter_too):

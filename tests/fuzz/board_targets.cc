@@ -107,7 +107,7 @@ class BoardTarget : public Target {
     write("{\"kind\":\"train\",\"step\":1,\"loss\":1}\n");
     RunLog fresh("1", folder_, "runs/watched");
     if (look(growing) != look(fresh)) throw std::logic_error("something stays of a file that was replaced");
-    if (!all_walked) bad_input("{}: a line was left out", folder_);
+    if (!all_walked) bad_input(Code::file_damaged, "{}: a line was left out", folder_);
   }
 
  private:

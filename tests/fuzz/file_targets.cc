@@ -81,7 +81,7 @@ class TokenCacheTarget : public Target {
     std::string problem;
     TokenData tokens;
     tokens.impl = open_token_image(map_file(file_.path()), key_, &problem);
-    if (!tokens.impl) bad_input("{}: {}", file_.path(), problem);
+    if (!tokens.impl) bad_input(Code::token_cache_damaged, "{}: {}", file_.path(), problem);
     std::int64_t sum = 0;
     std::vector<std::int64_t> stories;
     for (std::int64_t story = 0; story < tokens.stories(); ++story) {
@@ -133,7 +133,7 @@ class EventFileTarget : public Target {
       at += 16 + size;
       ++records;
     }
-    if (records < 4) bad_input("{}: a line was left out", file_.path());
+    if (records < 4) bad_input(Code::file_damaged, "{}: a line was left out", file_.path());
   }
 
  private:

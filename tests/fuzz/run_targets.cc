@@ -175,10 +175,10 @@ class MetricsTarget : public Target {
     file_.set(input);
     // Of four lines two belong to each of the two files, so that both always warn; what else is wrong is looked for.
     std::string wrong;
-    const Log log([&](LogLevel, const std::string& message) {
-      if (message.find("kind is missing") == std::string::npos &&
-          message.find("seconds is missing") == std::string::npos)
-        wrong = message;
+    const Log log([&](const LogMessage& message) {
+      if (message.text.find("kind is missing") == std::string::npos &&
+          message.text.find("seconds is missing") == std::string::npos)
+        wrong = message.text;
     });
     FoundRun found;
     found.folder = folder_;
@@ -186,7 +186,7 @@ class MetricsTarget : public Target {
     for (const char* number : {"total_parameters_m", "step_seconds", "steps", "experts_used", "best_gini", "gini_peak"})
       history.measured_once(number);
     for (const char* measure : {"train", "val", "gini", "dead", "temperature"}) history.measured(measure, 1);
-    if (!wrong.empty()) throw Error(Fault::input, wrong);
+    if (!wrong.empty()) throw Error(Fault::input, Code::run_unlisted, wrong);
   }
 
  private:

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/error.h"
 #include "core/files.h"
+#include "expect_error.h"
 #include "temporary_folder.h"
 #include "thread_ranks.h"
 
@@ -109,13 +109,7 @@ TEST_F(Queue, SkipsWhatIsFinished) {
 
 TEST_F(Queue, AnOverrideThatDoesNotFitNamesTheRun) {
   options_.overrides = {"train.max_steps=2"};
-  try {
-    plan({"one", "warm"});
-    FAIL() << "a warm-up longer than the run was taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::input);
-    EXPECT_STREQ(error.what(), "warm: train.warmup_steps = 5: must not be more than train.max_steps = 2; lower it too");
-  }
+  EXPECT_ERROR((plan({"one", "warm"})), Code::setting_out_of_range, "warm", "train.warmup_steps", "5", "2");
 }
 
 TEST_F(Queue, InterruptingLosesNothing) {
@@ -264,19 +258,16 @@ TEST_F(Queue, AsManyRanksShareARunAsLeaveNoneWaiting) {
   EXPECT_EQ(choose({"one", "two"}, 4), 4) << "one of them is done";
   options_.overrides.push_back("train.expert_ranks=2");
   EXPECT_EQ(choose({"all-of-them"}, 4), 2) << "experts are on two ranks";
-  const auto problem = [&](int ranks, int asked) -> std::string {
-    std::string what;
+  const auto problem = [&](int ranks, int asked) {
+    std::optional<Error> out;
     on_ranks(ranks, [&](const Group& group) {
-      try {
-        choose_ranks_per_run(plan_runs(index_, {"one"}, options_), group, asked);
-      } catch (const Error& error) {
-        if (group.root()) what = error.what();
-      }
+      const auto error = error_in([&] { choose_ranks_per_run(plan_runs(index_, {"one"}, options_), group, asked); });
+      if (group.root()) out = error;
     });
-    return what;
+    return out;
   };
-  EXPECT_EQ(problem(4, 3), "--ranks-per-run 3: 4 ranks were started, which 3 cannot share evenly; it may be 1, 2, 4");
-  EXPECT_NE(problem(8, 8).find("one: train.accumulate = 4 gives a step too few"), std::string::npos) << problem(8, 8);
+  EXPECT_TRUE(is_bad_input(problem(4, 3), Code::ranks_uneven, {"--ranks-per-run", "3", "4", "3", "1, 2, 4"}));
+  EXPECT_TRUE(is_bad_input(problem(8, 8), Code::ranks_uneven, {"one", "train.accumulate", "4", "8"}));
 }
 
 TEST_F(Queue, PlansSeedsScalesAndText) {
@@ -300,10 +291,10 @@ TEST_F(Queue, PlansSeedsScalesAndText) {
   EXPECT_EQ(runs[0].recipe.data.valid, "builtin:stories");
   EXPECT_TRUE(runs[0].identity.builtin);
   options_.builtin = false;
-  EXPECT_THROW(plan({"away"}), Error) << "no run of the plan has its text";
+  EXPECT_ERROR(plan({"away"}), Code::data_missing, "away", "data.train");
   EXPECT_NO_THROW(plan({"away", "one"}));
   options_.train = folder_ / "mine.txt";
-  EXPECT_THROW(plan({"one"}), Error);
+  EXPECT_ERROR(plan({"one"}), Code::data_missing, options_.train);
   std::ofstream(options_.train) << "text\n";
   EXPECT_EQ(plan({"away"})[0].recipe.data.train, options_.train);
   EXPECT_EQ(plan({"away"})[0].recipe.data.valid, "");
@@ -314,16 +305,16 @@ TEST_F(Queue, AFolderOfRunsThatCannotBeReadIsAnError) {
   run_queue(plan({"one"}), {});
   // One that cannot be looked at is told, and hides no other.
   fs::create_symlink("not mounted", folder_of("two"));
-  std::string warnings;
-  const Log log([&](LogLevel, const std::string& message) { warnings += message; });
+  std::vector<LogMessage> warnings;
+  const Log log([&](const LogMessage& message) { warnings.push_back(message); });
   const std::vector<FoundRun> found = find_runs(options_.runs, log);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].name, "one");
-  EXPECT_NE(warnings.find("two"), std::string::npos) << warnings;
-  EXPECT_THROW(run_state(folder_of("two")), Error);
+  EXPECT_TRUE(has_warning(warnings, Code::run_unlisted, {folder_of("two")}));
+  EXPECT_ERROR(run_state(folder_of("two")), Code::link_broken, folder_of("two"));
   fs::rename(options_.runs, options_.runs + "-away");
   fs::create_symlink("not mounted", options_.runs);
-  EXPECT_THROW(find_runs(options_.runs, {}), Error);
+  EXPECT_ERROR((find_runs(options_.runs, {})), Code::link_broken, options_.runs);
 }
 
 TEST(LabNames, TellRecipeScaleAndSeed) {

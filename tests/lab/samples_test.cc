@@ -30,9 +30,9 @@ TEST(Samples, EveryFlippedBitIsNamedOrHarmless) {
   const TemporaryFolder folder;
   const std::string run = train_tiny(folder, {"model.seq_len=16", "model.layers=1"});
   const RunHistory history = read_history(*find_run(run));
-  std::vector<std::string> warnings;
+  std::vector<LogMessage> warnings;
   Host host = make_host(1);
-  host.log = Log([&](LogLevel, const std::string& message) { warnings.push_back(message); });
+  host.log = Log([&](const LogMessage& message) { warnings.push_back(message); });
   sample_run(history, on_cpu, host);
   // Without a checkpoint they cannot be written again: what is read is all there is.
   fs::rename(run + "/checkpoints", run + "/aside");
@@ -52,7 +52,7 @@ TEST(Samples, EveryFlippedBitIsNamedOrHarmless) {
     ++named;
     EXPECT_FALSE(read.skipped.empty()) << "damage at bit " << bit << " of byte " << byte << " was taken for samples";
     ASSERT_EQ(warnings.size(), 1u) << byte << " " << bit;
-    EXPECT_NE(warnings[0].find(path), std::string::npos) << warnings[0];
+    EXPECT_NE(warnings[0].text.find(path), std::string::npos) << warnings[0].text;
   });
   EXPECT_GT(named, 8 * read_file(path).size() * 9 / 10);
   EXPECT_LT(harmless, named / 10);

@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/error.h"
 #include "core/files.h"
+#include "expect_error.h"
 #include "model/operations.h"
 #include "recipe/recipe.h"
 #include "recipe/schema.h"
@@ -166,54 +166,37 @@ TEST(SeriesIndexFile, KnowsEveryRecipe) {
   EXPECT_EQ(index.select({"a6", "series-b", "a4", "series-a"}),
             (std::vector<std::string>{"a6", "a4", "b1", "b2", "b3", "a1", "a2", "a3", "a5"}));
   EXPECT_EQ(index.select({"all"}), all);
-  try {
-    index.select({"v1"});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("did you mean 1-v1 or 3-v1?"), std::string::npos) << error.what();
-  }
-  try {
-    index.select({"serie-a"});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "there is no series or run named serie-a; did you mean series-a? `some lab list all` names them all");
-  }
-  // No name is near: none is guessed.
-  try {
-    index.select({"nosuch"});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()), "there is no series or run named nosuch; `some lab list all` names them all");
-  }
+  const auto near = [&](const std::string& name) {
+    const auto error = error_in([&] { index.select({name}); });
+    EXPECT_TRUE(is_bad_input(error, Code::series_unknown, {name}));
+    return error ? error->values().back() : "";
+  };
+  EXPECT_EQ(near("v1"), "1-v1 or 3-v1");
+  EXPECT_NE(near("serie-a").find("series-a"), std::string::npos);
+  EXPECT_EQ(near("nosuch"), "") << "no name is near: none is guessed";
 }
 
 TEST(SeriesIndexFile, FaultsAreNamedWithTheirPlace) {
   const fs::path folder = fs::temp_directory_path() / ("some-series-test-" + std::to_string(::getpid()));
   fs::create_directories(folder);
   std::ofstream(folder / "x.toml") << "# x\n";
-  const auto message = [&](const std::string& text) -> std::string {
-    std::ofstream(folder / "index.toml") << text;
-    try {
-      load_series_index((folder / "index.toml").string());
-    } catch (const Error& error) {
-      EXPECT_EQ(error.fault(), Fault::input);
-      return std::string(error.what()).substr((folder / "index.toml").string().size());
-    }
-    return "";
+  const std::string file = (folder / "index.toml").string();
+  const auto read = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    return error_in([&] { load_series_index(file); });
   };
-  EXPECT_EQ(message("[[series]]\nname = \"s\"\nrecipes = [\"x\"]\n"), "");
-  EXPECT_EQ(message("[[series]]\nname = \"s\"\nrecipe = [\"x\"]\n"), ":3: unknown key recipe; did you mean recipes?");
-  EXPECT_EQ(message("[[series]]\nname = \"s\"\nrecipes = [\"x\", \"x\"]\n"),
-            ":3: recipes: \"x\" stands twice in the series");
-  EXPECT_EQ(message("[[series]]\nname = \"s\"\n"), ":1: a series wants a name and recipes");
-  EXPECT_EQ(message("[[series]]\nname = \"x\"\nrecipes = [\"x\"]\n"),
-            ": the series x has the name of a recipe or of all of them; names must differ");
-  EXPECT_EQ(message("[[series]]\nname = \"s\"\nrecipes = [\"x\"]\n[[series]]\nname = \"s\"\nrecipes = [\"x\"]\n"),
-            ":4: there are two series named s");
-  EXPECT_EQ(message("other = 3\n"), ":1: unknown key other; the index holds tables headed [[series]]");
-  EXPECT_TRUE(message("[[series]]\nname = \"s\"\nrecipes = [\"y\"]\n")
-                  .starts_with(":1: series s names the recipe y, but there is no file "));
+  const auto refused = [&](const std::string& text, Code code, const std::vector<std::string>& values) {
+    EXPECT_TRUE(is_bad_input(read(text), code, values)) << text;
+  };
+  EXPECT_FALSE(read("[[series]]\nname = \"s\"\nrecipes = [\"x\"]\n"));
+  refused("[[series]]\nname = \"s\"\nrecipe = [\"x\"]\n", Code::setting_unknown, {file + ":3", "recipe", "recipes"});
+  refused("[[series]]\nname = \"s\"\nrecipes = [\"x\", \"x\"]\n", Code::name_taken, {file, "3", "recipes", "x"});
+  refused("[[series]]\nname = \"s\"\n", Code::setting_missing, {file, "1"});
+  refused("[[series]]\nname = \"x\"\nrecipes = [\"x\"]\n", Code::name_taken, {file, "x"});
+  refused("[[series]]\nname = \"s\"\nrecipes = [\"x\"]\n[[series]]\nname = \"s\"\nrecipes = [\"x\"]\n",
+          Code::name_taken, {file, "4", "s"});
+  refused("other = 3\n", Code::setting_unknown, {file, "1", "other"});
+  refused("[[series]]\nname = \"s\"\nrecipes = [\"y\"]\n", Code::recipe_not_found, {file, "1", "s", "y"});
   fs::remove_all(folder);
 }
 

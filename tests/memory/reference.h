@@ -103,14 +103,14 @@ struct PlainMemory {
   }
 
   double said(const Row& q, std::int64_t target, double sharpness) const {
-    double all = 0, right = 0, all_reduce_max = -1e300;
+    double all = 0, right = 0, highest = -1e300;
     const std::vector<std::size_t> seen = seen_from(q);
     for (const std::size_t m : seen) {
-      if (count(m) > 0) all_reduce_max = std::max(all_reduce_max, sharpness * product(m, q) + log_count(m));
+      if (count(m) > 0) highest = std::max(highest, sharpness * product(m, q) + log_count(m));
     }
     for (const std::size_t m : seen) {
       if (!(count(m) > 0)) continue;
-      const double weight = std::exp(sharpness * product(m, q) + log_count(m) - all_reduce_max);
+      const double weight = std::exp(sharpness * product(m, q) + log_count(m) - highest);
       all += weight;
       right += weight * tally_of(m, target) / count(m);
     }

@@ -1,4 +1,5 @@
 // The store on the CPU: against the plain reference in both precisions, and the same bits for any number of threads.
+#include "expect_error.h"
 #include "support.h"
 
 namespace some::test {
@@ -256,12 +257,8 @@ TEST(Settings, WhatMakesNoSenseIsRefused) {
   const auto refused = [](auto change) {
     MemorySettings settings;
     change(settings);
-    try {
-      check_settings(settings, "memory.");
-    } catch (const Error& error) {
-      return std::string(error.what()).starts_with("memory.");
-    }
-    return false;
+    const auto error = error_in([&] { check_settings(settings, "memory."); });
+    return is_bad_input(error, Code::setting_out_of_range) && error->values().front().starts_with("memory.");
   };
   EXPECT_FALSE(refused([](MemorySettings&) {}));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = 0; }));

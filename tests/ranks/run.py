@@ -240,7 +240,7 @@ def shared_queue(ranks):
             if json.loads(file.readline())["ranks"] != 2:
                 raise Failure(f"{name} was not shared by two ranks")
     said = ranks.run(ranks.words(2, *queue, "used/none", "--ranks-per-run", "3"), code=2)
-    if "it may be 1, 2" not in said:
+    if "error[ranks-uneven]: --ranks-per-run 3" not in said:
         raise Failure(f"three ranks of two:\n{said}")
 
 
@@ -404,17 +404,18 @@ def refusals(ranks, options):
     del options
     recipe, program = ranks.recipe, ranks.program
 
-    def refused(words, wanted, **more):
+    def refused(words, code, *values, **more):
         said = ranks.run(words, code=None, **more)
         told = [line for line in said.splitlines() if line.startswith("some: ")]
-        if len(told) != 1 or wanted not in said:
-            raise Failure(f"{' '.join(words)} should say one line with '{wanted}':\n{said}")
+        parts = told[0].partition(f"error[{code}]: ") if len(told) == 1 else ("", "", "")
+        if not parts[1] or not all(value in parts[2] for value in values):
+            raise Failure(f"{' '.join(words)} should say one line with {code} and {values}:\n{said}")
         if os.path.exists(os.path.join(ranks.folder, "refused")):
             raise Failure(f"{' '.join(words)} left a folder")
 
     train = [program, "train", *recipe, "--out", "refused"]
     two = [ranks.mpirun, "-n", "1", *train, ":", "-n", "1", *train]
-    refused(two + ["some.top_k=1"], "the ranks differ in some.top_k: rank 1 on ")
+    refused(two + ["some.top_k=1"], "ranks-differ", "some.top_k", "rank 1 on ")
     # The same name, another text.
     for name in ("a", "b"):
         os.makedirs(os.path.join(ranks.folder, name), exist_ok=True)
@@ -424,24 +425,24 @@ def refusals(ranks, options):
     text = ["data.train=text.txt", "train.batch=2", "data.vocab=300"]
     here, there = os.path.join(ranks.folder, "a"), os.path.join(ranks.folder, "b")
     refused([ranks.mpirun, "-n", "1", "-wdir", here, *train, *text, ":", "-n", "1", "-wdir", there, *train, *text],
-            "the ranks differ in the t")
-    refused(ranks.words(3, *train[1:]), "say train.accumulate=12")
-    refused(ranks.words(2, *train[1:], "train.accumulate=1"), "say train.accumulate=2 ")
-    refused(ranks.words(2, *train[1:], "some.top_q=1"), "unknown key some.top_q")
-    refused(ranks.words(2, *train[1:], "train.expert_ranks=4"), "start 4 (mpirun -n 4 ...)")
-    refused(ranks.words(2, *train[1:], "train.expert_ranks=2", "model.ffn=dense"), "no experts to share out")
-    refused([program, *train[1:], "train.expert_ranks=2"], "say train.expert_ranks=1")
-    refused(ranks.words(2, "info", RECIPE), "'some info' works in one process")
+            "ranks-differ", "rank 1 on ")
+    refused(ranks.words(3, *train[1:]), "ranks-uneven", "train.accumulate", "12")
+    refused(ranks.words(2, *train[1:], "train.accumulate=1"), "ranks-uneven", "train.accumulate", "2")
+    refused(ranks.words(2, *train[1:], "some.top_q=1"), "setting-unknown", "some.top_q")
+    refused(ranks.words(2, *train[1:], "train.expert_ranks=4"), "ranks-uneven", "train.expert_ranks", "4")
+    refused(ranks.words(2, *train[1:], "train.expert_ranks=2", "model.ffn=dense"), "setting-conflict", "train.expert_ranks")
+    refused([program, *train[1:], "train.expert_ranks=2"], "ranks-uneven", "train.expert_ranks")
+    refused(ranks.words(2, "info", RECIPE), "ranks-unsupported", "info")
     # Without its backend the program must not train twice into one folder.
     alone = os.path.join(ranks.folder, "alone")
     os.makedirs(alone)
     shutil.copy(program, alone)
-    refused([ranks.mpirun, "-n", "2", alone + "/some", *train[1:]], "was built without MPI")
+    refused([ranks.mpirun, "-n", "2", alone + "/some", *train[1:]], "ranks-unsupported")
     # Under srun without PMIx; with PMIx, but without the backend; by a starter that this MPI does not know.
     slurm = dict(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2", SLURM_NTASKS="2")
-    refused(train, "use 'srun --mpi=pmix'", **slurm)
-    refused([alone + "/some", *train[1:]], "was built without MPI", PMIX_RANK="0", **slurm)
-    refused(train, "2 processes were started, but MPI sees 1: ", PMI_RANK="0", PMI_SIZE="2")
+    refused(train, "rank-environment", **slurm)
+    refused([alone + "/some", *train[1:]], "ranks-unsupported", PMIX_RANK="0", **slurm)
+    refused(train, "ranks-unsupported", "2", "1", PMI_RANK="0", PMI_SIZE="2")
     ranks.run([alone + "/some", *train[1:]], SLURM_PROCID="0", SLURM_NTASKS="2")  # in the job's script itself
 
 
@@ -461,7 +462,7 @@ def installed(ranks, options):
     two = [ranks.mpirun, "-n", "2", *train, "two"]
     said = ranks.run(two, code=None)
     told = [line for line in said.splitlines() if line.startswith("some: ")]
-    if len(told) != 1 or "package some-mpi" not in told[0] or os.path.exists(os.path.join(ranks.folder, "two")):
+    if len(told) != 1 or "error[ranks-unsupported]" not in told[0] or "some-mpi" not in told[0] or os.path.exists(os.path.join(ranks.folder, "two")):
         raise Failure(f"without its library one line should name the package:\n{said}")
     install("mpi")
     ranks.run(two)
@@ -481,7 +482,7 @@ def installed(ranks, options):
     with open(path, "wb") as file:
         file.write(code.replace(b"libnccl.so", b"libnone.so"))
     said = ranks.run([place + "/bin/some", "bench", "ranks", "--device", "cuda"], code=1, SOME_RANKS_THROUGH="nccl")
-    if "libnone.so" not in said or "package libnccl2" not in said or len(said.splitlines()) != 1:
+    if "error[ranks-unsupported]" not in said or "libnone.so" not in said or len(said.splitlines()) != 1:
         raise Failure(f"without NCCL one line was wanted:\n{said}")
 
 
@@ -507,7 +508,7 @@ def lost(ranks, options):
             os.killpg(process.pid, signal.SIGKILL)
             raise Failure("a rank that hangs did not end the others")
         told = [line for line in said.splitlines() if line.startswith("some: ")]
-        if len(told) != 1 or "rank 1 on " not in told[0] or words not in told[0] or process.returncode == 0:
+        if len(told) != 1 or "error[ranks-unreachable]: rank 1 on " not in told[0] or words not in told[0] or process.returncode == 0:
             raise Failure(f"one line about rank 1 was wanted:\n{said}")
         print(f"  ended after {time.time() - begin:.1f} s: {told[0]}")
         end = time.time() + 10  # a process that was stopped takes its time to die on a busy machine
@@ -520,7 +521,7 @@ def lost(ranks, options):
     stopped = ["bash", "-c", 'kill -STOP $$; exec "$@"', "-", *train]
     said = ranks.run([ranks.mpirun, "-n", "1", *train, ":", "-n", "1", *stopped], code=1, SOME_RANK_PATIENCE="3")
     told = [line for line in said.splitlines() if line.startswith("some: ")]
-    if len(told) != 1 or "rank 0 of 2 has waited 4 seconds" not in told[0]:
+    if len(told) != 1 or "error[ranks-unreachable]: rank 0 of 2 has waited 4 seconds" not in told[0]:
         raise Failure(f"one line about a rank that did not come was wanted:\n{said}")
 
 

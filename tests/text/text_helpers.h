@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/error.h"
 #include "core/random.h"
+#include "expect_error.h"
 #include "text/utf8.h"
 
 namespace some::testing {
@@ -53,17 +53,6 @@ class TextFiles : public ::testing::Test {
 
   std::filesystem::path folder_;
 };
-
-// What the error says, or "" when nothing was thrown.
-template <typename Action>
-std::string error_of(Action&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 // Random numbers in a row.
 class Dice {

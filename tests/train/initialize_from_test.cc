@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/files.h"
+#include "expect_error.h"
 #include "temporary_folder.h"
 #include "train/small_run.h"
 
@@ -45,7 +46,7 @@ TEST(From, BeginsWithWeightsAndKeysAndSavesThemAtOnce) {
   TrainHooks killed;
   killed.evaluated = [](const EvaluationReport&) { throw Killed(); };
   std::string told;
-  killed.log = Log([&](LogLevel, const std::string& message) { told += message + "\n"; });
+  killed.log = Log([&](const LogMessage& message) { told += message.text + "\n"; });
   EXPECT_THROW(start_run(recipe(other_text), run, killed, FromOptions{source}), Killed);
   const std::string first = find_checkpoint(run, "latest").folder;
   EXPECT_TRUE(first.ends_with("step-0"));
@@ -130,11 +131,12 @@ TEST(From, WhatDoesNotFitIsRefusedWithBothValues) {
   TemporaryFolder folder;
   const std::string source = folder / "source";
   start_run(recipe(), source, stop_after(1));
-  const auto refused = [&](const std::vector<std::string>& overrides) {
-    const std::string message =
-        message_of([&] { start_run(recipe(overrides), folder / "run", {}, FromOptions{source}); });
+  // What differs, of an error that names the source and that.
+  const auto refused = [&](const std::vector<std::string>& overrides) -> std::string {
+    const auto error = error_in([&] { start_run(recipe(overrides), folder / "run", {}, FromOptions{source}); });
     EXPECT_FALSE(fs::exists(folder / "run"));
-    return message;
+    EXPECT_TRUE(is_bad_input(error, Code::from_mismatch, {"--from"}));
+    return error ? error->values().back() : "";
   };
   const std::string sizes = refused({"model.d_model=32", "some.experts=7", "some.library_seed=3", "train.lr=1"});
   for (const char* part : {"model.d_model = 32 (16)", "some.experts = 7 (6)", "some.library_seed = 3 (0)"})
@@ -160,14 +162,14 @@ TEST(From, ASourceThatIsAnotherByNowIsNoticed) {
   const std::string model = find_checkpoint(source, "latest").folder + "/model.safetensors";
   const std::string bytes = file_bytes(model);
   write_file_atomic(model, bytes + "x");
-  EXPECT_NE(message_of([&] { resume_run(run, {}, {}); }).find("hash"), std::string::npos);
+  EXPECT_ERROR((resume_run(run, {}, {})), Code::from_mismatch);
   write_file_atomic(model, bytes);
   resume_run(run, {}, {});
   start_run(recipe(), folder / "whole", {}, FromOptions{source});
   expect_same_run(folder / "whole", run);
   // What a run began from is not something that a recipe can ask for.
   const Recipe copied = load_recipe(run + "/config.toml", {});
-  EXPECT_NE(message_of([&] { start_run(copied, folder / "copied", {}); }).find("--from"), std::string::npos);
+  EXPECT_ERROR((start_run(copied, folder / "copied", {})), Code::from_mismatch, copied.name);
 }
 
 }  // namespace

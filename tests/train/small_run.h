@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "expect_error.h"
 #include "recipe/recipe.h"
 #include "runs/checkpoint.h"
 #include "tensor/safetensors.h"
@@ -54,15 +55,6 @@ inline TrainHooks stop_after(int steps) {
   hooks.step = [made](const TrainProgress&) { ++*made; };
   hooks.stop_signal = [made, steps] { return *made >= steps ? SIGTERM : 0; };
   return hooks;
-}
-
-inline std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace some

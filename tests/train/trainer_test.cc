@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/files.h"
+#include "expect_error.h"
 #include "runs/checkpoint.h"
 #include "runs/run_lock.h"
 #include "temporary_folder.h"
@@ -113,14 +114,12 @@ TEST(Trainer, LearnsTheStories) {
 
 TEST(Trainer, ALossThatIsNotANumberStopsTheRunAndKeepsTheLastCheckpoint) {
   TemporaryFolder folder;
-  try {
+  const auto error = error_in([&] {
     start_run(recipe({"train.lr=1e30", "train.clip=0", "train.checkpoint_every=1"}), folder / "run", {});
-    FAIL() << "the run went on";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::failure);
-    EXPECT_NE(std::string(error.what()).find("step"), std::string::npos);
-    EXPECT_NE(std::string(error.what()).find("train.lr"), std::string::npos);
-  }
+  });
+  ASSERT_TRUE(is_error(error, Code::loss_not_finite));
+  EXPECT_EQ(error->fault(), Fault::failure);
+  EXPECT_EQ(error->values().size(), 1u) << "the step";
   for (const auto& checkpoint : list_checkpoints(folder / "run")) {
     const SafetensorsFile file = SafetensorsFile::open(checkpoint.folder + "/model.safetensors");
     const Tensor embed = file.load("embed.weight");
@@ -143,19 +142,15 @@ TEST(Trainer, RefusesAFolderThatHoldsARunAndOtherDataOnResuming) {
   TrainHooks hooks;
   hooks.stop_signal = [] { return SIGINT; };
   start_run(recipe(), folder / "run", hooks);
-  EXPECT_THROW(start_run(recipe(), folder / "run", {}), Error);
-  EXPECT_THROW(resume_run(folder / "run", {{"train.lr=1"}, {}}, {}), Error);
+  const std::string run = folder / "run";
+  EXPECT_ERROR(start_run(recipe(), run, {}), Code::run_exists, run);
+  EXPECT_ERROR((resume_run(run, {{"train.lr=1"}, {}}, {})), Code::resume_refused, "train.lr=1", run);
   std::string config = read_file(folder / "run/config.toml");
   const auto at = config.find("train_stories = 40");
   ASSERT_NE(at, std::string::npos);
   config.replace(at, 18, "train_stories = 48");
   write_file_atomic(folder / "run/config.toml", config);
-  try {
-    resume_run(folder / "run", {}, {});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("hash"), std::string::npos);
-  }
+  EXPECT_ERROR((resume_run(run, {}, {})), Code::run_mismatch, run);
 }
 
 // What nanoGPT users bring: one plain file without separators.
@@ -179,12 +174,7 @@ TEST(Trainer, APlainFileWithoutSeparatorsTrains) {
   // Cut, there is one sequence and nothing to validate on: refused, with what would be right.
   std::vector<std::string> cut = plain;
   cut.push_back("data.long=cut");
-  try {
-    start_run(recipe(cut), folder / "cut", {});
-    ADD_FAILURE() << "trained on one sequence";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("data.long"), std::string::npos) << error.what();
-  }
+  EXPECT_ERROR(start_run(recipe(cut), folder / "cut", {}), Code::text_too_short, file);
 }
 
 // Runs from before there was data.long cut their documents; resumed, they go on as they began.
@@ -202,8 +192,9 @@ TEST(Trainer, ARunWithoutTheKeyLongCutsItsDocuments) {
 
 TEST(Trainer, NothingIsWrittenWhenTheDataAreWrong) {
   TemporaryFolder folder;
-  EXPECT_THROW(start_run(recipe({"data.train=\"no-such-file.txt\""}), folder / "run", {}), Error);
-  EXPECT_THROW(start_run(recipe({"train.batch=4000"}), folder / "run", {}), Error);
+  EXPECT_ERROR((start_run(recipe({"data.train=\"no-such-file.txt\""}), folder / "run", {})), Code::file_not_found,
+               "no-such-file.txt");
+  EXPECT_ERROR((start_run(recipe({"train.batch=4000"}), folder / "run", {})), Code::data_too_few, "4000");
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
   // What is only found out while the text is read leaves no folder behind either.
   TrainHooks hooks;
@@ -235,7 +226,7 @@ TEST(Trainer, AFinishedRunWithoutCheckpointsIsNotTrainedAgain) {
   const std::string metrics = read_file(folder / "run/metrics.jsonl");
   std::filesystem::remove_all(folder / "run/checkpoints");
   EXPECT_TRUE(run_is_finished(folder / "run"));
-  EXPECT_THROW(resume_run(folder / "run", {}, {}), Error);
+  EXPECT_ERROR((resume_run(folder / "run", {}, {})), Code::run_finished, folder / "run");
   EXPECT_EQ(read_file(folder / "run/metrics.jsonl"), metrics);
 }
 
@@ -248,10 +239,10 @@ TEST(Trainer, CheckpointsThatCannotBeSeenAreAnErrorAndNothingIsTouched) {
   fs::rename(checkpoints, folder / "elsewhere");
   // Not mounted: a link that leads nowhere, and an empty folder where there was a disk.
   fs::create_symlink(folder / "nowhere", checkpoints);
-  EXPECT_NE(message_of([&] { resume_run(run, {}, {}); }).find("nowhere"), std::string::npos);
+  EXPECT_ERROR((resume_run(run, {}, {})), Code::link_broken, checkpoints, folder / "nowhere");
   fs::remove(checkpoints);
   fs::create_directory(checkpoints);
-  EXPECT_NE(message_of([&] { resume_run(run, {}, {}); }).find("step 5"), std::string::npos);
+  EXPECT_ERROR((resume_run(run, {}, {})), Code::checkpoint_not_found, run, "5");
   EXPECT_EQ(read_file(run + "/metrics.jsonl"), metrics);
   fs::remove(checkpoints);
   fs::rename(folder / "elsewhere", checkpoints);
@@ -306,9 +297,8 @@ TEST(Trainer, ADamagedCheckpointIsNamedAndTheOneBeforeItIsOffered) {
   const std::string damaged = all.back().folder + "/model.safetensors";
   std::filesystem::resize_file(damaged, std::filesystem::file_size(damaged) / 2);
   const std::int64_t before = all[all.size() - 2].step;
-  const std::string message = message_of([&] { resume_run(run, {}, {}); });
-  EXPECT_NE(message.find(damaged), std::string::npos) << message;
-  EXPECT_NE(message.find(fmt::format("--from-step {}", before)), std::string::npos) << message;
+  const auto error = error_in([&] { resume_run(run, {}, {}); });
+  ASSERT_TRUE(is_bad_input(error, Code::safetensors_layout, {run, fmt::to_string(before), damaged}));
   resume_run(run, {{}, before}, {});
   EXPECT_TRUE(std::filesystem::exists(all.back().folder + ".aside"));
   expect_same_run(folder / "whole", run);
@@ -323,11 +313,11 @@ TEST(Trainer, WhatWasChangedByHandIsTold) {
   ASSERT_NE(at, std::string::npos);
   config.replace(at, 12, "\nlr = 0.0005");
   write_file_atomic(run + "/config.toml", config);
-  std::string told;
+  std::vector<LogMessage> told;
   TrainHooks hooks;
-  hooks.log = Log([&](LogLevel, const std::string& message) { told += message + "\n"; });
+  hooks.log = Log([&](const LogMessage& message) { told.push_back(message); });
   resume_run(run, {}, hooks);
-  EXPECT_NE(told.find("train.lr = 0.0005 (it was 0.0006)"), std::string::npos) << told;
+  EXPECT_TRUE(has_warning(told, Code::run_settings_changed, {"4", "train.lr = 0.0005 (it was 0.0006)"}));
 }
 
 TEST(Trainer, LitterOfAKillIsRemoved) {
@@ -357,7 +347,8 @@ TEST(Checkpoint, AnotherLibraryOrShapeIsRefused) {
     Recipe other = recipe({change});
     other.model.vocab = 320;
     Model model(make_context("cpu", "fp32"), other.model, true);
-    EXPECT_THROW(load_checkpoint(find_checkpoint(folder / "run", "latest"), model, true), Error) << change;
+    EXPECT_ERROR(load_checkpoint(find_checkpoint(folder / "run", "latest"), model, true), Code::checkpoint_mismatch)
+        << change;
   }
 }
 
@@ -368,13 +359,7 @@ TEST(Checkpoint, DamageIsNamed) {
   start_run(recipe(), folder / "run", hooks);
   const std::string file = find_checkpoint(folder / "run", "latest").folder + "/model.safetensors";
   std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
-  try {
-    open_run(folder / "run", {});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::input);
-    EXPECT_NE(std::string(error.what()).find("model.safetensors"), std::string::npos);
-  }
+  EXPECT_TRUE(is_bad_input(error_in([&] { open_run(folder / "run", {}); }), Code::safetensors_layout, {file}));
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ struct WholeRun {
 
   void train() {
     TrainHooks hooks;
-    hooks.log = Log([this](LogLevel, const std::string& message) { said += message + "\n"; });
+    hooks.log = Log([this](const LogMessage& message) { said += message.text + "\n"; });
     start_run(recipe, folder, hooks);
     metrics = file_bytes(RunPaths{folder}.metrics());
     checkpoint = file_bytes(list_checkpoints(folder).back().folder + "/model.safetensors");

@@ -23,17 +23,17 @@ auto told(Body&& body) {
   try {
     return body();
   } catch (const Error& error) {
-    throw Failure(error.what(), error.fault() == Fault::input);
+    throw Failure(error.what(), error.fault() == Fault::input, std::string(name_of(error.code())), error.values());
   } catch (const std::filesystem::filesystem_error& error) {
-    throw Failure(error.what(), true);
+    throw Failure(error.what(), true, std::string(name_of(Code::system_failed)), {error.path1().string()});
   } catch (const std::system_error& error) {
-    throw Failure(error.what(), false);
+    throw Failure(error.what(), false, std::string(name_of(Code::system_failed)), {});
   }
 }
 
 Log log_of(const MessageSink& sink) {
   if (!sink) return {};
-  return Log([sink](LogLevel level, const std::string& message) { sink(level == LogLevel::warning, message); });
+  return Log([sink](const LogMessage& message) { sink(message.level == LogLevel::warning, message.text); });
 }
 
 MeasuredLoss measured(const Evaluation& evaluation) {
@@ -60,7 +60,8 @@ TrainedRun result_of(const TrainResult& result) {
 
 }  // namespace
 
-Failure::Failure(const std::string& message, bool input) : std::runtime_error(message), input_(input) {}
+Failure::Failure(const std::string& message, bool input, std::string code, std::vector<std::string> values)
+    : std::runtime_error(message), input_(input), code_(std::move(code)), values_(std::move(values)) {}
 Failure::~Failure() = default;
 
 struct Run::Inside {
@@ -92,7 +93,7 @@ std::string Run::decode(const TokenIds& ids) const {
 std::vector<float> Run::logits(const TokenIds& ids) {
   return told([&] {
     if (ids.empty() || static_cast<int>(ids.size()) > longest())
-      bad_input("logits of {} ids: wants from 1 to model.seq_len = {}", ids.size(), longest());
+      bad_input(Code::text_too_long, "logits of {} ids: wants from 1 to model.seq_len = {}", ids.size(), longest());
     Batch batch;
     batch.tokens = ids;
     batch.targets.assign(ids.size(), -1);

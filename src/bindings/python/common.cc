@@ -66,7 +66,7 @@ py::object to_python(const nlohmann::json& value) {
     }
     case Kind::binary: break;
   }
-  failed("a value that Python has no name for");
+  failed(Code::internal, "a value that Python has no name for");
 }
 
 nlohmann::json to_json(py::handle value, const std::string& what) {
@@ -90,7 +90,7 @@ nlohmann::json to_json(py::handle value, const std::string& what) {
     for (const py::handle item : value) out.push_back(to_json(item, what));
     return out;
   }
-  bad_input("{}: a value of Python's type {} cannot be a setting", what,
+  bad_input(Code::setting_type, "{}: a value of Python's type {} cannot be a setting", what,
             py::str(py::type::of(value).attr("__name__")).cast<std::string>());
 }
 
@@ -106,7 +106,7 @@ py::array to_array(const Tensor& tensor) {
     case DType::i64: return py::array_t<std::int64_t>(shape, here.data<std::int64_t>());
     case DType::bf16: break;
   }
-  failed("a tensor of {} on its way to NumPy", name_of(here.dtype()));
+  failed(Code::type_unsupported, "a tensor of {} on its way to NumPy", name_of(here.dtype()));
 }
 
 std::string to_path(py::handle value) {
@@ -114,11 +114,11 @@ std::string to_path(py::handle value) {
 }
 
 Log python_log() {
-  return Log([](LogLevel level, const std::string& message) {
+  return Log([](const LogMessage& message) {
     const py::gil_scoped_acquire lock;
     try {
-      py::module_::import("logging").attr("getLogger")("some").attr(level == LogLevel::warning ? "warning" : "info")(
-          "%s", message);
+      py::module_::import("logging").attr("getLogger")("some").attr(
+          message.level == LogLevel::warning ? "warning" : "info")("%s", message.text);
     } catch (py::error_already_set& error) {
       error.discard_as_unraisable("some: a message to logging");
     }

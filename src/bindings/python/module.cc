@@ -19,13 +19,19 @@ void add_errors(py::module_& module) {
   input = PyErr_NewExceptionWithDoc("some.InputError", "Something the caller can set right; says what would be right.",
                                     bases.ptr(), nullptr);
   if (error == nullptr || input == nullptr) throw py::error_already_set();
+  py::handle(error).attr("code") = std::string(name_of(Code::system_failed));  // of those the system refused
+  py::handle(error).attr("values") = py::tuple();
   module.attr("Error") = py::handle(error);
   module.attr("InputError") = py::handle(input);
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
       if (thrown) std::rethrow_exception(thrown);
     } catch (const Error& fault) {
-      PyErr_SetString(fault.fault() == Fault::input ? input : error, fault.what());
+      // Of several types, so it is made here: PyErr_SetString knows no attributes.
+      const py::object one = py::handle(fault.fault() == Fault::input ? input : error)(py::str(fault.what()));
+      one.attr("code") = std::string(name_of(fault.code()));
+      one.attr("values") = fault.values();
+      PyErr_SetObject(py::type::of(one).ptr(), one.ptr());
     } catch (const std::filesystem::filesystem_error& fault) {
       PyErr_SetString(PyExc_OSError, fault.what());
     } catch (const std::system_error& fault) {
@@ -55,7 +61,8 @@ py::list runs(const std::string& folder) {
 
 py::object export_run(const py::object& run, const py::object& out, const std::string& checkpoint,
                       const std::string& experts, double shard_gigabytes, const std::vector<std::string>& controls) {
-  if (experts != "stored" && experts != "seed") bad_input("experts = \"{}\": say \"stored\" or \"seed\"", experts);
+  if (experts != "stored" && experts != "seed")
+    bad_input(Code::option_invalid, "{} = \"{}\": say \"stored\" or \"seed\"", "experts", experts);
   ExportOptions options;
   options.run = to_path(run);
   options.out = to_path(out);

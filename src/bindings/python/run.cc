@@ -67,7 +67,7 @@ MemoryChoices choices_from(const py::dict& settings) {
     if (found == std::end(memory_settings)) {
       std::string known;
       for (const MemorySetting& one : memory_settings) known += (known.empty() ? "" : ", ") + std::string(one.name);
-      bad_input("read: there is no setting {}; known are {}", name, known);
+      bad_input(Code::setting_unknown, "read: there is no setting {}; known are {}", name, known);
     }
     found->set(choices, value);
   }
@@ -105,10 +105,10 @@ class Run {
     const bool one = py::len(ids) > 0 && !py::hasattr(ids[py::int_(0)], "__len__");
     const std::vector<Ids> rows = one ? std::vector<Ids>{ids.cast<Ids>()} : ids.cast<std::vector<Ids>>();
     for (const Ids& row : rows) {
-      if (row.empty()) bad_input("logits: a row of ids is empty");
+      if (row.empty()) bad_input(Code::prompt_empty, "logits: a row of ids is empty");
       if (static_cast<int>(row.size()) > run_->recipe.model.seq_len)
-        bad_input("logits: a row has {} ids, the model reads at most model.seq_len = {}", row.size(),
-                  run_->recipe.model.seq_len);
+        bad_input(Code::text_too_long, "logits: a row has {} ids, the model reads at most model.seq_len = {}",
+                  row.size(), run_->recipe.model.seq_len);
     }
     if (rows.empty()) return py::list();
     const Tensor all = with([&] {
@@ -149,7 +149,7 @@ class Run {
         observe = [&](std::size_t number, TokenId token) {
           tell(interrupt, {{"prompt", number}, {"token", token}, {"text", run_->tokenizer.token_bytes(token)}});
         };
-      return generate(*run_->model, run_->tokenizer, prompts, options, observe);
+      return some::generate(*run_->model, run_->tokenizer, prompts, options, observe);
     });
     nlohmann::json out = nlohmann::json::array();
     for (std::size_t i = 0; i < texts.size(); ++i)
@@ -170,7 +170,7 @@ class Run {
         how.memory = &knows.emplace(open_memory(*run_, *memory));
         warn_of_known(*run_, *knows, text.data, stories, text.source);
       }
-      const Evaluation evaluation = evaluate(*run_->model, text.data, how);
+      const Evaluation evaluation = some::evaluate(*run_->model, text.data, how);
       nlohmann::json out = to_json(evaluation, how);
       out["data"] = text.source;
       out["layers"] = to_json(layer_measures(*run_->model, evaluation.layers, {}));

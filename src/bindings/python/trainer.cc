@@ -35,7 +35,8 @@ nlohmann::json result_json(const TrainResult& result) {
 class PyTrainer {
  private:
   Trainer& open() {
-    if (!trainer_) bad_input("this trainer was closed: some.Trainer.resume(FOLDER) goes on with the run");
+    if (!trainer_)
+      bad_input(Code::run_finished, "this trainer was closed: some.Trainer.resume(FOLDER) goes on with the run");
     return *trainer_;
   }
   template <typename Body>
@@ -114,7 +115,7 @@ class PyTrainer {
   }
   py::array keys(int layer) {
     return to_array(with([&](Trainer& t) {
-      if (t.recipe().model.ffn != Ffn::some) bad_input("keys: this run has no experts");
+      if (t.recipe().model.ffn != Ffn::some) bad_input(Code::experts_missing, "keys: this run has no experts");
       require_layer(t.recipe().model, layer);
       return t.model().layers()[static_cast<std::size_t>(layer)].keys.keys.clone();
     }));

@@ -27,7 +27,9 @@ struct AdaptFlags {
 // Every way of learning in use, in one table.
 void compare(const AdaptFlags& options, OpenedRun& run) {
   if (!options.adapt.rules.empty() || options.adapt.frozen || !options.adapt.out.empty() || !options.svg.empty())
-    bad_input("--compare goes through every way of learning: --rules, --frozen, --out and --svg do not go with it");
+    bad_input(Code::option_conflict,
+              "{} goes through every way of learning: --rules, --frozen, --out and --svg do not go with it",
+              "--compare");
   WaysOptions ways = options.ways;
   ways.data = options.adapt.data;
   if (options.adapt.window > 0) ways.choices.window = options.adapt.window;
@@ -136,7 +138,7 @@ void run(AdaptFlags options) {
   }
   if (options.compare) return compare(options, run);
   if (options.ways.tokens > 0 || !options.ways.memory.empty() || options.ways.choices.slots)
-    bad_input("--tokens, --memory and --slots go with --compare");
+    bad_input(Code::option_needs_another, "{}, --memory and --slots go with --compare", "--tokens");
   const AdaptReport report = adapt_run(run, options.adapt);
   if (!options.svg.empty()) write_output_file(options.svg, adapt_picture(report));
   if (!options.html.empty()) write_output_file(options.html, adapt_page(report, run));

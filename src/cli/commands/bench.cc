@@ -92,6 +92,7 @@ void run_ranks(const RanksFlags& options) {
   const Group& group = join_ranks();
   if (group.alone() && std::getenv("SOME_RANKS_THROUGH") == nullptr)
     bad_input(
+        Code::ranks_unsupported,
         "'some bench ranks' measures messages between ranks: start several (mpirun -n 2 some bench ranks), or say "
         "SOME_RANKS_THROUGH=host or nccl for the way from one to itself");
   const RanksBench r = bench_ranks(group, device_choice(options.device), options.max_bytes, options.repeats);

@@ -35,7 +35,8 @@ void run(const BoardFlags& options) {
   BoardSettings settings;
   settings.watch.folders = options.folders.empty() ? std::vector<std::string>{"runs"} : options.folders;
   if (options.folders.empty() && !folder_exists("runs"))
-    bad_input("there is no folder runs here: say where the runs are, some board FOLDER…, or train one first");
+    bad_input(Code::folder_not_found,
+              "there is no folder runs here: say where the runs are, some board FOLDER…, or train one first");
   settings.server.host = options.host;
   settings.server.port = options.port.value_or(usual_port);
   settings.read_only = options.read_only;

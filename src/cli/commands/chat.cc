@@ -124,7 +124,8 @@ class Chat {
   }
 
   void trace(const std::string& file) {
-    if (last_.prompt.empty()) bad_input("/trace shows the last text: let the model write one first");
+    if (last_.prompt.empty())
+      bad_input(Code::prompt_empty, "/trace shows the last text: let the model write one first");
     std::vector<TokenId> ids = last_.prompt;
     ids.insert(ids.end(), last_.tokens.begin(), last_.tokens.end());
     const auto most = static_cast<std::size_t>(run_.recipe.model.seq_len);
@@ -157,7 +158,7 @@ class Chat {
     Number out{};
     const auto [rest, error] = std::from_chars(value.data(), value.data() + value.size(), out);
     if (error != std::errc() || rest != value.data() + value.size() || !(out >= low && out <= high))
-      bad_input("{} wants a number from {} to {}{}", name, low, high,
+      bad_input(Code::option_invalid, "{} wants a number from {} to {}{}", name, low, high,
                 value.empty() ? "" : fmt::format(", not '{}'", value));
     return out;
   }
@@ -197,7 +198,8 @@ class Chat {
     std::vector<std::string> names;
     for (const ChatCommand& one : commands) names.emplace_back(one.name);
     const std::string meant = misspelled_name(name, names);
-    bad_input("there is no {}; {}", name, meant.empty() ? "/help tells what there is" : "did you mean " + meant + "?");
+    bad_input(Code::command_unknown, "there is no {}; {}", name,
+              meant.empty() ? "/help tells what there is" : "did you mean " + meant + "?");
   }
 
   OpenedRun run_;
@@ -213,7 +215,8 @@ class Chat {
 
 void run(ChatFlags options) {
   check(options.generate);
-  if (options.learn && options.memory.empty()) bad_input("--learn needs --memory FILE: what is learnt is kept there");
+  if (options.learn && options.memory.empty())
+    bad_input(Code::option_needs_another, "{} needs --memory FILE: what is learnt is kept there", "--learn");
   hold_interrupts();
   OpenedRun run = open_run(options.model);
   Chat(std::move(run), options).talk();

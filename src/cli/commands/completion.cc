@@ -297,7 +297,7 @@ void set_up_completion(Command& command) {
     else if (*shell == "fish")
       fmt::print("{}", fish_script);
     else
-      bad_input("there is no completion for {}; there is for bash, zsh and fish", *shell);
+      bad_input(Code::option_invalid, "there is no completion for {}; there is for bash, zsh and fish", *shell);
   });
 }
 

@@ -21,14 +21,15 @@ struct DataFlags {
 };
 
 void stories(const DataFlags& options) {
-  if (options.count < 1) bad_input("--count {}: say at least 1", options.count);
-  if (options.first < 0) bad_input("--first {}: stories are counted from 0", options.first);
+  if (options.count < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--count", options.count);
+  if (options.first < 0) bad_input(Code::option_invalid, "{} {}: stories are counted from 0", "--first", options.first);
   if (options.count > max_stories || options.first > max_stories - options.count)
-    bad_input("--count {} from --first {}: there are {} stories", options.count, options.first, max_stories);
+    bad_input(Code::option_invalid, "{} {} from --first {}: there are {} stories", "--count", options.count,
+              options.first, max_stories);
   constexpr std::int64_t max_in_one_object = 1'000'000;
   if (options.json && options.out.empty() && options.count > max_in_one_object)
-    bad_input("--count {}: one JSON object holds at most {} stories; write them to a file with -o", options.count,
-              max_in_one_object);
+    bad_input(Code::option_invalid, "{} {}: one JSON object holds at most {} stories; write them to a file with -o",
+              "--count", options.count, max_in_one_object);
   if (options.json && options.out.empty()) {
     nlohmann::json list = nlohmann::json::array();
     for (std::int64_t i = 0; i < options.count; ++i)

@@ -30,7 +30,8 @@ DataConfig data_settings(const OpenedRun& run, const std::string& source, const 
   for (const std::string& one : overrides) {
     const std::string key = one.substr(0, one.find('='));
     if (key != "data.separator" && key != "data.field" && key != "data.unit" && key != "data.long")
-      bad_input("{}: only data.separator, data.field, data.unit and data.long may be said here: how the text is read",
+      bad_input(Code::setting_misplaced,
+                "{}: only data.separator, data.field, data.unit and data.long may be said here: how the text is read",
                 one);
   }
   Recipe recipe = run.recipe;
@@ -40,7 +41,7 @@ DataConfig data_settings(const OpenedRun& run, const std::string& source, const 
 
 void run(const EvalFlags& options) {
   if (!options.overrides.empty() && options.data.empty())
-    bad_input("{}: says how other text is read: it needs --data", options.overrides[0]);
+    bad_input(Code::option_needs_another, "{}: says how other text is read: it needs --data", options.overrides[0]);
   const Group& group = join_ranks();
   OpenedRun run = open_run(options.model, group);
   TokenData data;

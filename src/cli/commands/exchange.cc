@@ -21,11 +21,13 @@ struct ExportFlags {
 void export_model(ExportFlags flags) {
   ExportOptions& options = flags.options;
   options.host.log = terminal_log();
-  if (flags.to != "hf") bad_input("--to {}: wants hf; docs/exchange.md says why there is no gguf", flags.to);
+  if (flags.to != "hf")
+    bad_input(Code::option_invalid, "{} {}: wants hf; docs/exchange.md says why there is no gguf", "--to", flags.to);
   if (flags.experts != "stored" && flags.experts != "seed")
-    bad_input("--experts {}: wants stored or seed", flags.experts);
+    bad_input(Code::option_invalid, "{} {}: wants stored or seed", "--experts", flags.experts);
   options.experts_from_seed = flags.experts == "seed";
-  if (!(flags.shard_gigabytes > 0)) bad_input("--shard-size {}: wants gigabytes above 0", flags.shard_gigabytes);
+  if (!(flags.shard_gigabytes > 0))
+    bad_input(Code::option_invalid, "{} {}: wants gigabytes above 0", "--shard-size", flags.shard_gigabytes);
   options.shard_bytes = flags.shard_gigabytes * 1e9;
   const ExportResult result = export_hf(options);
   if (flags.json)

@@ -54,28 +54,30 @@ std::vector<std::string> given_prompts(const GenerateFlags& options) {
     }
   }
   if (prompts.empty())
-    bad_input("say at least one --prompt \"...\" to begin from, or give prompts on standard input, one a line");
+    bad_input(Code::argument_missing,
+              "say at least one --prompt \"...\" to begin from, or give prompts on standard input, one a line");
   return prompts;
 }
 
 void run(GenerateFlags options) {
-  if (options.samples < 1) bad_input("--samples {}: say at least 1", options.samples);
+  if (options.samples < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--samples", options.samples);
   check(options.generate);
   const std::vector<std::string> given = given_prompts(options);
   constexpr std::size_t max_texts = 65536;
   if (given.size() * static_cast<std::size_t>(options.samples) > max_texts)
-    bad_input("--samples {} for each of {} prompts: say at most {} texts in all", options.samples, given.size(),
-              max_texts);
+    bad_input(Code::option_invalid, "{} {} for each of {} prompts: say at most {} texts in all", "--samples",
+              options.samples, given.size(), max_texts);
   std::vector<std::string> prompts;
   for (const std::string& prompt : given)
     prompts.insert(prompts.end(), static_cast<std::size_t>(options.samples), prompt);
   OpenedRun run = open_run(options.model);
   if (!options.adapt && !options.generate.adapt_rules.empty())
-    bad_input("--rules says how keys learn: it needs --adapt");
+    bad_input(Code::option_needs_another, "{} says how keys learn: it needs --adapt", "--rules");
   std::optional<KeySnapshot> start;
   if (options.adapt) {
     require_experts(run, "adapt");
-    if (options.adapt_window < 1) bad_input("--adapt-window {}: say at least 1", options.adapt_window);
+    if (options.adapt_window < 1)
+      bad_input(Code::option_invalid, "{} {}: say at least 1", "--adapt-window", options.adapt_window);
     options.generate.adapt_window = options.adapt_window;
     choose_rules(run.recipe.model.keys,
                  options.generate.adapt_rules);  // wrong names are reported before anything is written
@@ -83,7 +85,8 @@ void run(GenerateFlags options) {
     start.emplace(*run.model);
   }
   std::optional<Memory> memory;
-  if (options.learn && options.memory.empty()) bad_input("--learn needs --memory FILE: what is learnt is kept there");
+  if (options.learn && options.memory.empty())
+    bad_input(Code::option_needs_another, "{} needs --memory FILE: what is learnt is kept there", "--learn");
   MemoryKeeper keeper(options.memory);
   if (!options.memory.empty()) {
     memory =

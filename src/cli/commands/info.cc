@@ -88,7 +88,8 @@ double bytes_of_store(const Recipe& recipe) { return store_bytes(recipe.memory, 
 void run(const InfoFlags& options) {
   const bool is_run = folder_exists(options.recipe);
   if (is_run && !options.overrides.empty())
-    bad_input("{}: a run is what it is; settings are changed in a recipe", options.overrides[0]);
+    bad_input(Code::setting_misplaced, "{}: a run is what it is; settings are changed in a recipe",
+              options.overrides[0]);
   Recipe recipe =
       is_run ? read_run_recipe(options.recipe) : load_recipe(find_recipe(options.recipe), options.overrides);
   if (is_run) recipe.model.vocab = static_cast<int>(Tokenizer::load(RunPaths{options.recipe}.tokenizer()).vocab_size());

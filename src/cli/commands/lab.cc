@@ -44,7 +44,8 @@ SeriesIndex open_index(const std::string& asked) {
     if (exists_path((place / "index.toml").string()))
       return load_series_index((place / "index.toml").lexically_normal().string());
   }
-  bad_input("there is no {}: go to the project's folder, or name the folder of recipes with --recipes",
+  bad_input(Code::file_not_found,
+            "there is no {}: go to the project's folder, or name the folder of recipes with --recipes",
             (fs::path(asked.empty() ? "recipes" : asked) / "index.toml").string());
 }
 
@@ -323,9 +324,9 @@ void report(const LabFlags& options) {
   report_options.host = make_host(options.threads.value_or(0), terminal_log());
   for (const std::string& out : options.out) {
     if (!out.ends_with(".html") && !out.ends_with(".md"))
-      bad_input("-o {}: wants a file that ends in .html or .md", out);
+      bad_input(Code::option_invalid, "{} {}: wants a file that ends in .html or .md", "-o", out);
     if (const fs::path folder = fs::path(out).parent_path(); !folder.empty() && !folder_exists(folder.string()))
-      bad_input("-o {}: there is no folder {}", out, folder.string());
+      bad_input(Code::folder_not_found, "{} {}: there is no folder {}", "-o", out, folder.string());
   }
   const Report made = make_report(open_index(options.recipes), options.words, report_options);
   for (const std::string& out : options.out) write_output_file(out, out.ends_with(".md") ? made.markdown : made.html);

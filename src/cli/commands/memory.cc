@@ -29,7 +29,8 @@ struct ShowOptions {
 std::string run_of(const Memory& memory, const std::string& given, const std::string& file) {
   if (!given.empty()) return given;
   if (memory.run.empty() || !folder_exists(memory.run))
-    bad_input("{} was read with the run {}, which is not here: say where it is now with --run FOLDER", file,
+    bad_input(Code::memory_mismatch,
+              "{} was read with the run {}, which is not here: say where it is now with --run FOLDER", file,
               memory.run.empty() ? "of no name" : memory.run);
   return memory.run;
 }
@@ -49,7 +50,8 @@ void show(const ShowOptions& options) {
   const std::string run = run_of(memory, options.run, options.file);
   const Tokenizer tokenizer = Tokenizer::load(RunPaths{run}.tokenizer());
   if (hex(tokenizer.hash()) != memory.tokenizer)
-    bad_input("{} was read with another tokenizer than that of {}: say where its own run is with --run FOLDER",
+    bad_input(Code::memory_mismatch,
+              "{} was read with another tokenizer than that of {}: say where its own run is with --run FOLDER",
               options.file, run);
   const MemoryDescription report = describe_memory(memory, tokenizer, options.strongest);
   if (options.json) return print_json(to_json(report));
@@ -90,9 +92,10 @@ struct RecallOptions {
 void recall(RecallOptions options) {
   for (const std::int32_t look : options.looks) {
     if (look < 1 || look > max_parts)
-      bad_input("--look {}: say numbers of parts from 1 to {}, with commas between them", look, max_parts);
+      bad_input(Code::option_invalid, "{} {}: say numbers of parts from 1 to {}, with commas between them", "--look",
+                look, max_parts);
   }
-  if (options.tokens < 2) bad_input("--tokens {}: say at least 2", options.tokens);
+  if (options.tokens < 2) bad_input(Code::option_invalid, "{} {}: say at least 2", "--tokens", options.tokens);
   if (options.model.run.empty()) {
     const auto ctx = make_context("cpu", "fp32");
     options.model.run = run_of(load_memory(*ctx, options.file), "", options.file);
@@ -186,7 +189,7 @@ struct PruneOptions {
 };
 
 void prune_file(const PruneOptions& options) {
-  if (options.least < 1) bad_input("--least {}: say at least 1", options.least);
+  if (options.least < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--least", options.least);
   const std::string out = options.out.empty() ? options.file : options.out;
   MemoryKeeper keeper(out);
   const auto ctx = context_of(options.file);

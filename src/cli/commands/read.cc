@@ -85,12 +85,14 @@ void print_report(const ReadReport& report) {
 void run(ReadFlags options) {
   const MemoryChoices& choices = options.read.choices;
   if (choices.plain_cache && (choices.match || choices.values || choices.inherit || choices.rounds))
-    bad_input(
-        "--plain-cache merges nothing and passes nothing on: it has no --match, --values, --no-inherit or --rounds");
+    bad_input(Code::option_conflict,
+              "{} merges nothing and passes nothing on: it has no --match, --values, --no-inherit or --rounds",
+              "--plain-cache");
   for (const std::string& text : options.read.texts) {
     const bool number = text.find_first_not_of("0123456789.") == std::string::npos;
     if (number && !choices.sharpness.empty() && !std::filesystem::exists(text))
-      bad_input("there is no text '{}'; several values of --sharpness have commas between them, as in 20,40", text);
+      bad_input(Code::argument_unexpected,
+                "there is no text '{}'; several values of --sharpness have commas between them, as in 20,40", text);
   }
   watch_signals();
   const Group& group = join_ranks();
@@ -98,7 +100,8 @@ void run(ReadFlags options) {
   check_same_run(run, {});
   if (options.read.memory.empty() && !options.read.frozen) {
     const std::string why_not = group.root() ? unwritable_reason(run.paths.folder) : "";
-    if (!why_not.empty()) bad_input("{}; say with --memory FILE where to keep what is read", why_not);
+    if (!why_not.empty())
+      bad_input(Code::memory_not_kept, "{}; say with --memory FILE where to keep what is read", why_not);
     options.read.memory = run.paths.folder + "/memory.safetensors";
   }
   if (is_terminal() && group.root()) {

@@ -58,7 +58,7 @@ double bytes_in(const fs::path& folder) {
     else if (const std::uintmax_t size = fs::file_size(path, error); !error)
       sum += static_cast<double>(size);
     else if (error != std::errc::no_such_file_or_directory)
-      failed("cannot look at {}: {}", path.string(), reason_of(error.value()));
+      failed(Code::folder_unreadable, "cannot look at {}: {}", path.string(), reason_of(error.value()));
   }
   return sum;
 }
@@ -89,7 +89,7 @@ std::vector<Listed> read_all(const std::vector<FoundRun>& found) {
     try {
       runs.push_back(read(one));
     } catch (const Error& error) {
-      say("warning: {}: cannot be read: {}\n", one.folder, error.what());
+      say("warning[{}]: {}: cannot be read: {}\n", name_of(error.code()), one.folder, error.what());
     }
   }
   return runs;
@@ -148,7 +148,8 @@ void list_runs(const RunsOptions& options) {
   if (const auto one = find_run(options.folder, terminal_log())) found = {*one};
   const std::vector<Listed> runs = read_all(found);
   if (runs.empty())
-    bad_input("there are no runs in {}; 'some train tiny' makes one in runs, 'some runs FOLDER' looks elsewhere",
+    bad_input(Code::run_not_found,
+              "there are no runs in {}; 'some train tiny' makes one in runs, 'some runs FOLDER' looks elsewhere",
               options.folder);
   const auto common = commonest(runs);
   if (options.json) {
@@ -325,7 +326,7 @@ std::string compare_page(const std::vector<Listed>& runs, const std::vector<Row>
 }
 
 void compare(const CompareOptions& options) {
-  if (options.runs.size() < 2) bad_input("say at least two run folders to compare");
+  if (options.runs.size() < 2) bad_input(Code::argument_missing, "say at least two run folders to compare");
   std::vector<Listed> runs;
   for (const std::string& folder : options.runs) {
     read_run_recipe(folder);  // says what is wrong with a folder that is no run

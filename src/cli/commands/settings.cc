@@ -49,7 +49,7 @@ void run(const KeysFlags& options) {
       if (!key.table.empty()) names.push_back(key.name);
     }
     const std::string meant = misspelled_name(pattern, names);
-    bad_input("no key has '{}' in its name or meaning; {}", options.pattern,
+    bad_input(Code::setting_unknown, "no key has '{}' in its name or meaning; {}", options.pattern,
               meant.empty() ? "'some keys' shows all" : fmt::format("did you mean {}?", meant));
   }
   nlohmann::json list = nlohmann::json::array();

@@ -88,7 +88,8 @@ void decode(const CodeOptions& options) {
     for (std::istringstream words(standard_input()); words >> word;) {
       const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), ids.emplace_back());
       if (error != std::errc() || end != word.data() + word.size())
-        bad_input("'{}' is not a token id: give whole numbers with spaces between them", shortened(word, 40));
+        bad_input(Code::token_invalid, "'{}' is not a token id: give whole numbers with spaces between them",
+                  shortened(word, 40));
     }
   }
   const std::string text = tokenizer.decode(ids);

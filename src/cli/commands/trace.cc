@@ -81,7 +81,8 @@ namespace {
 
 void run(const TraceFlags& options) {
   if (options.text.empty() == options.prompt.empty())
-    bad_input("say either --text \"...\" (to be traced as it is) or --prompt \"...\" (to go on from, then traced)");
+    bad_input(Code::option_conflict,
+              "say either --text \"...\" (to be traced as it is) or --prompt \"...\" (to go on from, then traced)");
   OpenedRun run = open_run(options.model);
   const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
   Trace trace;

@@ -124,16 +124,24 @@ std::string without_slash(std::string folder) {
 void check_options(const TrainFlags& options) {
   const bool resumes = !options.resume.empty(), begins_from = !options.from.empty();
   if (resumes && begins_from)
-    bad_input("--resume goes on with a run, --from starts a new one from its weights: say one of them");
+    bad_input(Code::option_conflict, "{} goes on with a run, --from starts a new one from its weights: say one of them",
+              "--resume");
   if (resumes && !options.recipe.empty())
-    bad_input("{}: --resume RUN goes on with the recipe of the run; --from RUN takes another one", options.recipe);
+    bad_input(Code::option_conflict,
+              "{}: --resume RUN goes on with the recipe of the run; --from RUN takes another one", options.recipe);
   if (!resumes && !begins_from && options.recipe.empty())
-    bad_input("say a recipe to train, --resume RUN to go on with a run, or --from RUN to start from its weights");
-  if (resumes && !options.out.empty()) bad_input("--out does not go with --resume: a resumed run stays in its folder");
-  if (options.from_step && !resumes) bad_input("--from-step goes with --resume RUN; with --from say --from-checkpoint");
-  if (!begins_from && !options.from_checkpoint.empty()) bad_input("--from-checkpoint goes with --from RUN");
+    bad_input(Code::argument_missing,
+              "say a recipe to train, --resume RUN to go on with a run, or --from RUN to start from its weights");
+  if (resumes && !options.out.empty())
+    bad_input(Code::option_conflict, "{} does not go with --resume: a resumed run stays in its folder", "--out");
+  if (options.from_step && !resumes)
+    bad_input(Code::option_needs_another, "{} goes with --resume RUN; with --from say --from-checkpoint",
+              "--from-step");
+  if (!begins_from && !options.from_checkpoint.empty())
+    bad_input(Code::option_needs_another, "{} goes with --from RUN", "--from-checkpoint");
   if (!begins_from && options.with_optimizer)
-    bad_input("--with-optimizer goes with --from RUN{}", resumes ? "; a resumed run keeps its optimizer anyway" : "");
+    bad_input(Code::option_needs_another, "{} goes with --from RUN{}", "--with-optimizer",
+              resumes ? "; a resumed run keeps its optimizer anyway" : "");
 }
 
 // A row a stage: the losses after it, a column for each stage's text. What stands below the diagonal was learnt before.
@@ -169,9 +177,11 @@ Recipe recipe_of(const TrainFlags& options, const std::vector<std::string>& chan
 
 std::string folder_of(const TrainFlags& options, const Recipe& recipe) {
   if (!options.out.empty()) return without_slash(options.out);
-  if (options.recipe.empty()) bad_input("--from {}: say where the new run goes with --out", options.from);
+  if (options.recipe.empty())
+    bad_input(Code::option_needs_another, "{} {}: say where the new run goes with --out", "--from", options.from);
   if (!is_plain_name(recipe.name))
-    bad_input("{}: a run cannot be named after this file; say where it goes with --out", options.recipe);
+    bad_input(Code::option_needs_another, "{}: a run cannot be named after this file; say where it goes with --out",
+              options.recipe);
   return "runs/" + recipe.name;
 }
 

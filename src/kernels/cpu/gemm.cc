@@ -62,7 +62,8 @@ class OnednnThreads {
 
 // A library that could not be opened for want of memory is installed all the same: without it results would differ.
 [[noreturn]] void no_memory_to_open(const std::string& name) {
-  failed("out of memory: {} cannot be loaded; end other programs, or raise the limit of this shell with 'ulimit -v'",
+  failed(Code::out_of_memory,
+         "out of memory: {} cannot be loaded; end other programs, or raise the limit of this shell with 'ulimit -v'",
          name);
 }
 
@@ -131,9 +132,11 @@ void call_onednn(const Product<float>& p, int threads) {
                                     p.lda, p.b, p.ldb, p.beta, p.c, p.ldc);
   constexpr int out_of_memory = 1;
   if (status == out_of_memory) throw std::bad_alloc();
-  if (status != 0) failed("oneDNN refused a product of {} x {} x {} (status {})", p.m, p.n, p.k, status);
+  if (status != 0)
+    failed(Code::gpu_failed, "oneDNN refused a product of {} x {} x {} (status {})", p.m, p.n, p.k, status);
 }
 
+#if defined(__AVX2__)
 template <typename T>
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void multiply_avx512(const Product<T>& product) {
   multiply_blocked<T, RegisterBlock<64, 12>>(product);
@@ -144,22 +147,46 @@ void multiply_avx2(const Product<T>& product) {
   multiply_blocked<T, RegisterBlock<32, 6>>(product);
 }
 
-}  // namespace
-
 template <typename T>
-void gemm_own(const Product<T>& product) {
+void multiply_fast(const Product<T>& product) {
   static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+  if (wide)
+    multiply_avx512(product);
+  else
+    multiply_avx2(product);
+}
+#else
+// SSE2 has 16 registers of 16 bytes, NEON 32. The order of sums is that of the other blocks; without fused
+// multiply-adds (SSE2) each product is rounded too.
+template <typename T>
+void multiply_fast(const Product<T>& product) {
+  multiply_blocked<T, RegisterBlock<16, 6>>(product);
+}
+#endif
+
+template <typename T>
+void multiply(const Product<T>& product) {
   if (product.k == 0) {
     for (std::int64_t row = 0; row < product.m; ++row) {
       T* c = product.c + row * product.ldc;
       for (std::int64_t j = 0; j < product.n; ++j) c[j] = product.beta == T(0) ? T(0) : product.beta * c[j];
     }
-  } else if (wide) {
-    multiply_avx512(product);
   } else {
-    multiply_avx2(product);
+    multiply_fast(product);
   }
+}
+
+}  // namespace
+
+template <>
+void gemm_own(const Product<float>& product) {
+  multiply(product);
+}
+
+template <>
+void gemm_own(const Product<double>& product) {
+  multiply(product);
 }
 
 template <>
@@ -197,8 +224,10 @@ std::vector<Tile> make_tiles(std::int64_t m, std::int64_t n, std::int64_t wanted
   return tiles;
 }
 
+namespace {
+
 template <typename T>
-void gemm_batch(Threads& threads, const std::vector<Product<T>>& products) {
+void multiply_all(Threads& threads, const std::vector<Product<T>>& products) {
   if (products.empty()) return;
   const std::int64_t count = static_cast<std::int64_t>(products.size());
   std::vector<Product<T>> work;
@@ -209,6 +238,18 @@ void gemm_batch(Threads& threads, const std::vector<Product<T>>& products) {
   }
   parallel_for(threads, static_cast<std::int64_t>(work.size()),
                [&](std::int64_t i) { gemm_serial(work[static_cast<std::size_t>(i)]); });
+}
+
+}  // namespace
+
+template <>
+void gemm_batch(Threads& threads, const std::vector<Product<float>>& products) {
+  multiply_all(threads, products);
+}
+
+template <>
+void gemm_batch(Threads& threads, const std::vector<Product<double>>& products) {
+  multiply_all(threads, products);
 }
 
 bool gemm_is_onednn() { return onednn().sgemm != nullptr; }
@@ -239,10 +280,5 @@ double machine_gemm_rate(Threads& threads, std::int64_t m, std::int64_t n, std::
   }
   return best;
 }
-
-template void gemm_own(const Product<float>&);
-template void gemm_own(const Product<double>&);
-template void gemm_batch(Threads& threads, const std::vector<Product<float>>&);
-template void gemm_batch(Threads& threads, const std::vector<Product<double>>&);
 
 }  // namespace some::cpu

@@ -39,6 +39,10 @@ void gemm_serial(const Product<double>& product);
 // Our own kernel, whether or not there is oneDNN.
 template <typename T>
 void gemm_own(const Product<T>& product);
+template <>
+void gemm_own(const Product<float>& product);
+template <>
+void gemm_own(const Product<double>& product);
 
 struct Tile {
   std::int64_t row_begin, row_end, column_begin, column_end;
@@ -84,6 +88,10 @@ void gemm(Threads& threads, bool transpose_a, bool transpose_b, std::int64_t m, 
 // not leave a thread idle.
 template <typename T>
 void gemm_batch(Threads& threads, const std::vector<Product<T>>& products);
+template <>
+void gemm_batch(Threads& threads, const std::vector<Product<float>>& products);
+template <>
+void gemm_batch(Threads& threads, const std::vector<Product<double>>& products);
 
 bool gemm_is_onednn();           // whether float products go to oneDNN
 std::string gemm_description();  // for the user: which library, or why not

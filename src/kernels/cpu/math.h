@@ -10,10 +10,10 @@ namespace some::cpu {
 
 // e^x to 2 units in the last place; 0 below the smallest normal number; NaN stays NaN.
 inline float exp_of(float x) {
-  constexpr float lowest = -87.3f, all_reduce_max = 88.3f;
+  constexpr float lowest = -87.3f, highest = 88.3f;
   constexpr float rounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number, left in the low bits
   float y = x < lowest ? lowest : x;
-  y = y > all_reduce_max ? all_reduce_max : y;
+  y = y > highest ? highest : y;
   const float shifted = std::fma(y, 1.44269504089f, rounder);
   const float whole = shifted - rounder;
   float r = std::fma(whole, -0.693145751953125f, y);  // ln 2 in two parts; |r| <= ln(2)/2

@@ -22,7 +22,7 @@ void* thread_buffer_bytes(int slot, std::size_t bytes) {
     std::free(buffer.data);
     buffer.size = 0;
     buffer.data = std::aligned_alloc(4096, size);
-    if (buffer.data == nullptr) failed("no memory left for {} bytes of scratch", size);
+    if (buffer.data == nullptr) failed(Code::out_of_memory, "no memory left for {} bytes of scratch", size);
     buffer.size = size;
   }
   return buffer.data;

@@ -14,13 +14,14 @@ namespace some::cpu {
 template <typename Body>
 void with_precision(const Context& ctx, Body&& body) {
   if (ctx.compute != ctx.master)
-    failed("CPU operations need one precision: {} != {}", name_of(ctx.compute), name_of(ctx.master));
+    failed(Code::type_unsupported, "CPU operations need one precision: {} != {}", name_of(ctx.compute),
+           name_of(ctx.master));
   if (ctx.compute == DType::f32) {
     body(float{});
   } else if (ctx.compute == DType::f64) {
     body(double{});
   } else {
-    failed("CPU operations work in f32 or f64, not in {}", name_of(ctx.compute));
+    failed(Code::type_unsupported, "CPU operations work in f32 or f64, not in {}", name_of(ctx.compute));
   }
 }
 

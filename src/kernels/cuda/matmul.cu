@@ -13,7 +13,7 @@ cudaDataType_t blas_type(DType type) {
   switch (type) {
     case DType::f32: return CUDA_R_32F;
     case DType::bf16: return CUDA_R_16BF;
-    default: failed("the GPU's matrix product does not take {}", name_of(type));
+    default: failed(Code::type_unsupported, "the GPU's matrix product does not take {}", name_of(type));
   }
 }
 
@@ -115,7 +115,7 @@ cublasLtMatmulAlgo_t ask_for_algorithm(CudaState& state, const MatmulKey& key, c
       cublasLtMatmulAlgoGetHeuristic(state.blas, &problem.operation, &problem.left, &problem.right, &problem.result,
                                      &problem.result, &preference, asked, offered.data(), &found);
   if (status != CUBLAS_STATUS_SUCCESS || found == 0)
-    failed("cuBLASLt knows no product of [{} x {}] by [{} x {}]: {}", key.n, key.k, key.k, key.m,
+    failed(Code::gpu_failed, "cuBLASLt knows no product of [{} x {}] by [{} x {}]: {}", key.n, key.k, key.k, key.m,
            cublasLtGetStatusString(status));
   for (const cublasLtMatmulTile_t tile : small_tiles) {
     for (int i = 0; i < found && asked > 1; ++i) {

@@ -37,7 +37,8 @@ void with_real_type(DType type, const char* what, Function&& function) {
   switch (type) {
     case DType::f32: return function(float{});
     case DType::bf16: return function(bf16{});
-    default: failed("{} does not take {} on the GPU: f32 or bf16 is needed", what, name_of(type));
+    default:
+      failed(Code::type_unsupported, "{} does not take {} on the GPU: f32 or bf16 is needed", what, name_of(type));
   }
 }
 

@@ -189,9 +189,9 @@ int row_sum_slots(const Context& ctx, const GroupedProduct& product) {
 void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel kernel) {
   if (product.rows == 0 || product.columns == 0) return;
   if (product.rank > 0 && !takes_correction(product.finish))
-    failed("a product that keeps GELU's slope has no place for a low-rank correction");
+    failed(Code::internal, "a product that keeps GELU's slope has no place for a low-rank correction");
   if (product.inner != nullptr && (kernel != Kernel::warpgroup || !makes_low(ctx, product)))
-    failed("this product cannot make its low-rank correction's rows itself");
+    failed(Code::internal, "this product cannot make its low-rank correction's rows itself");
   switch (kernel) {
     case Kernel::plain: return launch_plain(ctx, product);
     case Kernel::warp: return launch_warp(ctx, product);

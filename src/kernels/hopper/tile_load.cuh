@@ -64,7 +64,7 @@ inline EncodeFunction encode_function() {
     SOME_CUDA_CHECK(
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found));
     if (found != cudaDriverEntryPointSuccess)
-      failed("the GPU's driver has no cuTensorMapEncodeTiled: a newer driver is needed");
+      failed(Code::gpu_failed, "the GPU's driver has no cuTensorMapEncodeTiled: a newer driver is needed");
     return reinterpret_cast<EncodeFunction>(entry);
   }();
   return function;
@@ -79,7 +79,8 @@ CUtensorMap encode(const void* data, const cuuint64_t (&dims)[kDims], const cuui
       encode_function()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, kDims, const_cast<void*>(data), dims, strides, box,
                         steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS) failed("cuTensorMapEncodeTiled failed with status {}", static_cast<int>(status));
+  if (status != CUDA_SUCCESS)
+    failed(Code::gpu_failed, "cuTensorMapEncodeTiled failed with status {}", static_cast<int>(status));
   return map;
 }
 

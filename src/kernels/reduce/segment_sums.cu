@@ -142,7 +142,8 @@ std::int64_t segment_sums_bytes(std::int64_t count, int d) {
 void add_segment_sums(Context& ctx, std::span<const SegmentSums> sums, std::int64_t count, std::int32_t keys_end,
                       int divisor, DType type, int d, float scale) {
   if (count == 0 || d == 0 || sums.empty()) return;
-  if (sums.size() > max_segment_sums) failed("{} sums in one call; {} is the most", sums.size(), max_segment_sums);
+  if (sums.size() > max_segment_sums)
+    failed(Code::size_unsupported, "{} sums in one call; {} is the most", sums.size(), max_segment_sums);
   const int chunk_length = chunk_length_of(count), chunks = grid_for(count, chunk_length);
   const int number = static_cast<int>(sums.size());
   const ArenaScope scope(*ctx.arena);

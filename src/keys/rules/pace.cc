@@ -22,8 +22,8 @@ void PaceRule::declare(SettingList<Settings>& list) {
 void PaceRule::check(const KeySettings& settings, int layers) {
   for (const int layer : settings.frozen_layers) {
     if (layer < 0 || layer >= layers) {
-      bad_input("some.frozen_layers names layer {}: model.layers = {}, so layers are 0 to {}", layer, layers,
-                layers - 1);
+      bad_input(Code::layer_out_of_range, "{} names layer {}: model.layers = {}, so layers are 0 to {}",
+                "some.frozen_layers", layer, layers, layers - 1);
     }
   }
 }

@@ -15,10 +15,10 @@ void PhoenixRule::declare(SettingList<Settings>& list) {
 
 void PhoenixRule::check(const KeySettings& settings, int) {
   if (settings.respawn_threshold > 1 && settings.constraint != Constraint::free) {
-    bad_input(
-        "some.respawn_threshold = {}: some.constraint keeps keys no longer than 1, so that every key would die in "
-        "every update; wants a number of at most 1",
-        settings.respawn_threshold);
+    bad_input(Code::setting_out_of_range,
+              "{} = {}: some.constraint keeps keys no longer than 1, so that every key would die in "
+              "every update; wants a number of at most 1",
+              "some.respawn_threshold", settings.respawn_threshold);
   }
 }
 

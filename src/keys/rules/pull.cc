@@ -21,8 +21,9 @@ void PullRule::check(const KeySettings& settings, int layers) {
   settings.beta_anneal.check("some.beta_anneal");
   const std::vector<double>& scale = settings.beta_layer_scale;
   if (!scale.empty() && scale.size() != static_cast<std::size_t>(layers)) {
-    bad_input("some.beta_layer_scale has {} numbers: wants one number for all layers, or a list of model.layers = {}",
-              scale.size(), layers);
+    bad_input(Code::setting_out_of_range,
+              "{} has {} numbers: wants one number for all layers, or a list of model.layers = {}",
+              "some.beta_layer_scale", scale.size(), layers);
   }
 }
 

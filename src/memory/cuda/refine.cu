@@ -79,7 +79,8 @@ void insert_assigned(Context& ctx, const Tensor& queries, const Tensor& targets,
                      const Tensor& assigned_slots, Store& store) {
   const std::int64_t positions = queries.dim(0);
   if (positions == 0) return;
-  if (positions > max_window) failed("{} positions at once; {} is the most", positions, max_window);
+  if (positions > max_window)
+    failed(Code::size_unsupported, "{} positions at once; {} is the most", positions, max_window);
   launch_behind(ctx, move_in_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, draft_of(store),
                 floats(queries), ints(targets), longs(places), ints(assigned_slots));
 }

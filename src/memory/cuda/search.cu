@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(threads, 2)
     const std::int32_t width = scores.of_row(t, which, row, first) && target >= 0 ? scores.width : 0;
     const float* mass = masses + first;
     const std::int32_t* values = held.values + first;
-    float all_reduce_max = -INFINITY;
+    float highest = -INFINITY;
     Near mine = nothing_near();
     float score[together], own_mass[together], own_part[together];
     const auto look_at = [&](int base) {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll
       for (int i = 0; i < together; ++i) {
         const int m = base + i * threads;
-        if (own_mass[i] > 0.0f) all_reduce_max = fmaxf(all_reduce_max, score[i]);
+        if (own_mass[i] > 0.0f) highest = fmaxf(highest, score[i]);
         if (own_part[i] > 0.0f) mine.consider({score[i], first + m});
         if constexpr (SEVERAL && !keeps) {
           if (m < width) part[m] = own_part[i];
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(threads, 2)
     } else {
       for (int base = threadIdx.x; base < width; base += together * threads) look_at(base);
     }
-    all_reduce_max = block_highest(all_reduce_max, partial);
+    highest = block_highest(highest, partial);
     mine = block_nearest(mine, nearest_of);
     if (threadIdx.x == 0) {
       Near found{fresh ? 0.0f : product[t], fresh ? -1 : nearest[t]};
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(threads, 2)
     }
     float all[KINDS] = {}, matching[KINDS] = {};
     const auto add = [&](float one_score, float one_mass, float share) {
-      const float behind = one_score - all_reduce_max;
+      const float behind = one_score - highest;
 #pragma unroll
       for (int s = 0; s < KINDS; ++s) {
         if (s >= sharpness.count) break;
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(threads, 2)
         matching[s] = fmaf(weight, share, matching[s]);
       }
     };
-    if (all_reduce_max > -INFINITY) {
+    if (highest > -INFINITY) {
       if constexpr (keeps) {
 #pragma unroll
         for (int i = 0; i < KEPT; ++i) {
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(threads, 2)
       const float sum_matching = warp_sum(lane < warps ? sums[1][warp % KINDS][lane] : 0.0f);
       if (lane == 0) {
         const int at = warp * positions + t;
-        const float shift = sharpness.of[warp] * all_reduce_max;
+        const float shift = sharpness.of[warp] * highest;
         float whole = sum, right = sum_matching, level = shift;
         if (!fresh && gathered.all[at] > 0.0f) {
           if (sum > 0.0f) {
@@ -178,15 +178,15 @@ struct Heard {
   }
   __device__ void add(const Heard& other, const Sharpnesses& sharpness) {
     if (!(other.level > -INFINITY)) return;
-    const float all_reduce_max = fmaxf(level, other.level);
+    const float highest = fmaxf(level, other.level);
 #pragma unroll
     for (int s = 0; s < KINDS; ++s) {
-      const float factor = sharpness.binary(s), others = exp2f((other.level - all_reduce_max) * factor),
-                  own = level > -INFINITY ? exp2f((level - all_reduce_max) * factor) : 0.0f;
+      const float factor = sharpness.binary(s), others = exp2f((other.level - highest) * factor),
+                  own = level > -INFINITY ? exp2f((level - highest) * factor) : 0.0f;
       all[s] = fmaf(others, other.all[s], own * all[s]);
       matching[s] = fmaf(others, other.matching[s], own * matching[s]);
     }
-    level = all_reduce_max;
+    level = highest;
   }
 };
 
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       Heard<KINDS> now;
-      float all_reduce_max = -INFINITY, share[Tile::eights][2], mass[Tile::eights][2];
+      float highest = -INFINITY, share[Tile::eights][2], mass[Tile::eights][2];
       Near near = nothing_near();
 #pragma unroll
       for (int n = 0; n < Tile::eights; ++n) {
@@ -315,7 +315,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
         for (int i = 0; i < 2; ++i) {
           const float one = score[4 * n + 2 * half + i];
           mass[n][i] = shared.mass[Tile::slot_of(n, i)];
-          if (mass[n][i] > 0.0f) all_reduce_max = fmaxf(all_reduce_max, one);
+          if (mass[n][i] > 0.0f) highest = fmaxf(highest, one);
           share[n][i] = 0.0f;
           const unsigned held_in = entry[n] >> (8 * (2 * half + i)) & 0xFFu;
           if (held_in == none) continue;
@@ -326,10 +326,10 @@ __global__ void __launch_bounds__(HeardTile::threads)
       unsigned long long best = packed(near);
 #pragma unroll
       for (int offset = 2; offset > 0; offset /= 2) {
-        all_reduce_max = fmaxf(all_reduce_max, __shfl_xor_sync(full_warp, all_reduce_max, offset));
+        highest = fmaxf(highest, __shfl_xor_sync(full_warp, highest, offset));
         best = max(best, __shfl_xor_sync(full_warp, best, offset));
       }
-      now.level = all_reduce_max;
+      now.level = highest;
 #pragma unroll
       for (int s = 0; s < KINDS; ++s) {
         if (s >= sharpness.count) break;
@@ -339,7 +339,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             // Of empty slots, whose mass is 0, the score may be higher, and all may be empty.
-            const float behind = fminf((score[4 * n + 2 * half + i] - all_reduce_max) * factor, 0.0f);
+            const float behind = fminf((score[4 * n + 2 * half + i] - highest) * factor, 0.0f);
             const float weight = mass[n][i] * power_of_two(behind);
             now.all[s] += weight;
             now.matching[s] = fmaf(weight, share[n][i], now.matching[s]);

@@ -30,15 +30,15 @@ __global__ void __launch_bounds__(threads) weights_kernel(float* weights, const 
   __shared__ float partial[warp_size];
   const float* row = scores + blockIdx.x * reach;
   float* result = weights + blockIdx.x * reach;
-  float all_reduce_max = -INFINITY;
+  float highest = -INFINITY;
   for (std::int64_t m = threadIdx.x; m < reach; m += threads) {
-    if (mass[m] > 0.0f) all_reduce_max = fmaxf(all_reduce_max, row[m]);
+    if (mass[m] > 0.0f) highest = fmaxf(highest, row[m]);
     result[m] = 0.0f;
   }
-  all_reduce_max = block_highest(all_reduce_max, partial);
-  if (!(all_reduce_max > -INFINITY)) return;
+  highest = block_highest(highest, partial);
+  if (!(highest > -INFINITY)) return;
   for (int s = 0; s < sharpness.count; ++s) {
-    const float sharp = sharpness.of[s], shift = sharp * all_reduce_max;
+    const float sharp = sharpness.of[s], shift = sharp * highest;
     float all = 0.0f;
     for (std::int64_t m = threadIdx.x; m < reach; m += threads) all += mass[m] * expf(sharp * row[m] - shift);
     const float factor = say[blockIdx.x * sharpness.count + s] / block_sum(all, partial);
@@ -66,15 +66,15 @@ __global__ void __launch_bounds__(threads)
       for (int m = threadIdx.x; m < size; m += threads) work(first + m, from[m]);
     }
   };
-  float all_reduce_max = -INFINITY;
+  float highest = -INFINITY;
   each([&](std::int32_t slot, float score) {
-    if (mass[slot] > 0.0f) all_reduce_max = fmaxf(all_reduce_max, score);
+    if (mass[slot] > 0.0f) highest = fmaxf(highest, score);
   });
-  all_reduce_max = block_highest(all_reduce_max, partial);
-  if (!(all_reduce_max > -INFINITY)) return;
+  highest = block_highest(highest, partial);
+  if (!(highest > -INFINITY)) return;
   __syncthreads();  // another thread may have set the zero that this one adds to
   for (int s = 0; s < sharpness.count; ++s) {
-    const float sharp = sharpness.of[s], shift = sharp * all_reduce_max;
+    const float sharp = sharpness.of[s], shift = sharp * highest;
     float all = 0.0f;
     each([&](std::int32_t slot, float score) { all += mass[slot] * expf(sharp * score - shift); });
     const float factor = say[row * sharpness.count + s] / block_sum(all, partial);

@@ -214,7 +214,8 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
            const Tensor& places, const Matches& found, Store& store, Tensor& assignments) {
   const std::int64_t positions = queries.dim(0);
   if (positions == 0) return;
-  if (positions > max_window) failed("a lesson has {} positions; {} is the most", positions, max_window);
+  if (positions > max_window)
+    failed(Code::size_unsupported, "a lesson has {} positions; {} is the most", positions, max_window);
   ArenaScope scope(*ctx.arena);
   const Lesson lesson{floats(queries),
                       reinterpret_cast<const unsigned long long*>(longs(found.near)),

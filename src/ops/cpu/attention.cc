@@ -54,9 +54,9 @@ void forward_block(const Span& span, const Heads<const T>& head, bool causal, T*
   const T scale = T(1) / std::sqrt(static_cast<T>(size));
   T* scores = thread_buffer<T>(0, query_block * key_block);
   T* sums = thread_buffer<T>(1, query_block * (size + 2));
-  T* all_reduce_max = sums + query_block * size;
-  T* weight = all_reduce_max + query_block;
-  std::fill(all_reduce_max, all_reduce_max + rows, -std::numeric_limits<T>::infinity());
+  T* highest = sums + query_block * size;
+  T* weight = highest + query_block;
+  std::fill(highest, highest + rows, -std::numeric_limits<T>::infinity());
   std::fill(weight, weight + rows, T(0));
   const std::int64_t last = causal ? span.query_end : span.sequence_end;
   for (std::int64_t begin = span.sequence_begin; begin < last; begin += key_block) {
@@ -66,11 +66,11 @@ void forward_block(const Span& span, const Heads<const T>& head, bool causal, T*
     for (std::int64_t row = 0; row < rows; ++row) {
       T* line = scores + row * keys;
       const std::int64_t seen = visible(span.query_begin + row, begin, end, causal);
-      const T before = all_reduce_max[row];
+      const T before = highest[row];
       const T now = std::max(before, largest(line, seen));
       const T shrink = exp_of(before - now);
       weight[row] = weight[row] * shrink + exp_sum(line, seen, now);
-      all_reduce_max[row] = now;
+      highest[row] = now;
       std::fill(line + seen, line + keys, T(0));
       if (begin != span.sequence_begin) {
         for (std::int64_t i = 0; i < size; ++i) sums[row * size + i] *= shrink;
@@ -83,7 +83,7 @@ void forward_block(const Span& span, const Heads<const T>& head, bool causal, T*
     const T inverse = T(1) / weight[row];
     T* target = out + (span.query_begin + row) * d;
     for (std::int64_t i = 0; i < size; ++i) target[i] = sums[row * size + i] * inverse;
-    lse[span.query_begin + row] = all_reduce_max[row] + std::log(weight[row]);
+    lse[span.query_begin + row] = highest[row] + std::log(weight[row]);
   }
 }
 
@@ -155,7 +155,8 @@ void cached(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& 
   const T scale = T(1) / std::sqrt(static_cast<T>(size));
   for (std::int64_t n = 0; n < rows; ++n) {
     if (slot[n] < 0 || slot[n] >= cache.dim(0) || position[n] < 0 || position[n] >= capacity) {
-      failed("attention cache {} has no slot {} with position {}", cache.shape().text(), slot[n], position[n]);
+      failed(Code::index_out_of_range, "attention cache {} has no slot {} with position {}", cache.shape().text(),
+             slot[n], position[n]);
     }
     std::copy_n(in + n * 3 * d + d, 2 * d, stored + (slot[n] * capacity + position[n]) * 2 * d);
   }

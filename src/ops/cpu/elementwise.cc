@@ -19,7 +19,7 @@ void with_type(const Tensor& x, Body&& body) {
     case DType::f32: return body(float{});
     case DType::f64: return body(double{});
     case DType::bf16: return body(BFloat16{});
-    default: failed("this operation works on real numbers, not on {}", name_of(x.dtype()));
+    default: failed(Code::type_unsupported, "this operation works on real numbers, not on {}", name_of(x.dtype()));
   }
 }
 
@@ -40,7 +40,8 @@ T write(double value) {
 }
 
 void same_shape(const Tensor& x, const Tensor& y) {
-  if (x.shape() != y.shape()) failed("shapes {} and {} differ", x.shape().text(), y.shape().text());
+  if (x.shape() != y.shape())
+    failed(Code::shape_mismatch, "shapes {} and {} differ", x.shape().text(), y.shape().text());
 }
 
 // y[i] = body(i, y[i]) for every element
@@ -101,7 +102,7 @@ void fill(Context& ctx, double value, Tensor& x) {
 
 void fill_each(Context&, std::span<const double> values, Tensor& x) {
   if (static_cast<std::int64_t>(values.size()) != x.elements())
-    failed("fill_each: {} values for {} elements", values.size(), x.elements());
+    failed(Code::shape_mismatch, "fill_each: {} values for {} elements", values.size(), x.elements());
   with_type(x, [&](auto zero) {
     using T = decltype(zero);
     std::transform(values.begin(), values.end(), x.data<T>(), [](double value) { return write<T>(value); });
@@ -129,10 +130,12 @@ void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, Tensor& y) {
   const std::int32_t* row = rows.data<std::int32_t>();
   const char* source = static_cast<const char*>(x.raw());
   char* target = static_cast<char*>(y.raw());
-  if (x.dtype() != y.dtype()) failed("rows of {} cannot be gathered into {}", name_of(x.dtype()), name_of(y.dtype()));
+  if (x.dtype() != y.dtype())
+    failed(Code::type_unsupported, "rows of {} cannot be gathered into {}", name_of(x.dtype()), name_of(y.dtype()));
   parallel_chunks(*ctx.threads, count, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      if (row[i] < -1 || row[i] >= height) failed("row {} of {} does not exist", row[i], x.shape().text());
+      if (row[i] < -1 || row[i] >= height)
+        failed(Code::index_out_of_range, "row {} of {} does not exist", row[i], x.shape().text());
       char* const to = target + static_cast<std::size_t>(i) * row_bytes;
       if (row[i] < 0)
         std::fill_n(to, row_bytes, char{0});

@@ -221,7 +221,8 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts, con
   // Counting sort: it keeps the order of equal elements, and 100,000 choices take less than a millisecond.
   std::fill_n(offsets, experts + 1, 0);
   for (std::int64_t i = 0; i < choices; ++i) {
-    if (chosen[i] < 0 || chosen[i] >= experts) failed("choice {} names expert {} of {}", i, chosen[i], experts);
+    if (chosen[i] < 0 || chosen[i] >= experts)
+      failed(Code::index_out_of_range, "choice {} names expert {} of {}", i, chosen[i], experts);
     ++offsets[chosen[i] + 1];
   }
   for (int e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];

@@ -16,15 +16,15 @@ constexpr std::int64_t largest_chunk = std::int64_t{8} << 20, fewest_rows = 128,
 // Turns the logits of one token into the gradient of scale * nll (when wanted); returns nll.
 template <typename T>
 T cross_entropy(T* logits, std::int64_t vocabulary, std::int64_t target, T scale, bool differentiate) {
-  const T all_reduce_max = largest(logits, vocabulary), wanted = logits[target];
-  const T sum = exp_sum(logits, vocabulary, all_reduce_max);
+  const T highest = largest(logits, vocabulary), wanted = logits[target];
+  const T sum = exp_sum(logits, vocabulary, highest);
   if (differentiate) {
     const T factor = scale / sum;
 #pragma omp simd
     for (std::int64_t v = 0; v < vocabulary; ++v) logits[v] *= factor;
     logits[target] -= scale;
   }
-  return std::log(sum) + all_reduce_max - wanted;
+  return std::log(sum) + highest - wanted;
 }
 
 template <typename T>
@@ -53,7 +53,8 @@ void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bi
     parallel_chunks(*ctx.threads, rows, 16, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const std::int32_t wanted = target[first + row];
-        if (wanted >= vocabulary) failed("target {} is outside of the vocabulary of {}", wanted, vocabulary);
+        if (wanted >= vocabulary)
+          failed(Code::token_out_of_range, "target {} is outside of the vocabulary of {}", wanted, vocabulary);
         T* line = logits + row * vocabulary;
         if (wanted < 0) {
           losses[first + row] = T(0);

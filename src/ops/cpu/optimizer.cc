@@ -1,13 +1,15 @@
 #include "ops/optimizer.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "kernels/cpu/support.h"
+
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
 
 namespace some::cpu {
 namespace {
@@ -53,7 +55,9 @@ struct AdamConstants {
 // Written out because the compiler does not vectorise a square root that may report an error.
 void square_roots(const float* x, float* y, std::int64_t n) {
   std::int64_t i = 0;
+#if defined(__AVX__)
   for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_sqrt_ps(_mm256_loadu_ps(x + i)));
+#endif
   for (; i < n; ++i) y[i] = std::sqrt(x[i]);
 }
 void square_roots(const double* x, double* y, std::int64_t n) {

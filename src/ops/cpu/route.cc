@@ -115,7 +115,7 @@ template <typename T>
 void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias, const Tensor& temperature,
             bool choice_given, Routing& routing) {
   const std::int64_t rows = query.dim(0), d = query.dim(1), experts = keys.dim(0), k = routing.indices.dim(1);
-  if (k > experts) failed("cannot choose {} of {} experts", k, experts);
+  if (k > experts) failed(Code::index_out_of_range, "cannot choose {} of {} experts", k, experts);
   const T* queries = query.data<T>();
   const T* address = keys.data<T>();
   const T* favour = bias != nullptr ? bias->data<T>() : nullptr;
@@ -215,7 +215,7 @@ void router_route_forward(Context& ctx, const RouterEnd& router, const QueryRout
 void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
   const std::int32_t* token = tokens.data<std::int32_t>();
   const int k = static_cast<int>(indices.dim(1));
-  if (k > experts) failed("cannot choose {} of {} experts", k, experts);
+  if (k > experts) failed(Code::index_out_of_range, "cannot choose {} of {} experts", k, experts);
   std::int32_t* chosen = indices.data<std::int32_t>();
   parallel_chunks(*ctx.threads, tokens.elements(), 256, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) choose_experts(seed, layer, token[t], experts, k, chosen + t * k);

@@ -96,8 +96,8 @@ AttentionArguments arguments_of(const Tensor& qkv, const Sequences& sequences, i
   arguments.causal = causal ? 1 : 0;
   arguments.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(arguments.head_size)));
   if (arguments.head_size > plain_head_limit) {
-    bad_input("attention on the GPU takes heads of at most {} columns, not {}: use more heads", plain_head_limit,
-              arguments.head_size);
+    bad_input(Code::size_unsupported, "attention on the GPU takes heads of at most {} columns, not {}: use more heads",
+              plain_head_limit, arguments.head_size);
   }
   return arguments;
 }
@@ -212,8 +212,8 @@ void attention_cached(Context& ctx, const Tensor& qkv, const Tensor& slots, cons
   if (rows == 0) return;
   const int width = static_cast<int>(qkv.dim(1) / 3), head_size = width / heads;
   if (head_size > plain_head_limit) {
-    bad_input("attention on the GPU takes heads of at most {} columns, not {}: use more heads", plain_head_limit,
-              head_size);
+    bad_input(Code::size_unsupported, "attention on the GPU takes heads of at most {} columns, not {}: use more heads",
+              plain_head_limit, head_size);
   }
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
   by_type(ctx.compute, [&](auto zero) {

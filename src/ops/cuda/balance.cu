@@ -38,20 +38,20 @@ __global__ void __launch_bounds__(threads)
   const float positions = static_cast<float>(counts[experts]);
   const float inverse = 1.0f / temperature[0];
   const float factor = coefficient * static_cast<float>(experts) / (positions * static_cast<float>(k));
-  float all_reduce_max = -INFINITY, sum = 0.0f, mean = 0.0f;
-  for (int e = lane; e < experts; e += warp_size) all_reduce_max = fmaxf(all_reduce_max, line[e] * inverse);
+  float highest = -INFINITY, sum = 0.0f, mean = 0.0f;
+  for (int e = lane; e < experts; e += warp_size) highest = fmaxf(highest, line[e] * inverse);
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)
-    all_reduce_max = fmaxf(all_reduce_max, __shfl_xor_sync(full_warp, all_reduce_max, offset));
+    highest = fmaxf(highest, __shfl_xor_sync(full_warp, highest, offset));
   for (int e = lane; e < experts; e += warp_size) {
-    const float weight = expf(line[e] * inverse - all_reduce_max);
+    const float weight = expf(line[e] * inverse - highest);
     sum += weight;
     mean += weight * (factor * static_cast<float>(counts[e]));
   }
   sum = warp_sum(sum);
   mean = warp_sum(mean) / sum;
   for (int e = lane; e < experts; e += warp_size)
-    line[e] = expf(line[e] * inverse - all_reduce_max) / sum * (factor * static_cast<float>(counts[e]) - mean) /
+    line[e] = expf(line[e] * inverse - highest) / sum * (factor * static_cast<float>(counts[e]) - mean) /
               positions * inverse;
   if (lane == 0) share[row] = mean;
 }

@@ -45,7 +45,7 @@ struct Transfer {
 template <bool ADD>
 void transfer(Context& ctx, const Tensor& x, Tensor& y, const char* what) {
   const std::int64_t count = x.elements();
-  if (y.elements() != count) failed("{}: {} elements into {}", what, count, y.elements());
+  if (y.elements() != count) failed(Code::shape_mismatch, "{}: {} elements into {}", what, count, y.elements());
   with_real_type(x.dtype(), what, [&](auto from) {
     with_real_type(y.dtype(), what, [&](auto to) {
       using From = decltype(from);
@@ -142,7 +142,8 @@ __global__ void __launch_bounds__(threads)
 
 void add_into(Context& ctx, const Tensor& x, Tensor& y) {
   if (x.dtype() != DType::i32 && x.dtype() != DType::i64) return transfer<true>(ctx, x, y, "add_into");
-  if (y.elements() != x.elements()) failed("add_into: {} elements into {}", x.elements(), y.elements());
+  if (y.elements() != x.elements())
+    failed(Code::shape_mismatch, "add_into: {} elements into {}", x.elements(), y.elements());
   if (x.dtype() == DType::i32) return for_each(ctx, x.elements(), AddWhole<std::int32_t>{ints(x), ints(y)});
   for_each(ctx, x.elements(), AddWhole<long long>{longs(x), longs(y)});
 }
@@ -163,12 +164,13 @@ void fill(Context& ctx, double value, Tensor& x) {
     case DType::i64: return for_each(ctx, x.elements(), Fill<long long>{static_cast<long long>(value), longs(x)});
     case DType::f64: break;
   }
-  failed("fill does not take {} on the GPU", name_of(x.dtype()));
+  failed(Code::type_unsupported, "fill does not take {} on the GPU", name_of(x.dtype()));
 }
 
 void fill_each(Context& ctx, std::span<const double> values, Tensor& x) {
   if (values.size() > max_values || static_cast<std::int64_t>(values.size()) != x.elements())
-    failed("fill_each: {} values for {} elements, at most {}", values.size(), x.elements(), max_values);
+    failed(Code::size_unsupported, "fill_each: {} values for {} elements, at most {}", values.size(), x.elements(),
+           max_values);
   FillEach each{{}, floats(x)};
   for (std::size_t i = 0; i < values.size(); ++i) each.values[i] = static_cast<float>(values[i]);
   for_each(ctx, x.elements(), each);
@@ -222,8 +224,8 @@ void add_counts(Context& ctx, std::span<const Tensor> counts, std::span<const Te
     add.columns = static_cast<int>(counts[begin].dim(1));
     for (std::size_t i = 0; i < number; ++i) {
       if (counts[begin + i].shape() != counts[begin].shape() || totals[begin + i].elements() != add.experts)
-        failed("add_counts: counts {} and totals {} do not fit {}", counts[begin + i].shape().text(),
-               totals[begin + i].shape().text(), counts[begin].shape().text());
+        failed(Code::shape_mismatch, "add_counts: counts {} and totals {} do not fit {}",
+               counts[begin + i].shape().text(), totals[begin + i].shape().text(), counts[begin].shape().text());
       add.counts[i] = ints(counts[begin + i]);
       add.totals[i] = longs(totals[begin + i]);
     }

@@ -81,7 +81,7 @@ void combine(Context& ctx, const Tensor& rows, const Tensor& place, const float*
                   choices, static_cast<int>(columns), static_cast<T*>(target.raw()));
   };
   if (tokens * columns >= std::int64_t{1} << 31)
-    failed("a batch of {} tokens is too large for the GPU's experts", tokens);
+    failed(Code::size_unsupported, "a batch of {} tokens is too large for the GPU's experts", tokens);
   const bool wide =
       (reinterpret_cast<std::uintptr_t>(target.raw()) | reinterpret_cast<std::uintptr_t>(rows.raw())) % 16 == 0;
   if (rows.dtype() == DType::bf16) {
@@ -419,7 +419,7 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
   const bool concurrently = in.router != nullptr && in.router->independent();
   if (x.dim(0) == 0) return;
   if (tape.outputs && (grads != nullptr || weights.low1))
-    failed("experts that learn need what went into their GELU, which was not kept");
+    failed(Code::internal, "experts that learn need what went into their GELU, which was not kept");
   const Tensor& pre = tape.pre;
   const ArenaScope scope(*ctx.arena);
   const cudaStream_t stream = ctx.cuda->stream;

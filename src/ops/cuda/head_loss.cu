@@ -17,7 +17,7 @@ constexpr int warps = threads / warp_size;
 constexpr std::int64_t largest_chunk = std::int64_t{64} << 20;  // logits at a time
 
 struct Softmax {
-  float all_reduce_max, sum;
+  float highest, sum;
 };
 
 template <typename T>
@@ -26,25 +26,25 @@ __device__ __forceinline__ float exp_for(float x) {
 }
 
 __device__ __forceinline__ Softmax merge(Softmax a, Softmax b) {
-  const float all_reduce_max = fmaxf(a.all_reduce_max, b.all_reduce_max);
+  const float highest = fmaxf(a.all_reduce_max, b.all_reduce_max);
   // If both parts are empty, exp(-inf + inf) would be NaN.
-  if (all_reduce_max == -INFINITY) return {all_reduce_max, 0.0f};
-  return {all_reduce_max,
-          a.sum * expf(a.all_reduce_max - all_reduce_max) + b.sum * expf(b.all_reduce_max - all_reduce_max)};
+  if (highest == -INFINITY) return {highest, 0.0f};
+  return {highest,
+          a.sum * expf(a.all_reduce_max - highest) + b.sum * expf(b.all_reduce_max - highest)};
 }
 
 // The sums of a warp's lanes as one: the largest first, so that each lane's sum is brought to it by one exponential.
 template <int LANES>
 __device__ __forceinline__ Softmax warp_merge(Softmax mine) {
-  float all_reduce_max = mine.all_reduce_max;
+  float highest = mine.all_reduce_max;
 #pragma unroll
   for (int offset = LANES / 2; offset > 0; offset /= 2)
-    all_reduce_max = fmaxf(all_reduce_max, __shfl_xor_sync(full_warp, all_reduce_max, offset));
+    highest = fmaxf(highest, __shfl_xor_sync(full_warp, highest, offset));
   // Two empty parts: exp(-inf + inf) would not be a number.
-  float sum = all_reduce_max == -INFINITY ? 0.0f : mine.sum * expf(mine.all_reduce_max - all_reduce_max);
+  float sum = highest == -INFINITY ? 0.0f : mine.sum * expf(mine.all_reduce_max - highest);
 #pragma unroll
   for (int offset = LANES / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(full_warp, sum, offset);
-  return {all_reduce_max, sum};
+  return {highest, sum};
 }
 
 // The result is the same in every thread. `shared` may be reused after the next barrier.
@@ -104,17 +104,17 @@ __global__ void __launch_bounds__(threads, 2)
       if (threadIdx.x == 0) nll[row] = 0.0f;
       continue;
     }
-    float all_reduce_max = -INFINITY, wanted = 0.0f;
+    float highest = -INFINITY, wanted = 0.0f;
 #pragma unroll
     for (int p = 0; p < PARTS; ++p) {
       const int before = target - (p * threads + static_cast<int>(threadIdx.x)) * WIDTH;
 #pragma unroll
       for (int i = 0; i < WIDTH; ++i) {
-        all_reduce_max = fmaxf(all_reduce_max, values[p][i]);
+        highest = fmaxf(highest, values[p][i]);
         if (i == before) wanted = values[p][i];
       }
     }
-    const float shift = all_reduce_max == -INFINITY ? 0.0f : all_reduce_max;  // -INFINITY for a thread without columns
+    const float shift = highest == -INFINITY ? 0.0f : highest;  // -INFINITY for a thread without columns
     float sum = 0.0f;
 #pragma unroll
     for (int p = 0; p < PARTS; ++p) {
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(threads, 2)
         sum += values[p][i];
       }
     }
-    const Softmax all = block_merge({all_reduce_max, sum}, shared[turn]);
+    const Softmax all = block_merge({highest, sum}, shared[turn]);
     turn ^= 1;  // the two halves alternate: a warp may get here again before the last one has read
     if (target / WIDTH % threads == static_cast<int>(threadIdx.x))
       nll[row] = logf(all.sum) + all.all_reduce_max - wanted;

@@ -64,7 +64,8 @@ void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Para
   if (dy.dtype() != x.dtype()) {
     // The tensor cores require both factors in bf16, so one pass converts dy and sums its columns.
     if (x.dtype() != DType::bf16)
-      failed("linear_backward: a gradient of {} for an input of {}", name_of(dy.dtype()), name_of(x.dtype()));
+      failed(Code::type_unsupported, "linear_backward: a gradient of {} for an input of {}", name_of(dy.dtype()),
+             name_of(x.dtype()));
     grad = ctx.scratch({rows, out}, DType::bf16);
     auto* copy = elements_of<bf16>(grad);
     if (bias && bias.grad) {

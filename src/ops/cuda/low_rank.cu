@@ -347,7 +347,8 @@ void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, 
 
 void thin_gradients(Context& ctx, const DispatchPlan& plan, std::span<const ThinGradient> gradients) {
   if (gradients.empty()) return;
-  if (gradients.size() > max_gradients) failed("at most two gradients of factors share a launch");
+  if (gradients.size() > max_gradients)
+    failed(Code::size_unsupported, "at most two gradients of factors share a launch");
   const ArenaScope scope(*ctx.arena);
   const Tensor tiles = tile_table(ctx, plan);
   const std::int64_t max_tiles = tile_table_entries(plan.order.elements(), plan.experts) - 1;

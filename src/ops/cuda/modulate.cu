@@ -317,7 +317,8 @@ void modulate_experts_forward(Context& ctx, const Modulation& in, Tensor& pre) {
 void modulate_forward(Context& ctx, const Modulation& in, Tensor& pre, Tensor& h) {
   const std::int64_t tokens = in.hidden.dim(0), f = in.hidden.dim(1);
   if (tokens == 0) return;
-  if (tokens * f >= std::int64_t{1} << 31) failed("a batch of {} tokens is too large for the GPU's experts", tokens);
+  if (tokens * f >= std::int64_t{1} << 31)
+    failed(Code::size_unsupported, "a batch of {} tokens is too large for the GPU's experts", tokens);
   if (in.w1) cuda::modulate_experts_forward(ctx, in, pre);
   by_width(ctx.compute, f, aligned(in, pre, h), [&]<typename T, int WIDTH>() {
     launch_behind(ctx, forward_kernel<T, WIDTH>, grid_for(tokens * (f / WIDTH), threads), threads, 0,

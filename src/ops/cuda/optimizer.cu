@@ -88,7 +88,7 @@ void gradient_norm(Context& ctx, const Tensor& grad, Tensor& norm) {
   const std::int64_t count = grad.elements();
   const ArenaScope scope(*ctx.arena);
   double* partials = ctx.scratch({norm_blocks}, DType::f64).data<double>();
-  if (!aligned16(grad.raw())) failed("gradient_norm: the flat gradient does not start on 16 bytes");
+  if (!aligned16(grad.raw())) failed(Code::internal, "gradient_norm: the flat gradient does not start on 16 bytes");
   launch_behind(ctx, squares_kernel, norm_blocks, threads, 0, floats(grad), count, partials);
   launch_behind(ctx, length_kernel, 1, 1024, 0, partials, norm_blocks, floats(norm));
 }

@@ -145,12 +145,12 @@ __global__ void __launch_bounds__(threads)
 // A warp computes gates = softmax(scores / temperature) for one row, for any k.
 __device__ __forceinline__ void row_softmax(const float* scores, float* gates, int k, float inverse) {
   const int lane = threadIdx.x % warp_size;
-  float all_reduce_max = -INFINITY, sum = 0.0f;
-  for (int i = lane; i < k; i += warp_size) all_reduce_max = fmaxf(all_reduce_max, scores[i] * inverse);
-  all_reduce_max = warp_max(all_reduce_max);
-  for (int i = lane; i < k; i += warp_size) sum += expf(scores[i] * inverse - all_reduce_max);
+  float highest = -INFINITY, sum = 0.0f;
+  for (int i = lane; i < k; i += warp_size) highest = fmaxf(highest, scores[i] * inverse);
+  highest = warp_max(highest);
+  for (int i = lane; i < k; i += warp_size) sum += expf(scores[i] * inverse - highest);
   sum = warp_sum(sum);
-  for (int i = lane; i < k; i += warp_size) gates[i] = expf(scores[i] * inverse - all_reduce_max) / sum;
+  for (int i = lane; i < k; i += warp_size) gates[i] = expf(scores[i] * inverse - highest) / sum;
 }
 
 template <int ITEMS>
@@ -292,7 +292,8 @@ void with_row(int d, bool aligned, Function&& function) {
     if (d <= 128) return function(WarpRow<4, 1>{});
     if (d <= 1024) return function(WarpRow<32, 1>{});
   }
-  failed("the GPU's queries have at most 4096 numbers (1024 where it is no multiple of 4), not {}", d);
+  failed(Code::size_unsupported,
+         "the GPU's queries have at most 4096 numbers (1024 where it is no multiple of 4), not {}", d);
 }
 
 }  // namespace
@@ -331,7 +332,7 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
   const std::int64_t rows = query.dim(0), experts = keys.dim(0);
   const int d = static_cast<int>(query.dim(1)), k = static_cast<int>(routing.indices.dim(1)),
             count = static_cast<int>(experts);
-  if (k > experts) failed("cannot choose {} of {} experts", k, experts);
+  if (k > experts) failed(Code::index_out_of_range, "cannot choose {} of {} experts", k, experts);
   if (rows == 0) return;
   std::int32_t* indices = ints(routing.indices);
   float *scores = floats(routing.scores), *gates = floats(routing.gates);
@@ -398,7 +399,7 @@ void router_route_forward(Context& ctx, const RouterEnd& router, const QueryRout
 void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
   const std::int64_t count = tokens.elements();
   const int k = static_cast<int>(indices.dim(1));
-  if (k > experts) failed("cannot choose {} of {} experts", k, experts);
+  if (k > experts) failed(Code::index_out_of_range, "cannot choose {} of {} experts", k, experts);
   if (count == 0) return;
   random_choice_kernel<<<grid_for(count, threads), threads, 0, ctx.cuda->stream>>>(ints(tokens), count, experts, seed,
                                                                                    layer, k, ints(indices));

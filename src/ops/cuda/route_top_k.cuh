@@ -46,9 +46,9 @@ __device__ __forceinline__ int choose_row(const float* line, const float* bias, 
         where = i;
       }
     }
-    const unsigned all_reduce_max = __reduce_max_sync(full_warp, best);
+    const unsigned highest = __reduce_max_sync(full_warp, best);
     const unsigned mine =
-        best == all_reduce_max && all_reduce_max != 0u ? static_cast<unsigned>(where * warp_size + lane) : 0xFFFFFFFFu;
+        best == highest && highest != 0u ? static_cast<unsigned>(where * warp_size + lane) : 0xFFFFFFFFu;
     const unsigned winner = __reduce_min_sync(full_warp, mine);
     if (lane == round) chosen = static_cast<int>(winner);
 #pragma unroll
@@ -59,8 +59,8 @@ __device__ __forceinline__ int choose_row(const float* line, const float* bias, 
   const bool mine = lane < k;
   const float score = mine ? line[chosen] : 0.0f;
   const float scaled = mine ? score * inverse : -INFINITY;
-  const float all_reduce_max = warp_max(scaled);
-  const float weight = mine ? expf(scaled - all_reduce_max) : 0.0f;
+  const float highest = warp_max(scaled);
+  const float weight = mine ? expf(scaled - highest) : 0.0f;
   const float sum = warp_sum(weight);
   if (mine) {
     indices[lane] = chosen;

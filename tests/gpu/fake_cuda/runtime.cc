@@ -172,7 +172,8 @@ std::string words_of(const void* argument, std::size_t bytes) {
     std::int32_t word;
     std::memcpy(&word, from + i, 4);
     if (i + 8 <= bytes && i % 8 == 0) std::memcpy(&pointer, from + i, 8);
-    if (pointer != nullptr && buffer_of(pointer) != world().buffers.end()) {
+    // An odd address is no pointer but a bool and seven bytes of padding.
+    if (pointer != nullptr && word % 2 == 0 && buffer_of(pointer) != world().buffers.end()) {
       end_zeros();
       text += buffer_name(pointer) + " ";
       i += 8;

@@ -115,7 +115,7 @@ class Side {
     }
     if (line.kind === 'read') this.paint(line.tokens);
     if (line.kind === 'token') this.word(line.text, true);
-    if (line.kind === 'error') this.told.textContent = line.error;
+    if (line.kind === 'error') this.told.textContent = line.error.message;
     if (line.kind !== 'end') return;
     const why = { eos: 'it came to its end', length: 'as long as asked for', asked: 'stopped', context: 'it is full' };
     this.told.textContent = `${this.words.length} tokens; ${why[line.stopped] ?? line.stopped}`;

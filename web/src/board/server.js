@@ -13,7 +13,7 @@ export function address(path, question = {}) {
 
 async function problem(answer) {
   try {
-    return (await answer.json()).error ?? `${answer.status}`;
+    return (await answer.json()).error?.message ?? `${answer.status}`;
   } catch {
     return `the server answered ${answer.status}`;
   }

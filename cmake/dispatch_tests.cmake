@@ -1,0 +1,13 @@
+# One program for all x86-64 CPUs (cmake/cpu_dispatch.cmake): no newer instructions outside the x86-64-v3 version, equal
+# numbers up to rounding from both, unit tests of the baseline version, and an emulated CPU without AVX.
+if(some_dispatch)
+  add_test(NAME dispatch.instructions COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/dispatch/instructions_test.py ${CMAKE_OBJDUMP} $<TARGET_FILE:some>)
+  add_test(NAME dispatch.versions COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/dispatch/versions_test.py $<TARGET_FILE:some> ${CMAKE_SOURCE_DIR})
+  add_test(NAME dispatch.old_cpu COMMAND ${CMAKE_SOURCE_DIR}/tests/dispatch/old_cpu_test.sh $<TARGET_FILE:some> ${CMAKE_SOURCE_DIR})
+  set_tests_properties(dispatch.instructions dispatch.versions dispatch.old_cpu PROPERTIES TIMEOUT 600)
+  set_tests_properties(dispatch.old_cpu PROPERTIES SKIP_RETURN_CODE 77)
+  foreach(room ops experts keys memory)
+    add_test(NAME dispatch.baseline_${room} COMMAND test_${room} --gtest_brief=1)
+    set_tests_properties(dispatch.baseline_${room} PROPERTIES ENVIRONMENT SOME_CPU=x86-64 TIMEOUT 600)
+  endforeach()
+endif()
