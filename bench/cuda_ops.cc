@@ -123,7 +123,7 @@ struct Choices {
 };
 
 // The experts of a published run, its choices spread evenly over them, frozen as in training: what the backward pass
-// keeps is kept. Without w2: readout = "features".
+// keeps is kept. Without w2: output_proj = "features".
 void mixture(benchmark::State& state, std::int64_t rows, std::int64_t width, std::int64_t hidden, std::int64_t number,
              bool features, bool backward) {
   Bench b;

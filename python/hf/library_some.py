@@ -281,7 +281,7 @@ def hash_matrices(name, matrices):
 
 
 def random_experts(seed, layer, token, experts, k):
-    """routing = "random": k distinct experts for a token id, by Floyd's method, then shuffled."""
+    """routing = "hash": k distinct experts for a token id, by Floyd's method, then shuffled."""
     key = mix64(mix64(seed ^ 0x726F757465) ^ (layer << 32 | token))
     drawn = 0
     chosen = []

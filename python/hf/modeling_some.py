@@ -127,7 +127,7 @@ class Experts(nn.Module):
         super().__init__()
         setting = config.setting
         d, f, count = setting("model.d_model"), setting("some.d_ffn"), setting("some.experts")
-        answers = setting("some.readout") in ("none", "linear")
+        answers = setting("some.output_proj") in ("none", "linear")
         self.shapes = {"w1": (count, f, d)} if setting("some.use_library") else {}
         if answers:
             self.shapes["w2"] = (count, d, f)
@@ -189,7 +189,7 @@ class Block(nn.Module):
         self.layer = layer
         d = setting("model.d_model")
         self.ffn_kind, self.pre = setting("model.ffn"), setting("model.norm") == "pre"
-        self.look, self.listen = setting("model.look_back"), 0
+        self.look, self.token_shift = setting("model.conv"), 0
         self.attn = Attention(config)
         self.norm1 = nn.LayerNorm(d, eps=1e-5)
         if not (self.pre and self.ffn_kind == "none"):
@@ -200,27 +200,27 @@ class Block(nn.Module):
             hidden = round_half_away(setting("model.dense_mult") * d)
             self.ffn = nn.ModuleList([nn.Linear(d, hidden), nn.Linear(hidden, d)])
         if self.look > 0:
-            self.look_back = Weight(self.look, d)
+            self.conv = Weight(self.look, d)
         if self.ffn_kind == "some":
             self.make_some(config, d)
-        self.past = max(self.look, self.listen)
+        self.past = max(self.look, self.token_shift)
 
     def make_some(self, config, d):
         setting = self.setting
         f, count = setting("some.d_ffn"), setting("some.experts")
         query = setting("some.query_dim") or d
-        self.readout_kind = setting("some.readout")
+        self.output_proj_kind = setting("some.output_proj")
         if setting("some.router") == "mlp":
             hidden = round_half_away(setting("some.router_mult") * d)
             self.router = nn.ModuleList([nn.Linear(d, hidden), nn.Linear(hidden, query)])
         else:
             self.router = nn.ModuleList([nn.Linear(d, query)])
-        if setting("some.readin"):
-            self.readin = nn.Linear(d, d, bias=False)
-        if self.readout_kind != "none":
-            self.readout = nn.Linear(d if self.readout_kind == "linear" else f, d, bias=False)
-        if self.readout_kind == "modulated":
-            self.listen = setting("some.listen")
+        if setting("some.input_proj"):
+            self.input_proj = nn.Linear(d, d, bias=False)
+        if self.output_proj_kind != "none":
+            self.output_proj = nn.Linear(d if self.output_proj_kind == "linear" else f, d, bias=False)
+        if self.output_proj_kind == "modulated":
+            self.token_shift = setting("some.token_shift")
             self.hidden = nn.Linear(d, f)
             self.gains = nn.Parameter(torch.zeros(count, f))
         if setting("some.temperature") == "learned":
@@ -270,19 +270,19 @@ class Block(nn.Module):
         before = self.states_before(x, new, cache)
         looked = x
         for j in range(1, self.look + 1):
-            looked = looked + self.look_back.weight[j - 1] * before(j)
+            looked = looked + self.conv.weight[j - 1] * before(j)
         if self.ffn_kind == "dense":
             return self.ffn[1](F.gelu(self.ffn[0](looked))), None
         query = self.queries(x, below)
         indices, gates = self.choose(query, tokens)
         rows = lambda states: states.reshape(-1, states.shape[-1])
-        if self.readout_kind == "modulated":
+        if self.output_proj_kind == "modulated":
             y = self.modulated(rows(x), rows(looked), before, indices, gates)
         else:
-            seen = self.readin(looked) if hasattr(self, "readin") else x
+            seen = self.input_proj(looked) if hasattr(self, "input_proj") else x
             y = self.mixture(rows(seen), indices, gates)
-            if self.readout_kind != "none":
-                y = self.readout(y)
+            if self.output_proj_kind != "none":
+                y = self.output_proj(y)
         return y.view(x.shape), query
 
     def queries(self, x, below):
@@ -301,7 +301,7 @@ class Block(nn.Module):
         keys = self.keys_average if hasattr(self, "keys_average") else self.keys
         scores = flat @ keys.to(flat.dtype).T
         count, k = self.setting("some.experts"), self.setting("some.top_k")
-        if self.setting("some.routing") == "random":
+        if self.setting("some.routing") == "hash":
             seed, ids = self.setting("some.library_seed"), tokens.reshape(-1).tolist()
             table = {i: random_experts(seed, self.layer, i, count, k) for i in set(ids)}
             indices = torch.tensor([table[i] for i in ids], device=query.device)
@@ -330,21 +330,21 @@ class Block(nn.Module):
         return y
 
     def modulated(self, x, looked, before, indices, gates):
-        """Experts that modulate a trained hidden layer; expert e hears 1 + e mod listen tokens before."""
+        """Experts that modulate a trained hidden layer; expert e hears 1 + e mod token_shift tokens before."""
         self.experts.ready(x)
-        seen = self.readin(x) if hasattr(self, "readin") else x
+        seen = self.input_proj(x) if hasattr(self, "input_proj") else x
         z = self.hidden(looked)
         v = torch.zeros_like(z)
-        heard = [before(j).reshape(x.shape) for j in range(1, self.listen + 1)]
+        heard = [before(j).reshape(x.shape) for j in range(1, self.token_shift + 1)]
         for expert, rows, slots in chosen_rows(indices):
             gains = self.gains[expert] * gates[rows, slots, None].to(z.dtype)
             if "w1" in self.experts.shapes:
-                states = heard[expert % self.listen] if self.listen > 0 else seen
+                states = heard[expert % self.token_shift] if self.token_shift > 0 else seen
                 gains = gains * self.experts.apply_matrix("w1", expert, states[rows])
             v = v.index_add(0, rows, gains)
         v = v * self.setting("some.modulation_scale")
-        inside = self.setting("some.modulation") == "inside"
-        return self.readout(F.gelu(z + v) if inside else F.gelu(z) * (1 + v))
+        inside = self.setting("some.modulation") == "additive"
+        return self.output_proj(F.gelu(z + v) if inside else F.gelu(z) * (1 + v))
 
 
 def round_half_away(value):
@@ -357,8 +357,8 @@ KNOWN = {
     "model.ffn": ("some", "dense", "none"),
     "some.router": ("linear", "mlp"),
     "some.routing": ("keys", "random"),
-    "some.readout": ("none", "linear", "features", "modulated"),
-    "some.modulation": ("factor", "inside"),
+    "some.output_proj": ("none", "linear", "features", "modulated"),
+    "some.modulation": ("multiplicative", "additive"),
     "some.temperature": ("fixed", "learned"),
     "some.training": ("frozen", "lora", "full"),
 }

@@ -24,7 +24,7 @@ def read(session):
     asked = [(short, session.other_text), (short, stories), (long, stories)]
     if not session.rehearse:
         asked.append((40_000, session.other_text))
-    for run in trained(session, [Run("pays-dense", "pays-dense")]):
+    for run in trained(session, [Run("dense-match", "dense-match")]):
         taken = {}
         for tokens, text in asked:
             if not text.exists():
@@ -75,7 +75,7 @@ def read_pairs(session, run, tokens, text):
 def compare(session):
     """Every way of learning in use, three seeds of pays, on other text and on built-in recipes."""
     tokens = 600 if session.rehearse else 40_000
-    runs = trained(session, [Run(f"pays-{seed}", "pays", seed) for seed in range(3)])
+    runs = trained(session, [Run(f"pays-{seed}", "mod-shift", seed) for seed in range(3)])
     for label, text in (("shakespeare", session.other_text), ("recipes", "builtin:recipes")):
         if label == "shakespeare" and not session.other_text.exists():
             session.note("compare shakespeare: did not come along")

@@ -6,7 +6,7 @@ from gpu.runs import TINY_MODEL
 
 PUBLISHED = ("a4", "a1", "b2")
 # The form with read-in and features (docs/performance.md), whose peer is bench/peer_ml.py.
-ML = ["data.count_pads=false", "some.readout=features", "some.readin=true", "some.query_dim=64", "some.router_mult=0.5",
+ML = ["data.count_pads=false", "some.output_proj=features", "some.input_proj=true", "some.query_dim=64", "some.router_mult=0.5",
       "some.temperature=learned", "some.train_temp=0.1", "some.use_alpha=false", "some.use_beta=false",
       "some.use_delta=false"]
 

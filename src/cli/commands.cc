@@ -26,7 +26,7 @@ void add_commands(Command& app) {
   SOME_COMMAND(trace);
   SOME_COMMAND(guilds);
   SOME_COMMAND(info);
-  SOME_COMMAND(keys);
+  SOME_COMMAND(settings);
   SOME_COMMAND(runs);
   SOME_COMMAND(compare);
   SOME_COMMAND(help);

@@ -18,7 +18,7 @@ struct LibrarySpec {
   int experts = 64;
   int d_model = 512;
   int d_ffn = 1024;
-  bool has_w2 = true;  // false for readout = "features"
+  bool has_w2 = true;  // false for output_proj = "features"
   // Of the experts only these, as they are in the whole library; nothing: all of them. The hashes of parts add up
   // (modulo 2^64) to that of the whole.
   std::optional<Block> part{};

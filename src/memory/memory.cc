@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/error.h"
+#include "core/old_names.h"
 #include "core/files.h"
 #include "memory/entries.h"
 #include "memory/partitions.h"
@@ -218,7 +219,7 @@ std::string fingerprint(Model& model, const Tokenizer& tokenizer) {
     hash = hash_bytes(host.raw(), host.bytes(), hash);
   };
   const ParameterStore& store = model.parameters();
-  for (const auto& entry : store.entries()) add(entry.name, store.view(store.value, entry));
+  for (const auto& entry : store.entries()) add(first_tensor_name(entry.name), store.view(store.value, entry));
   if (model.config().ffn == Ffn::some) {
     for (const Layer& layer : model.layers())
       add(fmt::format("layers.{}.keys", layer.index), layer.keys.routing_keys());

@@ -6,21 +6,21 @@ namespace some {
 
 void CausalConv::settings(SettingList<ModelConfig>& list) {
   list.integer(
-      "look_back", &ModelConfig::conv, 0, 64,
+      "conv", &ModelConfig::conv, 0, 64,
       "Tokens before its own whose states a feed-forward block adds to what it reads, with trained factors from 0.");
 }
 
 void CausalConv::check(const ModelConfig& config) {
   if (config.conv < 0 || config.conv > 64)
-    bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number from 0 to 64", "model.look_back", config.conv);
+    bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number from 0 to 64", "model.conv", config.conv);
   if (config.conv > 0 && config.ffn == Ffn::none)
-    bad_input(Code::setting_conflict, "{} = {}: there is no feed-forward block to look back; wants 0",
-              "model.look_back", config.conv);
+    bad_input(Code::setting_conflict, "{} = {}: there is no feed-forward block to look back; wants 0", "model.conv",
+              config.conv);
 }
 
 void CausalConv::declare(Declaration& declare) {
   if (config_->conv == 0) return;
-  declare.add(weight_, "look_back.weight", {config_->conv, config_->d_model}, {Initial::Kind::zero}, 1).row_sums = true;
+  declare.add(weight_, "conv.weight", {config_->conv, config_->d_model}, {Initial::Kind::zero}, 1).row_sums = true;
 }
 
 Tensor CausalConv::forward(Context& ctx, const Pass& pass, const Tensor& states, const Tensor& x) const {

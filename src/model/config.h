@@ -15,9 +15,9 @@ enum class Position { sinusoidal, rope };
 enum class Ffn { some, dense, none };
 enum class RouterKind { linear, mlp };
 enum class RouterInit { uniform, normal };
-enum class RoutingKind { keys, random };
+enum class RoutingKind { keys, hash };
 enum class OutputProj { none, linear, features, modulated };
-enum class ModulationPlace { factor, inside };
+enum class ModulationPlace { multiplicative, additive };
 enum class OutputInit { usual, zero };  // of the last matrix of a feed-forward block
 enum class Temperature { fixed, learned };
 enum class ExpertTraining { frozen, lora, full };
@@ -49,7 +49,7 @@ struct ModelConfig {
   bool input_proj = false;
   OutputProj output_proj = OutputProj::none;
   OutputInit output_proj_init = OutputInit::usual;
-  ModulationPlace modulation = ModulationPlace::factor;
+  ModulationPlace modulation = ModulationPlace::multiplicative;
   double modulation_scale = 2.0, gain_init = 0.25;
   int token_shift = 0;
   bool use_library = true;

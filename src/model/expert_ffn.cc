@@ -7,20 +7,20 @@ namespace some {
 
 void ExpertFfn::settings(SettingList<ModelConfig>& list) {
   list.role = SettingRole::model;
-  list.boolean("readin", &ModelConfig::input_proj,
+  list.boolean("input_proj", &ModelConfig::input_proj,
                "A trained map before the experts, which the router does not see; the identity at first.");
-  list.choice("readout", &ModelConfig::output_proj, {"none", "linear", "features", "modulated"},
+  list.choice("output_proj", &ModelConfig::output_proj, {"none", "linear", "features", "modulated"},
               "A trained map after the experts' sum (linear), in place of their second matrices (features), or after a "
               "trained hidden layer that the experts modulate (modulated).");
   list.role = SettingRole::run;  // only where a run begins
-  list.choice("readout_init", &ModelConfig::output_proj_init, {"default", "zero"},
+  list.choice("output_proj_init", &ModelConfig::output_proj_init, {"default", "zero"},
               "First values of the readout: the identity (linear) or drawn (features), or 0: the layer begins silent.");
 }
 
 void ExpertFfn::check(const ModelConfig& config) {
   if (config.output_proj_init == OutputInit::zero && config.output_proj == OutputProj::none)
-    bad_input(Code::setting_conflict, "{} = \"zero\": there is no readout; give some.readout, or leave it out",
-              "some.readout_init");
+    bad_input(Code::setting_conflict, "{} = \"zero\": there is no readout; give some.output_proj, or leave it out",
+              "some.output_proj_init");
 }
 
 void ExpertFfn::mix(Context& ctx, const Pass& pass, Tape& tape) const {

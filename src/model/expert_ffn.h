@@ -1,5 +1,5 @@
 // Experts that answer: each token gets the sum of its experts' outputs, weighted by its gates (spec 3.5). With
-// some.readout = "features" they have one matrix each, and the output projection is shared.
+// some.output_proj = "features" they have one matrix each, and the output projection is shared.
 #pragma once
 
 #include "model/routed_ffn.h"

@@ -8,15 +8,16 @@ namespace some {
 
 void ModulatedFfn::settings(SettingList<ModelConfig>& list) {
   list.role = SettingRole::model;
-  list.choice("modulation", &ModelConfig::modulation, {"factor", "inside"},
-              "With readout = \"modulated\": experts multiply the hidden layer behind its GELU, or add to it inside.");
+  list.choice(
+      "modulation", &ModelConfig::modulation, {"multiplicative", "additive"},
+      "With output_proj = \"modulated\": experts multiply the hidden layer behind its GELU, or add to it inside.");
   list.number("modulation_scale", &ModelConfig::modulation_scale, 0, unlimited, "Factor on what the experts say there.")
       .above_low = true;
   list.role = SettingRole::run;  // only where a run begins
   list.number("gain_init", &ModelConfig::gain_init, -unlimited, unlimited,
               "First value of the trained gains there, one for each expert and hidden unit.");
   list.role = SettingRole::model;
-  list.integer("listen", &ModelConfig::token_shift, 0, 64,
+  list.integer("token_shift", &ModelConfig::token_shift, 0, 64,
                "Expert e hears the state 1 + e mod listen tokens before there; 0: all hear the token's own.");
   list.boolean("use_library", &ModelConfig::use_library,
                "Whether experts have matrices there; without them the gains are all there is (a control).");
@@ -26,26 +27,26 @@ void ModulatedFfn::check(const ModelConfig& config) {
   const bool modulates = config.output_proj == OutputProj::modulated;
   if (config.conv > 0 && !modulates && !config.input_proj) {
     bad_input(Code::setting_conflict,
-              "{} = {}: frozen experts see the token alone; give some.readin or some.readout = \"modulated\"",
-              "model.look_back", config.conv);
+              "{} = {}: frozen experts see the token alone; give some.input_proj or some.output_proj = \"modulated\"",
+              "model.conv", config.conv);
   }
   if (config.token_shift < 0 || config.token_shift > 64)
-    bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number from 0 to 64", "some.listen",
+    bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number from 0 to 64", "some.token_shift",
               config.token_shift);
   if (config.token_shift > 0 && (!modulates || config.input_proj || !config.use_library)) {
     bad_input(Code::setting_conflict,
-              "{} = {}: wants some.readout = \"modulated\", with a library and without some.readin", "some.listen",
-              config.token_shift);
+              "{} = {}: wants some.output_proj = \"modulated\", with a library and without some.input_proj",
+              "some.token_shift", config.token_shift);
   }
   if (!config.use_library && !modulates)
-    bad_input(Code::setting_conflict, "{} = false: wants some.readout = \"modulated\"; nothing is left of other forms",
-              "some.use_library");
+    bad_input(Code::setting_conflict,
+              "{} = false: wants some.output_proj = \"modulated\"; nothing is left of other forms", "some.use_library");
   if (!config.use_library && config.input_proj)
-    bad_input(Code::setting_conflict, "{} = true: would do nothing with some.use_library = false", "some.readin");
+    bad_input(Code::setting_conflict, "{} = true: would do nothing with some.use_library = false", "some.input_proj");
   if (modulates &&
       (config.training == ExpertTraining::lora || (config.training == ExpertTraining::full && !config.use_library)))
     bad_input(Code::setting_conflict,
-              "{} = \"{}\": with some.readout = \"modulated\" wants \"frozen\", or \"full\" with a library",
+              "{} = \"{}\": with some.output_proj = \"modulated\" wants \"frozen\", or \"full\" with a library",
               "some.training", config.training == ExpertTraining::lora ? "lora" : "full");
   if (!(config.modulation_scale > 0))
     bad_input(Code::setting_out_of_range, "{} = {}: wants a number above 0", "some.modulation_scale",
@@ -72,7 +73,7 @@ void ModulatedFfn::mix(Context& ctx, const Pass& pass, RoutedFfn::Tape& kept) co
   modulation.routing = tape.router.routing;
   modulation.gains = gains_;
   modulation.scale = config_->modulation_scale;
-  modulation.inside = config_->modulation == ModulationPlace::inside;
+  modulation.additive = config_->modulation == ModulationPlace::additive;
   if (config_->use_library) tape.choices.pre = ctx.scratch({tokens * pass.settings.top_k, f});
   if (parallel(ctx))
     expert_parallel_modulation_forward(ctx, modulation, tape.weights.w1, parallel_keeps(ctx, pass, tape.weights),

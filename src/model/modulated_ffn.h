@@ -1,4 +1,4 @@
-// Experts that modulate a trained hidden layer (spec 3.9, some.readout = "modulated").
+// Experts that modulate a trained hidden layer (spec 3.9, some.output_proj = "modulated").
 #pragma once
 
 #include "model/routed_ffn.h"

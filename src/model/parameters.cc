@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/old_names.h"
 #include "core/random.h"
 #include "core/threads.h"
 #include "model/declaration.h"
@@ -15,7 +16,7 @@ constexpr std::int64_t alignment = 64;
 
 template <typename T>
 void draw(Threads& threads, const ParameterStore::Entry& entry, std::uint64_t seed, T* out) {
-  const RandomStream stream = random_stream(seed, entry.name);
+  const RandomStream stream = random_stream(seed, first_tensor_name(entry.name));
   const std::int64_t n = entry.shape.elements();
   const T scale = static_cast<T>(entry.initial.scale);
   parallel_chunks(threads, n, 1 << 16, [&](std::int64_t begin, std::int64_t end) {

@@ -17,9 +17,9 @@ void RoutedFfn::declare(Declaration& declare) {
   using Kind = Initial::Kind;
   conv_.declare(declare);
   router_.declare(declare);
-  if (config_->input_proj) declare.add(input_proj_, "readin.weight", {d, d}, {Kind::identity}, 1);
+  if (config_->input_proj) declare.add(input_proj_, "input_proj.weight", {d, d}, {Kind::identity}, 1);
   const auto output_proj = [&](std::int64_t inputs, Initial usual) {
-    declare.add(output_proj_, "readout.weight", {d, inputs},
+    declare.add(output_proj_, "output_proj.weight", {d, inputs},
                 config_->output_proj_init == OutputInit::zero ? Initial{Kind::zero} : usual, 1);
   };
   if (config_->output_proj == OutputProj::linear) output_proj(d, {Kind::identity});

@@ -68,7 +68,7 @@ class RoutedFfn : public FeedForward {
   Router router_;
   ExpertBank experts_;
   CausalConv conv_;
-  Param input_proj_, output_proj_;  // some.readin, some.readout
+  Param input_proj_, output_proj_;  // some.input_proj, some.output_proj
 };
 
 }  // namespace some

@@ -106,9 +106,9 @@ void Router::check_gates(const ModelConfig& config) {
     }
   }
   check_key_settings(config.keys, config.layers);
-  if (config.keys.balance_rate > 0 && config.routing == RoutingKind::random) {
+  if (config.keys.balance_rate > 0 && config.routing == RoutingKind::hash) {
     bad_input(Code::setting_conflict,
-              "{} = {}: would do nothing with some.routing = \"random\", which ignores scores; wants 0",
+              "{} = {}: would do nothing with some.routing = \"hash\", which ignores scores; wants 0",
               "some.balance_rate", config.keys.balance_rate);
   }
 }

@@ -8,14 +8,14 @@ namespace some {
 namespace {
 
 // The control of random routing: by a fixed hash of the token.
-void choose_at_random(Context& ctx, const ModelConfig& config, int layer, const Tensor& tokens, Tensor& indices) {
+void choose_by_hash(Context& ctx, const ModelConfig& config, int layer, const Tensor& tokens, Tensor& indices) {
   random_choice(ctx, tokens, config.experts, config.library_seed, layer, indices);
 }
 
 // In the order of RoutingKind.
 constexpr std::array kinds = {
     RoutingRule{RoutingKind::keys, "keys", nullptr},
-    RoutingRule{RoutingKind::random, "random", choose_at_random},
+    RoutingRule{RoutingKind::hash, "hash", choose_by_hash},
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ SOME_OP(DispatchPlan, make_dispatch,
 
 struct ExpertWeights {
   Tensor w1;               // [E, f, d] compute
-  Tensor w2;               // [E, d, f] compute; empty for readout = "features"
+  Tensor w2;               // [E, d, f] compute; empty for output_proj = "features"
   LowRank low1{}, low2{};  // training = "lora": what is added to w1 and w2
 };
 

@@ -19,7 +19,7 @@ struct Modulation {
   Routing routing;  // indices and gates, [T, k]
   Param gains;      // [E, f]
   double scale = 1;
-  bool inside = false;  // V stands inside the GELU
+  bool additive = false;  // V stands additive the GELU
 };
 
 // pre [T*k, f] compute, in plan order: what the experts said, kept for the backward pass (empty where they have no

@@ -8,6 +8,7 @@
 #include "core/escape.h"
 #include "core/files.h"
 #include "core/folders.h"
+#include "core/old_names.h"
 #include "recipe/schema.h"
 #include "recipe/toml.h"
 
@@ -28,6 +29,8 @@ std::string arrows(const std::vector<std::string>& names) {
 // One reading of a recipe: the files it is built from, where each key was last set, and the values so far.
 class Reader {
  public:
+  enum class Names { current, old_too };
+  explicit Reader(Names names = Names::current) : names_(names) {}
   Recipe recipe;
 
   void read_text(const std::string& text, const std::string& origin, std::vector<std::string> chain) {
@@ -104,6 +107,13 @@ class Reader {
   }
 
  private:
+  std::string current(const std::string& name) const { return names_ == Names::old_too ? current_setting(name) : name; }
+  TomlNode current(const std::string& name, TomlNode node) const {
+    if (names_ == Names::old_too && node.kind == TomlNode::Kind::text) node.text = current_value(name, node.text);
+    return node;
+  }
+
+  Names names_;
   std::map<std::string, std::string> places_;     // key -> "file:line" or "override ..."
   std::map<std::string, std::string> folders_;    // key -> folder of the file that set it
   std::optional<double> scale_of_all_layers_;     // some.beta_layer_scale given as one number
@@ -175,8 +185,10 @@ class Reader {
     }
   }
 
-  void assign_in_stage(std::size_t stage, const std::string& name, const TomlNode& node, const std::string& place,
-                       const std::string& file) {
+  void assign_in_stage(std::size_t stage, const std::string& given, const TomlNode& given_node,
+                       const std::string& place, const std::string& file) {
+    const std::string name = current(given);
+    const TomlNode node = current(name, given_node);
     const RecipeKey& key = known(name, place);
     const auto refuse = [&](const char* why) {
       bad_input(Code::setting_misplaced, "{}: {}{}: {}", place, stage_prefix(stage), name, why);
@@ -262,6 +274,8 @@ class Reader {
   const RecipeKey& known(const std::string& given, const std::string& place) const {
     if (const RecipeKey* key = find_recipe_key(given)) return *key;
     const std::string name = shortened(given, 200);
+    if (const std::string now = current_setting(given); now != given)
+      bad_input(Code::setting_unknown, "{}: unknown key {}; its name is {} now", place, name, now);
     const std::string last = name.substr(name.rfind('.') + 1);
     std::vector<std::string> names;
     for (const RecipeKey& key : recipe_keys()) {
@@ -281,7 +295,9 @@ class Reader {
     bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}?", place, name, meant);
   }
 
-  void assign(const std::string& name, const TomlNode& node, const std::string& place, const std::string& file) {
+  void assign(const std::string& given, const TomlNode& given_node, const std::string& place, const std::string& file) {
+    const std::string name = current(given);
+    const TomlNode node = current(name, given_node);
     const RecipeKey& key = known(name, place);
     if (key.kind == SettingKind::layer_scale) {
       scale_of_all_layers_.reset();
@@ -534,13 +550,21 @@ std::string stage_name(const Recipe& recipe, std::size_t stage) {
   return title.empty() ? fmt::format("stage {}", stage + 1) : title;
 }
 
-Recipe parse_recipe(const std::string& text, const std::string& origin, const std::vector<std::string>& overrides) {
-  Reader reader;
+namespace {
+
+Recipe read(Reader reader, const std::string& text, const std::string& origin,
+            const std::vector<std::string>& overrides) {
   reader.read_text(text, origin, {});
   for (const std::string& override_text : overrides) reader.override_with(override_text);
   reader.finish(origin);
   reader.recipe.name = fs::path(origin).stem().string();
   return reader.recipe;
+}
+
+}  // namespace
+
+Recipe parse_recipe(const std::string& text, const std::string& origin, const std::vector<std::string>& overrides) {
+  return read(Reader(), text, origin, overrides);
 }
 
 Recipe override_recipe(const Recipe& recipe, const std::string& origin, const std::vector<std::string>& overrides) {
@@ -549,6 +573,10 @@ Recipe override_recipe(const Recipe& recipe, const std::string& origin, const st
   for (const std::string& override_text : overrides) reader.override_with(override_text);
   reader.finish(origin);
   return reader.recipe;
+}
+
+Recipe load_written_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  return read(Reader(Reader::Names::old_too), read_file(path), path, overrides);
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {

@@ -98,6 +98,8 @@ struct Recipe {
 // `vocab` of the model is data.vocab until a tokenizer is at hand. A relative data path is taken as it stands (from the
 // working folder), and, where nothing is there, from the recipe's folder.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
+// The same for a file that a run wrote, which may have names of version 0.2 (core/old_names.h).
+Recipe load_written_recipe(const std::string& path, const std::vector<std::string>& overrides);
 Recipe parse_recipe(const std::string& text, const std::string& origin, const std::vector<std::string>& overrides);
 // A recipe that is at hand with overrides applied; `origin` is what a combination that does not fit is put down to.
 Recipe override_recipe(const Recipe& recipe, const std::string& origin, const std::vector<std::string>& overrides);

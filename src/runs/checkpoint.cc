@@ -9,6 +9,7 @@
 #include "core/escape.h"
 #include "core/files.h"
 #include "core/folders.h"
+#include "core/old_names.h"
 #include "tensor/safetensors.h"
 
 namespace some {
@@ -180,7 +181,8 @@ std::optional<std::string> read_checkpoint_metrics(const CheckpointName& checkpo
 
 nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, bool with_optimizer) {
   const fs::path folder = checkpoint.folder;
-  const SafetensorsFile file = SafetensorsFile::open((folder / "model.safetensors").string());
+  SafetensorsFile file = SafetensorsFile::open((folder / "model.safetensors").string());
+  file.rename(current_tensor);
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || format->second != format_version) {
     bad_input(Code::file_wrong_kind, "{} is not a checkpoint of this program (format '{}' expected)", file.path(),
@@ -205,7 +207,8 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
   store.refresh_compute(model.context());
   if (!with_optimizer) return nullptr;
 
-  const SafetensorsFile optimizer = SafetensorsFile::open((folder / "optimizer.safetensors").string());
+  SafetensorsFile optimizer = SafetensorsFile::open((folder / "optimizer.safetensors").string());
+  optimizer.rename(current_tensor);
   if (!store.entries().empty() && !optimizer.has("first." + store.entries().front().name)) {
     bad_input(Code::checkpoint_without_optimizer,
               "{} holds no optimizer state: this model was saved by 'some adapt' or 'some import', not by training, so "

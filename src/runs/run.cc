@@ -120,7 +120,7 @@ Recipe read_run_recipe(const std::string& folder, const std::vector<std::string>
   const TomlNode config = parse_toml(read_file(paths.config()), paths.config());
   const TomlNode* data = config.find("data");
   if (data != nullptr && data->find("long") == nullptr) overrides.push_back("data.long=cut");
-  return load_recipe(paths.config(), overrides);
+  return load_written_recipe(paths.config(), overrides);
 }
 
 Recipe recipe_at(const Recipe& recipe, const CheckpointName& checkpoint) {

@@ -222,6 +222,16 @@ const auto& entry_of(const Entries& entries, const std::string& name, const std:
 
 }  // namespace
 
+void SafetensorsFile::rename(std::string (*current)(std::string_view name)) {
+  for (const std::string& name : names()) {
+    const std::string now = current(name);
+    if (now == name || has(now)) continue;
+    auto node = entries_.extract(name);
+    node.key() = now;
+    entries_.insert(std::move(node));
+  }
+}
+
 Shape SafetensorsFile::shape(const std::string& name) const { return entry_of(entries_, name, path_).shape; }
 DType SafetensorsFile::dtype(const std::string& name) const { return entry_of(entries_, name, path_).type; }
 bool SafetensorsFile::is_half(const std::string& name) const { return entry_of(entries_, name, path_).half; }

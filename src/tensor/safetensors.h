@@ -30,6 +30,9 @@ class SafetensorsFile {
   const std::string& need_metadata(const std::string& key) const;  // bad_input when there is none
   bool has(const std::string& name) const { return entries_.count(name) != 0; }
   std::vector<std::string> names() const;
+  // Gives tensors other names, for files whose names have changed since they were written (core/old_names.h). A tensor
+  // keeps its name if the new one is already there.
+  void rename(std::string (*current)(std::string_view name));
   Shape shape(const std::string& name) const;
   DType dtype(const std::string& name) const;   // that `load` gives
   bool is_half(const std::string& name) const;  // stored as F16

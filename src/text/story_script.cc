@@ -198,9 +198,9 @@ struct Definitions {
 };
 
 // Translates the statements of a story. Copied where several stories begin with the same statements.
-class Reader {
+class ScriptReader {
  public:
-  Reader(const Definitions& all, std::deque<Table>& kept) : definitions_(&all), kept_(&kept) {}
+  ScriptReader(const Definitions& all, std::deque<Table>& kept) : definitions_(&all), kept_(&kept) {}
 
   std::vector<Statement> read(const std::vector<Line>& lines, int depth = 0) {
     std::vector<Statement> out;
@@ -631,11 +631,11 @@ StoryScript::StoryScript(std::span<const EmbeddedFile> files) {
     Domain& domain = domains_.emplace_back();
     domain.name = source.name;
     names_.push_back(source.name);
-    Reader first(all, tables_);
+    ScriptReader first(all, tables_);
     for (const Line* line : source.before)
       std::ranges::move(first.read(line->inner), std::back_inserter(domain.before));
     for (const Line* line : source.stories) {
-      Reader reader = first;
+      ScriptReader reader = first;
       Story& story = domain.stories.emplace_back();
       story.name = trimmed(std::string_view(line->text).substr(5));
       story.statements = reader.read(line->inner);

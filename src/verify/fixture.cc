@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/old_names.h"
 #include "core/setting.h"
 #include "model/operations.h"
 
@@ -74,6 +75,7 @@ SettingValue value_of(const SettingWords& setting, const JsonObject& config) {
 
 Fixture::Fixture(const std::string& path) : file_(SafetensorsFile::open(path)), config_(config_of(file_)) {
   kind_ = file_.metadata().at("kind");
+  file_.rename(current_tensor);
 }
 
 // The settings a case names; where it is silent, the defaults of recipes, and sizes as small as can be.
@@ -90,6 +92,15 @@ ModelConfig Fixture::model_config() const {
   if (named.contains("temperature") && !named["temperature"].is_string()) {
     named["train_temp"] = named["temperature"];
     named.erase("temperature");
+  }
+  for (const Setting<ModelConfig>& setting : model_settings()) {
+    for (const auto& [name, value] : config_.json().items()) {
+      const std::string full = setting.table + "." + name;
+      if (full != setting.full_name() && current_setting(full) == setting.full_name() && !named.contains(setting.name))
+        named[setting.name] = value;
+    }
+    if (named.contains(setting.name) && named[setting.name].is_string())
+      named[setting.name] = current_value(setting.full_name(), named[setting.name].get<std::string>());
   }
   const JsonObject from(std::move(named), config_.origin());
   for (const Setting<ModelConfig>& setting : model_settings()) {

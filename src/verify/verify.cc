@@ -202,7 +202,7 @@ void Case::check_all_were_compared() const {
 void Case::layer() {
   ModelConfig config = fixture_.checked_model_config();
   if (config.ffn != Ffn::some) fixture_.config().wrong("ffn", "\"some\": a layer of experts");
-  if (config.routing == RoutingKind::random)
+  if (config.routing == RoutingKind::hash)
     fixture_.config().wrong("routing", "\"keys\": a random choice needs token ids, which only kind model has");
   config.layers = 1;
   config.vocab = config.seq_len = 2;  // a layer knows neither

@@ -178,7 +178,7 @@ TEST(Inspect, ALayerThatDoesNotLearnShowsWhatTheStoriesChose) {
 TEST(Guilds, RandomRoutingIsAGuildOfTokensByConstruction) {
   // Experts by a hash of the token: the token says everything about the choice, and chance is far from it.
   TemporaryFolder folder;
-  OpenedRun run = open_tiny(train_tiny(folder, {"some.routing=\"random\"", "train.max_steps=2"}));
+  OpenedRun run = open_tiny(train_tiny(folder, {"some.routing=\"hash\"", "train.max_steps=2"}));
   GuildOptions options;
   options.shuffles = 30;
   options.min_count = 5;

@@ -159,18 +159,18 @@ TEST(Read, WhatDoesNotFitIsRefusedAndLosesNothing) {
   refused([](ReadOptions& o) { o.choices.inherit = false; }, Code::memory_settings, {folder / "memory"});
   refused([](ReadOptions& o) { o.choices.plain_cache = true; }, Code::memory_settings, {folder / "memory"});
   refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.values = 0; }, Code::setting_out_of_range,
-          {"values", "0"});
+          {"memory.values", "0"});
   refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.slots = 0; }, Code::setting_out_of_range,
-          {"slots", "0"});
-  refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.window = 100000; }, Code::window_out_of_range,
-          {"100000"});
+          {"memory.slots", "0"});
+  refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.window = 100000; }, Code::setting_out_of_range,
+          {"memory.window", "100000"});
   refused([](ReadOptions& o) { o.choices.parts = 4; }, Code::memory_settings, {folder / "memory"});
   refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.parts = 7; }, Code::setting_out_of_range,
-          {"parts", "7"});
+          {"memory.parts", "7"});
   refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.look = 0; }, Code::setting_out_of_range,
-          {"look", "0"});
+          {"memory.look", "0"});
   refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.slots = max_slots + 1; },
-          Code::setting_out_of_range, {"slots"});
+          Code::setting_out_of_range, {"memory.slots"});
   // Tokens that the vocabulary does not have.
   Memory strange = open_memory(run, folder / "memory");
   strange.store.values.data<std::int32_t>()[0] = run.model->config().vocab;

@@ -54,7 +54,7 @@ TEST(Cli, WrongUseIsRefusedInOneLine) {
   expect_refused({"train", tiny, "model.norm=\"sideways\""}, Code::setting_out_of_range, {"norm", "post", "pre"});
   expect_refused({"train", tiny, "data.train=nowhere.txt"}, Code::file_not_found, {"nowhere.txt"});
   expect_refused({"train", tiny, "data.train=builtin:poems"}, Code::text_unknown, {"poems", "stories"});
-  expect_refused({"train", tiny, "train.batch=1000000"}, Code::data_too_few, {"train.batch"});
+  expect_refused({"train", tiny, "train.batch=1000000"}, Code::memory_insufficient, {"train.batch"});
   expect_refused({"train", tiny, "train.precision=bf16", "--device", "cpu"}, Code::precision_unusable, {"bf16"});
   expect_refused({"train", "--resume", "nowhere"}, Code::run_not_found, {"nowhere"});
   expect_refused({"eval", "nowhere"}, Code::run_not_found, {"nowhere"});
@@ -142,7 +142,7 @@ TEST(Cli, AnErrorIsJsonWhereJsonIsAskedFor) {
   EXPECT_EQ(unknown.size(), 3u);
   EXPECT_EQ(error({"eval", "nowhere", "--json"})["code"], "run-not-found");
   EXPECT_EQ(error({"eval", "--json"})["code"], "argument-missing");
-  EXPECT_EQ(error({"eval", "--jason", "--json"})["values"], Json::array({"--jason"}));
+  EXPECT_EQ(error({"eval", "nowhere", "--jason", "--json"})["values"], Json::array({"--jason"}));
 }
 
 TEST(Cli, EveryCodeIsListed) {
@@ -491,7 +491,7 @@ TEST(Cli, VerifyTellsPassFromFail) {
   EXPECT_EQ(run_command(folder.path(), {"verify", fixtures}).code, 0);
   EXPECT_EQ(run_command(folder.path(), {"verify", fixtures, "--precision", "f64"}).code, 0);
   const std::string next = std::string(SOME_SOURCE_DIR) + "/../shared/fixtures-next/";
-  for (const char* name : {"keys-narrow", "layer-readin", "layer-readin-linear", "model-readin", "model-readin-padded",
+  for (const char* name : {"keys-narrow", "layer-input-proj", "layer-input-proj-linear", "model-input-proj", "model-input-proj-padded",
                            "memory-roomy", "memory-full"}) {
     const std::string path = next + name + ".safetensors";
     if (!fs::exists(path)) continue;

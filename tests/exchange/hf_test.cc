@@ -39,20 +39,20 @@ const std::vector<Case>& cases() {
       {"grounded", {"some.ground=0.5", "some.query_dim=12"}},
       {"learned-temperature", {"some.temperature=learned", "some.key_ema=0.5"}},
       {"balance", {"some.balance_rate=0.01", "model.norm=post"}},
-      {"random-routing", {"some.routing=random", "some.top_k=3"}},
-      {"readin", {"some.readin=true", "model.look_back=2"}},
-      {"readout", {"some.readout=linear", "some.init=sparse"}},
-      {"features", {"some.readout=features", "some.init=orthogonal"}},
+      {"random-routing", {"some.routing=hash", "some.top_k=3"}},
+      {"input_proj", {"some.input_proj=true", "model.conv=2"}},
+      {"output_proj", {"some.output_proj=linear", "some.init=sparse"}},
+      {"features", {"some.output_proj=features", "some.init=orthogonal"}},
       {"lora", {"some.training=lora", "some.lora_rank=3"}},
-      {"lora-features", {"some.training=lora", "some.readout=features"}},
+      {"lora-features", {"some.training=lora", "some.output_proj=features"}},
       {"full", {"some.training=full", "model.norm=post"}},
-      {"modulated", {"some.readout=modulated", "some.readin=true"}},
-      {"modulated-listen", {"some.readout=modulated", "some.listen=3", "model.look_back=2", "model.norm=post"}},
-      {"modulated-inside", {"some.readout=modulated", "some.modulation=inside", "some.modulation_scale=0.5"}},
-      {"modulated-full", {"some.readout=modulated", "some.training=full", "some.listen=2"}},
-      {"gains-alone", {"some.readout=modulated", "some.use_library=false"}},
+      {"modulated", {"some.output_proj=modulated", "some.input_proj=true"}},
+      {"modulated-listen", {"some.output_proj=modulated", "some.token_shift=3", "model.conv=2", "model.norm=post"}},
+      {"modulated-inside", {"some.output_proj=modulated", "some.modulation=additive", "some.modulation_scale=0.5"}},
+      {"modulated-full", {"some.output_proj=modulated", "some.training=full", "some.token_shift=2"}},
+      {"gains-alone", {"some.output_proj=modulated", "some.use_library=false"}},
       {"dense", {"model.ffn=dense", "model.dense_mult=1.3"}},
-      {"dense-look-back", {"model.ffn=dense", "model.look_back=3", "model.norm=post", "model.position=rope"}},
+      {"dense-look-back", {"model.ffn=dense", "model.conv=3", "model.norm=post", "model.position=rope"}},
       {"no-ffn-pre", {"model.ffn=none"}},
       {"no-ffn-post", {"model.ffn=none", "model.norm=post"}},
       {"not-causal", {"model.causal=false"}},
@@ -174,7 +174,7 @@ TEST(HuggingFace, EverySettingComputesTheSameInPyTorchAndComesBack) {
 TEST(HuggingFace, TheLayerThatTransformersSeesWorksOnAStandIn) {
   if (!has_torch()) GTEST_SKIP() << python() << " has no torch and numpy (Debian's python3-torch)";
   const TemporaryFolder folder;
-  const Case one{"modulated", {"some.readout=modulated", "some.listen=2", "model.look_back=1"}};
+  const Case one{"modulated", {"some.output_proj=modulated", "some.token_shift=2", "model.conv=1"}};
   export_hf({.run = make_run(folder, one), .out = folder / "export"});
   setenv("PYTHONPATH", SOME_SOURCE_DIR "/tests/python/stand_in", 1);
   std::string said;

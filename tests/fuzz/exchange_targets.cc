@@ -89,7 +89,7 @@ class ImportTarget : public Target {
     const Tokenizer tokenizer = Tokenizer::load(run.tokenizer());
     Recipe recipe = load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml",
                                 {"model.d_model=8", "model.heads=2", "model.layers=2", "some.experts=4", "some.d_ffn=6",
-                                 "some.top_k=2", "some.query_dim=5", "some.readin=true", "train.device=cpu"});
+                                 "some.top_k=2", "some.query_dim=5", "some.input_proj=true", "train.device=cpu"});
     recipe.model.vocab = static_cast<int>(tokenizer.vocab_size());
     std::ofstream(run.config()) << write_recipe(recipe);
     const std::shared_ptr<Context> ctx = make_context("cpu", "fp32");

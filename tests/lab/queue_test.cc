@@ -291,7 +291,7 @@ TEST_F(Queue, PlansSeedsScalesAndText) {
   EXPECT_EQ(runs[0].recipe.data.valid, "builtin:stories");
   EXPECT_TRUE(runs[0].identity.builtin);
   options_.builtin = false;
-  EXPECT_ERROR(plan({"away"}), Code::data_missing, "away", "data.train");
+  EXPECT_ERROR(plan({"away"}), Code::data_missing, "away@0.25", "data.train");
   EXPECT_NO_THROW(plan({"away", "one"}));
   options_.train = folder_ / "mine.txt";
   EXPECT_ERROR(plan({"one"}), Code::data_missing, options_.train);

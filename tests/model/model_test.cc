@@ -328,7 +328,7 @@ TEST(ModelDecode, LooksBackAsTheWholePassDoes) {
     std::shared_ptr<Context> ctx = make_context("cpu", "f64");
     Model model(ctx, config, false);
     for (const auto& entry : model.parameters().entries()) {  // the factors begin at 0
-      if (!entry.name.ends_with("look_back.weight")) continue;
+      if (!entry.name.ends_with("conv.weight")) continue;
       Tensor taps = model.parameters().view(model.parameters().value, entry);
       for (std::int64_t i = 0; i < taps.elements(); ++i)
         taps.data<double>()[i] = 0.3 + 0.1 * static_cast<double>(i % 5);
@@ -439,7 +439,7 @@ TEST(ModelParameters, KnowTheirLayer) {
       if (entry.name.starts_with("layers.")) layer = std::stoi(entry.name.substr(7));
       if (entry.name.starts_with("head.")) layer = config.layers;
       EXPECT_EQ(entry.layer, layer) << entry.name;
-      EXPECT_EQ(entry.row_sums, entry.shape.rank() < 2 || entry.name.ends_with(".look_back.weight")) << entry.name;
+      EXPECT_EQ(entry.row_sums, entry.shape.rank() < 2 || entry.name.ends_with(".conv.weight")) << entry.name;
     }
   }
 }
@@ -448,9 +448,9 @@ TEST(ModelParameters, KnowTheirLayer) {
 TEST(ModelParameters, ReadoutsThatBeginSilent) {
   const std::vector<std::pair<const char*, Variant>> silent = {
       {"ffn.1.weight", {"dense", [](ModelConfig& c) { c.ffn = Ffn::dense, c.dense_init = OutputInit::zero; }}},
-      {"readout.weight",
+      {"output_proj.weight",
        {"linear", [](ModelConfig& c) { c.output_proj = OutputProj::linear, c.output_proj_init = OutputInit::zero; }}},
-      {"readout.weight", {"features", [](ModelConfig& c) {
+      {"output_proj.weight", {"features", [](ModelConfig& c) {
                             c.output_proj = OutputProj::features, c.output_proj_init = OutputInit::zero;
                           }}}};
   for (const auto& [name, variant] : silent) {

@@ -57,10 +57,10 @@ inline const std::vector<Variant> model_variants = {
     {"grounded", [](ModelConfig& c) { c.ground = 0.3, c.layers = 3; }},
     {"narrow_queries", [](ModelConfig& c) { c.query_dim = 5; }},
     {"narrow_grounded", [](ModelConfig& c) { c.query_dim = 4, c.ground = 0.3, c.router = RouterKind::linear; }},
-    {"readin", [](ModelConfig& c) { c.input_proj = true; }},
+    {"input_proj", [](ModelConfig& c) { c.input_proj = true; }},
     {"readin_features",
      [](ModelConfig& c) { c.input_proj = true, c.output_proj = OutputProj::features, c.query_dim = 6; }},
-    {"readout", [](ModelConfig& c) { c.output_proj = OutputProj::linear; }},
+    {"output_proj", [](ModelConfig& c) { c.output_proj = OutputProj::linear; }},
     {"features", [](ModelConfig& c) { c.output_proj = OutputProj::features; }},
     {"balanced", [](ModelConfig& c) { c.keys.balance_rate = 0.05, c.experts = 7; }},
     {"dense_look_back", [](ModelConfig& c) { c.ffn = Ffn::dense, c.conv = 3; }},
@@ -74,14 +74,14 @@ inline const std::vector<Variant> model_variants = {
      }},
     {"modulated_listen",
      [](ModelConfig& c) {
-       c.output_proj = OutputProj::modulated, c.modulation = ModulationPlace::inside, c.token_shift = 3,
+       c.output_proj = OutputProj::modulated, c.modulation = ModulationPlace::additive, c.token_shift = 3,
        c.norm = Norm::pre;
      }},
     {"modulated_full",
      [](ModelConfig& c) {
        c.output_proj = OutputProj::modulated, c.training = ExpertTraining::full, c.token_shift = 2, c.conv = 1;
      }},
-    {"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }},
+    {"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::hash; }},
     {"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
     {"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},
 };

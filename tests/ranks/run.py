@@ -296,8 +296,8 @@ def worst_difference(a, b):
 # Experts with and without parts that learn, and how far from one rank's numbers theirs may be after some steps in f64.
 # (In fp32 an optimizer makes a step of its own of a gradient that is zero but for rounding: there losses are compared.)
 SPREAD = {
-    "frozen": (0, ["some.readout=linear", "some.respawn_threshold=0.9"]),
-    "modulated": (0, ["some.readout=modulated", "some.listen=2", "model.norm=pre", "train.accumulate=7"]),
+    "frozen": (0, ["some.output_proj=linear", "some.respawn_threshold=0.9"]),
+    "modulated": (0, ["some.output_proj=modulated", "some.token_shift=2", "model.norm=pre", "train.accumulate=7"]),
     "lora": (1e-9, ["some.training=lora", "some.lora_rank=3", "train.accumulate=7"]),
 }
 

@@ -53,10 +53,10 @@ TEST(Recipe, EmptyTextGivesDefaultsOfA4) {
 TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
   // Each key is set to a value unlike its default, written, and read again. Some make sense only beside another.
   const std::map<std::string, std::string> beside = {{"data.unit", "data.train=text.txt"},
-                                                     {"some.readout_init", "some.readout=linear"},
-                                                     {"model.look_back", "some.readin=true"},
-                                                     {"some.listen", "some.readout=modulated"},
-                                                     {"some.use_library", "some.readout=modulated"}};
+                                                     {"some.output_proj_init", "some.output_proj=linear"},
+                                                     {"model.conv", "some.input_proj=true"},
+                                                     {"some.token_shift", "some.output_proj=modulated"},
+                                                     {"some.use_library", "some.output_proj=modulated"}};
   for (const RecipeKey& key : recipe_keys()) {
     std::vector<std::string> settings;
     if (const auto found = beside.find(key.full_name()); found != beside.end()) settings = {found->second};

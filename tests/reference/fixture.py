@@ -52,7 +52,7 @@ def expect(kind, config, inputs):
 
 def layer_case(config, inputs):
     trained = {name: tape.Variable(value) for name, value in inputs.items()
-               if name.startswith(("router.", "readout.", "readin.", "log_temperature", "hidden.", "gains", "look_back."))}
+               if name.startswith(("router.", "output_proj.", "input_proj.", "log_temperature", "hidden.", "gains", "conv."))}
     frozen = {name: value for name, value in inputs.items() if name.startswith("experts.")}
     x = tape.Variable(inputs["x"])
     out = layer.forward(config, {**trained, **frozen}, inputs["keys"], x)

@@ -48,11 +48,11 @@ def before(x, j, length):
     return x[np.where(there, rows - j, 0)] * there[:, None].astype(float)
 
 
-def look_back(config, p, x, length):
+def conv(config, p, x, length):
     """Section 2: what a block that looks back reads."""
     looked = x
-    for j in range(1, config.get("look_back", 0) + 1):
-        looked = looked + before(x, j, length) * p["look_back.weight"][j - 1]
+    for j in range(1, config.get("conv", 0) + 1):
+        looked = looked + before(x, j, length) * p["conv.weight"][j - 1]
     return looked
 
 
@@ -62,19 +62,19 @@ def modulated(config, p, x, seen, out, length):
     said = 1.0
     if config.get("use_library", True):
         states = seen.reshape(tokens, 1, -1, 1)
-        listen = config.get("listen", 0)
-        if listen > 0:
-            back = 1 + out.indices % listen
+        token_shift = config.get("token_shift", 0)
+        if token_shift > 0:
+            back = 1 + out.indices % token_shift
             states = tape.variable(0.0)
-            for j in range(1, listen + 1):
+            for j in range(1, token_shift + 1):
                 hears = (back == j)[:, :, None, None].astype(float)
                 states = states + before(x, j, length).reshape(tokens, 1, -1, 1) * hears
         said = (expert_matrix(p, "w1")[out.indices] @ states).reshape(tokens, k, -1)
     v = (p["gains"][out.indices] * said * out.gates.reshape(tokens, k, 1)).sum(axis=1)
     v = v * config.get("modulation_scale", 2.0)
-    z = tape.linear(look_back(config, p, x, length), p["hidden.weight"], p["hidden.bias"])
-    h = tape.gelu(z + v) if config.get("modulation", "factor") == "inside" else tape.gelu(z) * (v + 1.0)
-    return tape.linear(h, p["readout.weight"])
+    z = tape.linear(conv(config, p, x, length), p["hidden.weight"], p["hidden.bias"])
+    h = tape.gelu(z + v) if config.get("modulation", "multiplicative") == "additive" else tape.gelu(z) * (v + 1.0)
+    return tape.linear(h, p["output_proj.weight"])
 
 
 class Result:
@@ -111,22 +111,22 @@ def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens
     tokens_, d = x.shape
     length = length or tokens_
     seen = x
-    if config.get("readin", False):
-        looked = x if config["readout"] == "modulated" else look_back(config, p, x, length)
-        seen = tape.linear(looked, p["readin.weight"])
-    if config["readout"] == "modulated":
+    if config.get("input_proj", False):
+        looked = x if config["output_proj"] == "modulated" else conv(config, p, x, length)
+        seen = tape.linear(looked, p["input_proj.weight"])
+    if config["output_proj"] == "modulated":
         out.y = modulated(config, p, x, seen, out, length)
         out.auxiliary = auxiliary_loss(config, out, keys, temperature, taking_part)
         return out
     f = config["d_ffn"]
     hidden = tape.gelu(expert_matrix(p, "w1")[out.indices] @ seen.reshape(tokens_, 1, d, 1))  # [T, k, f, 1]
-    if config["readout"] == "features":
+    if config["output_proj"] == "features":
         said = hidden.reshape(tokens_, top_k, f)
     else:
         said = (expert_matrix(p, "w2")[out.indices] @ hidden).reshape(tokens_, top_k, d)
     out.y = (said * out.gates.reshape(tokens_, top_k, 1)).sum(axis=1)
-    if config["readout"] != "none":
-        out.y = tape.linear(out.y, p["readout.weight"])
+    if config["output_proj"] != "none":
+        out.y = tape.linear(out.y, p["output_proj.weight"])
     out.auxiliary = auxiliary_loss(config, out, keys, temperature, taking_part)
     return out
 

@@ -96,7 +96,7 @@ def gradients_of_a_model(name):
 # A setting may act only together with these others, which the case changes as well.
 HELPERS = {"train_temp", "entropy_coefficient", "lora_rank", "seed", "library_seed", "router_mult", "dense_mult"}
 SHAPES = {"experts", "d_ffn", "top_k", "d_model", "layers", "query_dim", "windows", "slots", "steps", "router",
-          "readout", "readin", "ffn", "norm", "training", "temperature", "use_library", "look_back"}
+          "output_proj", "input_proj", "ffn", "norm", "training", "temperature", "use_library", "conv"}
 
 NOTHING_HAPPENS = {("keys-too-few-for-rebirth", "respawn_threshold")}  # fewer positions than dead keys: none is reborn
 
@@ -124,12 +124,12 @@ def every_setting_matters(name):
 def main():
     known_random_numbers()
     for name in ("layer-mlp", "layer-linear", "layer-balance", "layer-entropy-low", "layer-learned-temperature",
-                 "layer-readin", "layer-readin-linear", "layer-modulated", "layer-modulated-inside",
-                 "layer-modulated-listen", "layer-modulated-gains", "layer-readin-look-back"):
+                 "layer-input-proj", "layer-input-proj-linear", "layer-modulated", "layer-modulated-inside",
+                 "layer-modulated-token-shift", "layer-modulated-gains", "layer-input-proj-conv"):
         gradients_of_a_layer(name)
     for name in ("model-padded", "model-grounded", "model-pre-norm-rope", "model-dense", "model-no-ffn-pre-norm",
-                 "model-lora", "model-full-features", "model-learned-temperature", "model-readin", "model-dense-look-back",
-                 "model-modulated", "model-modulated-listen"):
+                 "model-lora", "model-full-features", "model-learned-temperature", "model-input-proj", "model-dense-conv",
+                 "model-modulated", "model-modulated-token-shift"):
         gradients_of_a_model(name)
     for name in write.CASES:
         every_setting_matters(name)

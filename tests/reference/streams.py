@@ -78,7 +78,7 @@ class Stream:
 
 
 def random_experts(library_seed, layer, token, experts, k):
-    """routing = "random": k distinct experts for a token id, by Floyd's method, then shuffled."""
+    """routing = "hash": k distinct experts for a token id, by Floyd's method, then shuffled."""
     stream = Stream.with_key(mix64(mix64(library_seed ^ 0x726F757465) ^ (layer << 32 | token)))
     drawn = 0
     chosen = []

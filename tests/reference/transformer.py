@@ -70,8 +70,8 @@ def forward(config, p, stores, tokens, **routing):
     def feed_forward(i, x):
         if config["ffn"] == "dense":
             rows = x.reshape(batch * length, d)
-            taps = {"look_back.weight": p.get(f"layers.{i}.look_back.weight")}
-            return dense(p, f"layers.{i}.ffn", layer.look_back(config, taps, rows, length)).reshape(batch, length, d)
+            taps = {"conv.weight": p.get(f"layers.{i}.conv.weight")}
+            return dense(p, f"layers.{i}.ffn", layer.conv(config, taps, rows, length)).reshape(batch, length, d)
         own = {name[len(f"layers.{i}."):]: value for name, value in p.items() if name.startswith(f"layers.{i}.")}
         below = results[-1].query if results else None
         results.append(layer.forward(config, own, stores[i].routing_keys(), x.reshape(batch * length, d), below=below,

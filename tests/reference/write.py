@@ -54,7 +54,7 @@ class Draw:
 
 
 def layer_parameters(config, draw, prefix=""):
-    """Router, read-in, readout, temperature and experts of one layer."""
+    """Router, read-in, output_proj, temperature and experts of one layer."""
     d, f, experts = config["d_model"], config["d_ffn"], config["experts"]
     c = config.get("query_dim", 0) or d
     if config["router"] == "mlp":
@@ -63,21 +63,21 @@ def layer_parameters(config, draw, prefix=""):
     else:
         p = draw.linear(prefix + "router.0", c, d)
     near_identity = lambda name: {prefix + name: np.eye(d) + draw.normal(prefix + name, d, d, scale=0.125)}
-    if config.get("readin", False):
-        p.update(near_identity("readin.weight"))
-    if config["readout"] == "linear":
-        p.update(near_identity("readout.weight"))
-    if config.get("look_back", 0) > 0:
-        p[prefix + "look_back.weight"] = draw.normal(prefix + "look_back.weight", config["look_back"], d, scale=0.5)
-    if config["readout"] == "modulated":
+    if config.get("input_proj", False):
+        p.update(near_identity("input_proj.weight"))
+    if config["output_proj"] == "linear":
+        p.update(near_identity("output_proj.weight"))
+    if config.get("conv", 0) > 0:
+        p[prefix + "conv.weight"] = draw.normal(prefix + "conv.weight", config["conv"], d, scale=0.5)
+    if config["output_proj"] == "modulated":
         p.update(draw.linear(prefix + "hidden", f, d))
         p[prefix + "gains"] = 0.25 + draw.normal(prefix + "gains", experts, f, scale=0.25)
-    if config["readout"] in ("features", "modulated"):
-        p[prefix + "readout.weight"] = draw.weight(prefix + "readout.weight", d, f)
+    if config["output_proj"] in ("features", "modulated"):
+        p[prefix + "output_proj.weight"] = draw.weight(prefix + "output_proj.weight", d, f)
     if config.get("temperature") == "learned":
         p[prefix + "log_temperature"] = np.array([np.float32(np.log(config["train_temp"]))], float)
     matrices = {"w1": (f, d), "w2": (d, f)}
-    if config["readout"] in ("features", "modulated"):
+    if config["output_proj"] in ("features", "modulated"):
         del matrices["w2"]
     if not config.get("use_library", True):
         del matrices["w1"]
@@ -132,8 +132,8 @@ def model_inputs(config, draw):
         if config["ffn"] == "dense":
             hidden = round(config["dense_mult"] * d)
             p.update({**draw.linear(name + "ffn.0", hidden, d), **draw.linear(name + "ffn.1", d, hidden)})
-            if config.get("look_back", 0) > 0:
-                p[name + "look_back.weight"] = draw.normal(name + "look_back.weight", config["look_back"], d, scale=0.5)
+            if config.get("conv", 0) > 0:
+                p[name + "conv.weight"] = draw.normal(name + "conv.weight", config["conv"], d, scale=0.5)
         if config["ffn"] == "some":
             p.update(layer_parameters(config, draw, name))
     if config["norm"] == "pre":
@@ -177,12 +177,12 @@ INPUTS = {"layer": layer_inputs, "keys": keys_inputs, "model": model_inputs, "me
 
 BASE = {
     "layer": {"d_model": 8, "experts": 6, "d_ffn": 7, "top_k": 2, "router": "linear", "router_mult": 1.5,
-              "readout": "none", "temperature": 0.7, "tokens": 5},
+              "output_proj": "none", "temperature": 0.7, "tokens": 5},
     "keys": {"d_model": 6, "experts": 7, "top_k": 2, "alpha": 0.05, "beta": 0.02, "delta": 0.1, "ema_decay": 0.9,
              "theta_percentile": 0.3, "decay_warmup": 1, "constraint": "normalize", "steps": 3, "tokens": 11},
     "model": {"vocab": 13, "d_model": 8, "layers": 2, "heads": 2, "seq_len": 7, "batch": 2, "norm": "post",
               "ffn": "some", "experts": 5, "d_ffn": 6, "top_k": 2, "router": "linear", "router_mult": 1.5,
-              "readout": "none", "temperature": 0.5, "alpha": 0.05, "beta": 0.02, "delta": 0.1, "ema_decay": 0.9,
+              "output_proj": "none", "temperature": 0.5, "alpha": 0.05, "beta": 0.02, "delta": 0.1, "ema_decay": 0.9,
               "theta_percentile": 0.3, "decay_warmup": 1, "constraint": "normalize", "count_pads": False, "steps": 3,
               "pad_id": 1, "eos_id": 2, "lr": 0.001, "schedule": "cosine", "weight_decay": 0.1,
               "adam_betas": [0.9, 0.95], "adam_eps": 1e-5, "clip": 1.0},
@@ -198,23 +198,23 @@ CASES = {
     "layer-top1": {"top_k": 1, "d_ffn": 9},
     "layer-every-expert": {"top_k": 4, "experts": 4, "tokens": 4, "d_model": 10},
     "layer-equal-scores": {"equal_keys": True, "top_k": 4, "experts": 8},
-    "layer-readout-linear": {"readout": "linear", "router": "mlp"},
-    "layer-readout-features": {"readout": "features", "d_ffn": 11},
+    "layer-output-proj-linear": {"output_proj": "linear", "router": "mlp"},
+    "layer-output-proj-features": {"output_proj": "features", "d_ffn": 11},
     "layer-cold": {"temperature": 0.05, "top_k": 3},
     "layer-balance": {"balance_loss": 0.5},
     "layer-entropy-low": {"entropy_band": [0.65, 0.69], "entropy_coefficient": 4.0, "temperature": 0.2},
     "layer-entropy-high": {"entropy_band": [0.1, 0.3], "entropy_coefficient": 4.0, "top_k": 3},
     "layer-learned-temperature": {"temperature": "learned", "train_temp": 0.3},
     "layer-query-dim": {"query_dim": 5, "router": "mlp"},
-    "layer-readin": {"readin": True, "readout": "features", "query_dim": 3, "tokens": 4},
-    "layer-readin-linear": {"readin": True, "readout": "linear", "router": "mlp"},
-    "layer-modulated": {"readout": "modulated", "tokens": 6},
-    "layer-modulated-inside": {"readout": "modulated", "modulation": "inside", "modulation_scale": 1.0, "readin": True,
+    "layer-input-proj": {"input_proj": True, "output_proj": "features", "query_dim": 3, "tokens": 4},
+    "layer-input-proj-linear": {"input_proj": True, "output_proj": "linear", "router": "mlp"},
+    "layer-modulated": {"output_proj": "modulated", "tokens": 6},
+    "layer-modulated-inside": {"output_proj": "modulated", "modulation": "additive", "modulation_scale": 1.0, "input_proj": True,
                                "top_k": 3},
-    "layer-modulated-listen": {"readout": "modulated", "modulation": "inside", "listen": 3, "look_back": 1,
+    "layer-modulated-token-shift": {"output_proj": "modulated", "modulation": "additive", "token_shift": 3, "conv": 1,
                                "tokens": 7},
-    "layer-modulated-gains": {"readout": "modulated", "use_library": False},
-    "layer-readin-look-back": {"readin": True, "readout": "features", "look_back": 2, "tokens": 6},
+    "layer-modulated-gains": {"output_proj": "modulated", "use_library": False},
+    "layer-input-proj-conv": {"input_proj": True, "output_proj": "features", "conv": 2, "tokens": 6},
     "keys-normalize": {},
     "keys-normalize-used": {"constraint": "normalize_used", "top_k": 3},
     "keys-clamp": {"constraint": "clamp", "beta_inertia": "max"},
@@ -245,8 +245,8 @@ CASES = {
                              "steps": 4},
     "model-padded": {"count_pads": True, "router": "mlp"},
     "model-masked": {"constraint": "clamp", "beta_inertia": "max"},
-    "model-pre-norm": {"norm": "pre", "readout": "linear"},
-    "model-pre-norm-rope": {"norm": "pre", "position": "rope", "readout": "features", "count_pads": True},
+    "model-pre-norm": {"norm": "pre", "output_proj": "linear"},
+    "model-pre-norm-rope": {"norm": "pre", "position": "rope", "output_proj": "features", "count_pads": True},
     "model-rope": {"position": "rope"},
     "model-dense": {"ffn": "dense", "dense_mult": 1.5},
     "model-dense-pre-norm": {"ffn": "dense", "dense_mult": 2.0, "norm": "pre", "count_pads": True, "position": "rope"},
@@ -254,8 +254,8 @@ CASES = {
     "model-no-ffn-pre-norm": {"ffn": "none", "norm": "pre"},
     "model-not-causal": {"causal": False, "count_pads": True},
     "model-grounded": {"ground": 0.3, "layers": 3, "router": "mlp", "d_ffn": 4},
-    "model-readout": {"readout": "linear"},
-    "model-features": {"readout": "features", "clip": 0.0, "schedule": "constant"},
+    "model-output-proj": {"output_proj": "linear"},
+    "model-features": {"output_proj": "features", "clip": 0.0, "schedule": "constant"},
     "model-schedules": {"topk_warmup": 0.4, "update_every": 2, "beta_layer_scale": [1.0, 0.5], "steps": 4,
                         "beta_anneal": {"shape": "cosine", "start": 1.0, "end": 0.0}, "beta": 0.2},
     "model-frozen-layer": {"frozen_layers": [1], "use_delta": False},
@@ -263,20 +263,20 @@ CASES = {
     "model-key-mean": {"key_ema": 0.5, "usage": "cumulative", "alpha": 0.3},
     "model-flux": {"usage": "flux", "clip_delta": 0.02, "constraint_order": "last"},
     "model-learned-temperature": {"temperature": "learned", "train_temp": 0.3},
-    "model-random-routing": {"routing": "random", "library_seed": 5},
+    "model-hash-routing": {"routing": "hash", "library_seed": 5},
     "model-lora": {"training": "lora", "lora_rank": 2},
-    "model-full": {"training": "full", "readout": "linear"},
-    "model-full-features": {"training": "full", "readout": "features", "count_pads": True},
+    "model-full": {"training": "full", "output_proj": "linear"},
+    "model-full-features": {"training": "full", "output_proj": "features", "count_pads": True},
     "model-query-dim": {"query_dim": 5, "count_pads": True},
-    "model-readin": {"readin": True, "query_dim": 3, "readout": "features", "router": "mlp"},
-    "model-readin-lora": {"readin": True, "readout": "linear", "training": "lora", "lora_rank": 1},
+    "model-input-proj": {"input_proj": True, "query_dim": 3, "output_proj": "features", "router": "mlp"},
+    "model-input-proj-lora": {"input_proj": True, "output_proj": "linear", "training": "lora", "lora_rank": 1},
     "model-fraction": {"update_fraction": 0.6, "seed": 11},
     "model-rebirth": {"respawn_threshold": 0.97, "constraint": "clamp", "seed": 2, "alpha": 0.3},
     "model-balance": {"balance_rate": 0.4, "use_alpha": False, "use_beta": False, "use_delta": False},
-    "model-dense-look-back": {"ffn": "dense", "dense_mult": 1.0, "look_back": 3},
-    "model-modulated": {"readout": "modulated", "look_back": 2, "balance_rate": 0.05, "temperature": "learned",
+    "model-dense-conv": {"ffn": "dense", "dense_mult": 1.0, "conv": 3},
+    "model-modulated": {"output_proj": "modulated", "conv": 2, "balance_rate": 0.05, "temperature": "learned",
                         "train_temp": 0.3, "query_dim": 4},
-    "model-modulated-listen": {"readout": "modulated", "listen": 3, "modulation": "inside", "norm": "pre",
+    "model-modulated-token-shift": {"output_proj": "modulated", "token_shift": 3, "modulation": "additive", "norm": "pre",
                                "count_pads": True, "training": "full"},
     "memory-roomy": {},
     "memory-full": {"slots": 7, "noise": 0.4, "decay": 0.1, "share": 0.05, "windows": 6},

@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
                     [](ModelConfig& c) { c.output_proj = OutputProj::modulated, c.conv = 3, c.query_dim = 16; }, true},
         StepVariant{"modulated_listen",
                     [](ModelConfig& c) {
-                      c.output_proj = OutputProj::modulated, c.modulation = ModulationPlace::inside, c.token_shift = 3;
+                      c.output_proj = OutputProj::modulated, c.modulation = ModulationPlace::additive, c.token_shift = 3;
                     },
                     true},
         StepVariant{"dense_look_back", [](ModelConfig& c) { c.ffn = Ffn::dense, c.conv = 3; }, true},
@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
                       c.keys.use_alpha = c.keys.use_beta = c.keys.use_delta = false;
                     },
                     true},
-        StepVariant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::random; }, true},
+        StepVariant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::hash; }, true},
         StepVariant{"rebirth",
                     [](ModelConfig& c) { c.keys.respawn_threshold = 0.9, c.keys.constraint = Constraint::clamp; },
                     false},

@@ -203,7 +203,7 @@ TEST(Spread, WhatCannotBeIsRefused) {
   EXPECT_TRUE(is_bad_input(error(1, {"train.expert_ranks=2"}), Code::ranks_uneven, {key, "2", "1", "2", "2"}));
   EXPECT_TRUE(is_bad_input(error(2, {"train.expert_ranks=2", "model.ffn=dense"}), Code::setting_conflict,
                            {key, "2", "this model.ffn"}));
-  EXPECT_TRUE(is_bad_input(error(2, {"train.expert_ranks=2", "some.readout=modulated", "some.use_library=false"}),
+  EXPECT_TRUE(is_bad_input(error(2, {"train.expert_ranks=2", "some.output_proj=modulated", "some.use_library=false"}),
                            Code::setting_conflict, {key, "2", "some.use_library = false"}));
   EXPECT_TRUE(is_bad_input(error(4, {"train.expert_ranks=4", "some.experts=3", "some.top_k=2"}), Code::ranks_uneven,
                            {key, "4", "3"}));

@@ -47,17 +47,17 @@ TEST(Trainer, AStoppedAndResumedRunEndsBitIdentical) {
 TEST(Trainer, WhateverLearnsGoesOnBitIdentical) {
   const std::vector<std::vector<std::string>> settings{
       {"some.training=lora", "some.lora_rank=3"},
-      {"some.training=full", "some.readout=features"},
-      {"some.readout=modulated", "some.listen=3", "some.modulation=inside", "some.balance_rate=0.01",
-       "some.readout_init=zero"},
-      {"some.readout=modulated", "model.look_back=2", "some.readin=true"},
-      {"some.readin=true", "some.query_dim=5", "some.readout=features", "some.ground=0.2"},
+      {"some.training=full", "some.output_proj=features"},
+      {"some.output_proj=modulated", "some.token_shift=3", "some.modulation=additive", "some.balance_rate=0.01",
+       "some.output_proj_init=zero"},
+      {"some.output_proj=modulated", "model.conv=2", "some.input_proj=true"},
+      {"some.input_proj=true", "some.query_dim=5", "some.output_proj=features", "some.ground=0.2"},
       {"some.temperature=learned", "some.entropy_band=[0.1, 0.3]", "some.balance_loss=0.1", "some.key_ema=0.8",
        "some.balance_rate=0.01"},
       {"some.usage=cumulative", "some.update_every=2", "some.update_fraction=0.5", "some.ground=0.2",
        "some.frozen_layers=[1]", "some.beta_anneal={shape=\"cosine\", start=1, end=0.1}",
        "some.beta_layer_scale=[1, 0.5]"},
-      {"some.usage=flux", "some.routing=random", "some.constraint=free", "some.clip_delta=0.05"}};
+      {"some.usage=flux", "some.routing=hash", "some.constraint=free", "some.clip_delta=0.05"}};
   for (const auto& overrides : settings) {
     TemporaryFolder folder;
     const Recipe one = recipe(overrides);
@@ -174,7 +174,7 @@ TEST(Trainer, APlainFileWithoutSeparatorsTrains) {
   // Cut, there is one sequence and nothing to validate on: refused, with what would be right.
   std::vector<std::string> cut = plain;
   cut.push_back("data.long=cut");
-  EXPECT_ERROR(start_run(recipe(cut), folder / "cut", {}), Code::text_too_short, file);
+  EXPECT_ERROR(start_run(recipe(cut), folder / "cut", {}), Code::data_too_few, "data.train");
 }
 
 // Runs from before there was data.long cut their documents; resumed, they go on as they began.

@@ -50,7 +50,7 @@ void run(const KeysFlags& options) {
     }
     const std::string meant = misspelled_name(pattern, names);
     bad_input(Code::setting_unknown, "no key has '{}' in its name or meaning; {}", options.pattern,
-              meant.empty() ? "'some keys' shows all" : fmt::format("did you mean {}?", meant));
+              meant.empty() ? "'some settings' shows all" : fmt::format("did you mean {}?", meant));
   }
   nlohmann::json list = nlohmann::json::array();
   std::string table = "?";
@@ -101,9 +101,9 @@ void set_up_keys(Command& command) {
 
 }  // namespace
 
-CommandSpec keys_command() {
+CommandSpec settings_command() {
   return {
-      .name = "keys",
+      .name = "settings",
       .group = CommandGroup::find_things,
       .summary = "what a recipe can say: keys, their meaning, range and default",
       .examples = {{"keys top_k", ""},

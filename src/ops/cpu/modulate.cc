@@ -37,7 +37,7 @@ struct View {
   const T *hidden, *states, *w1, *gates, *gains;
   const std::int32_t *rows, *indices, *order, *place, *offsets;
   T scale;
-  bool inside;
+  bool additive;
 
   explicit View(const Modulation& in)
       : tokens(in.routing.gates.dim(0)),
@@ -58,7 +58,7 @@ struct View {
         place(in.plan.place.data<std::int32_t>()),
         offsets(in.plan.offsets.data<std::int32_t>()),
         scale(static_cast<T>(in.scale)),
-        inside(in.inside) {}
+        additive(in.additive) {}
 
   // How far back an expert listens, and the row of the states that a choice sees (-1: none).
   std::int64_t back(std::int64_t expert) const { return token_shift > 0 ? 1 + expert % token_shift : 0; }
@@ -121,7 +121,7 @@ void forward(Context& ctx, const Modulation& in, Tensor& pre, Tensor& h) {
       view.modulation(t, said, v);
       const T* z = view.hidden + t * f;
       T* target = out + t * f;
-      if (view.inside) {
+      if (view.additive) {
 #pragma omp simd
         for (std::int64_t j = 0; j < f; ++j) v[j] += z[j];
         gelu(v, target, f);
@@ -198,11 +198,11 @@ void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tenso
       T* target = dz + t * f;
 #pragma omp simd
       for (std::int64_t j = 0; j < f; ++j) {
-        const T at = view.inside ? z[j] + v[j] : z[j];
+        const T at = view.additive ? z[j] + v[j] : z[j];
         const NormalLaw<T> law = normal_law(at);
         const T slope = law.cumulative + at * law.density;
-        const T of_z = view.inside ? up[j] * slope : up[j] * slope * (T(1) + v[j]);
-        const T of_v = view.inside ? of_z : up[j] * (at * law.cumulative);
+        const T of_z = view.additive ? up[j] * slope : up[j] * slope * (T(1) + v[j]);
+        const T of_v = view.additive ? of_z : up[j] * (at * law.cumulative);
         target[j] = of_z;
         up[j] = of_v;
       }

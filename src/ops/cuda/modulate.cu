@@ -58,7 +58,7 @@ __device__ __forceinline__ void modulation(const View<T>& view, std::int64_t tok
 
 // Each thread handles WIDTH adjacent columns of one token.
 template <typename T, int WIDTH>
-__global__ void __launch_bounds__(threads) forward_kernel(const View<T> view, bool inside, T* h) {
+__global__ void __launch_bounds__(threads) forward_kernel(const View<T> view, bool additive, T* h) {
   after_previous();
   const unsigned pieces = static_cast<unsigned>(view.columns / WIDTH), index = blockIdx.x * threads + threadIdx.x;
   if (index >= view.tokens * pieces) return;
@@ -69,14 +69,14 @@ __global__ void __launch_bounds__(threads) forward_kernel(const View<T> view, bo
   load_elements<WIDTH>(view.hidden + token * view.columns + column, z);
 #pragma unroll
   for (int c = 0; c < WIDTH; ++c)
-    z[c] = inside ? gelu_of<T>(z[c] + v[c]).value : gelu_of<T>(z[c]).value * (1.0f + v[c]);
+    z[c] = additive ? gelu_of<T>(z[c] + v[c]).value : gelu_of<T>(z[c]).value * (1.0f + v[c]);
   store_elements<WIDTH>(h + token * view.columns + column, z);
 }
 
 // One warp per token computes dz and the gradients of the gates, and replaces dh by dV.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
-    token_backward_kernel(const View<T> view, bool inside, T* dh, T* dhidden, float* dgates) {
+    token_backward_kernel(const View<T> view, bool additive, T* dh, T* dhidden, float* dgates) {
   after_previous();
   const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (token >= view.tokens) return;
@@ -89,9 +89,9 @@ __global__ void __launch_bounds__(threads)
     load_elements<WIDTH>(upstream + column, up);
 #pragma unroll
     for (int c = 0; c < WIDTH; ++c) {
-      const Gelu gelu = gelu_of<T>(inside ? z[c] + v[c] : z[c]);
-      dz[c] = up[c] * gelu.derivative * (inside ? 1.0f : 1.0f + v[c]);
-      up[c] = inside ? dz[c] : up[c] * gelu.value;
+      const Gelu gelu = gelu_of<T>(additive ? z[c] + v[c] : z[c]);
+      dz[c] = up[c] * gelu.derivative * (additive ? 1.0f : 1.0f + v[c]);
+      up[c] = additive ? dz[c] : up[c] * gelu.value;
     }
     store_elements<WIDTH>(dhidden + token * view.columns + column, dz);
     store_elements<WIDTH>(upstream + column, up);
@@ -322,7 +322,7 @@ void modulate_forward(Context& ctx, const Modulation& in, Tensor& pre, Tensor& h
   if (in.w1) cuda::modulate_experts_forward(ctx, in, pre);
   by_width(ctx.compute, f, aligned(in, pre, h), [&]<typename T, int WIDTH>() {
     launch_behind(ctx, forward_kernel<T, WIDTH>, grid_for(tokens * (f / WIDTH), threads), threads, 0,
-                  view_of<T>(in, pre), in.inside, elements_of<T>(h));
+                  view_of<T>(in, pre), in.additive, elements_of<T>(h));
   });
 }
 
@@ -380,7 +380,7 @@ void modulate_backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& p
   const bool wide = aligned(in, pre, dh) && aligned16(dhidden.raw());
   by_width(ctx.compute, f, wide, [&]<typename T, int WIDTH>() {
     const View<T> view = view_of<T>(in, pre);
-    launch_behind(ctx, token_backward_kernel<T, WIDTH>, grid_for(tokens, warps), threads, 0, view, in.inside,
+    launch_behind(ctx, token_backward_kernel<T, WIDTH>, grid_for(tokens, warps), threads, 0, view, in.additive,
                   elements_of<T>(dh), elements_of<T>(dhidden), floats(dgates));
     if (partials == nullptr && !pre) return;
     launch_behind(ctx, expert_backward_kernel<T, WIDTH>,

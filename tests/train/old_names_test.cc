@@ -1,0 +1,93 @@
+// Run folders of version 0.2 are still read: one table (core/old_names.h) knows the names that have changed since.
+#include "core/old_names.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/files.h"
+#include "expect_error.h"
+#include "recipe/recipe.h"
+#include "runs/run.h"
+#include "temporary_folder.h"
+#include "tensor/safetensors.h"
+#include "train/small_run.h"
+#include "train/trainer.h"
+
+namespace some {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  if (at != std::string::npos) text.replace(at, from.size(), to);
+  return text;
+}
+
+// Rewrites a run's files with the names that version 0.2 gave.
+void make_old(const std::string& folder) {
+  std::string config = read_file(folder + "/config.toml");
+  for (const auto& [now, old] : {std::pair{"\noutput_proj = ", "\nreadout = "},
+                                 {"\noutput_proj_init = ", "\nreadout_init = "},
+                                 {"\ntoken_shift = ", "\nlisten = "},
+                                 {"\ninput_proj = ", "\nreadin = "},
+                                 {"\nconv = ", "\nlook_back = "},
+                                 {"\nrouting = \"hash\"", "\nrouting = \"random\""},
+                                 {"\nmodulation = \"additive\"", "\nmodulation = \"inside\""}})
+    config = replaced(config, now, old);
+  write_file_atomic(folder + "/config.toml", config);
+  int renamed = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder + "/checkpoints")) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const SafetensorsFile file = SafetensorsFile::open(entry.path().string());
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    for (const std::string& name : file.names()) {
+      tensors.emplace_back(first_tensor_name(name), file.load(name));
+      if (tensors.back().first != name) ++renamed;
+    }
+    std::map<std::string, std::string> metadata = file.metadata();
+    metadata.erase("checksum");
+    metadata.erase("checksums");
+    write_safetensors(entry.path().string(), tensors, metadata);
+  }
+  EXPECT_GT(renamed, 0);
+}
+
+TEST(OldNames, ARunFolderOfVersion02IsEvaluatedAndResumed) {
+  const std::vector<std::string> form = {
+      "model.conv=2",       "some.output_proj=modulated", "some.modulation=additive", "some.output_proj_init=zero",
+      "some.token_shift=2", "some.routing=hash"};
+  TemporaryFolder folder;
+  const std::string whole = folder / "whole", old = folder / "old";
+  start_run(recipe(form), whole, {});
+  start_run(recipe(form), old, stop_after(4));
+  make_old(old);
+  const OpenedRun opened = open_run(old, {});
+  EXPECT_EQ(opened.recipe.model.conv, 2);
+  EXPECT_EQ(opened.recipe.model.routing, RoutingKind::hash);
+  EXPECT_EQ(opened.recipe.model.modulation, ModulationPlace::additive);
+  resume_run(old, {}, {});
+  expect_same_run(whole, old);
+}
+
+TEST(OldNames, ARecipeMustUseTheCurrentOnes) {
+  EXPECT_ERROR(parse_recipe("[some]\nreadout = \"features\"\n", "a.toml", {}), Code::setting_unknown, "some.readout",
+               "some.output_proj");
+  EXPECT_ERROR(parse_recipe("", "a.toml", {"model.look_back=2"}), Code::setting_unknown, "model.look_back",
+               "model.conv");
+}
+
+TEST(OldNames, TensorNamesGoBothWays) {
+  for (const auto& [old, now] : {std::pair{"layers.0.readin.weight", "layers.0.input_proj.weight"},
+                                 {"first.layers.3.readout.weight", "first.layers.3.output_proj.weight"},
+                                 {"expect.d.look_back.weight", "expect.d.conv.weight"},
+                                 {"layers.0.attn.qkv.weight", "layers.0.attn.qkv.weight"}}) {
+    EXPECT_EQ(current_tensor(old), now);
+    EXPECT_EQ(first_tensor_name(now), old);
+  }
+}
+
+}  // namespace
+}  // namespace some
