@@ -84,7 +84,7 @@ SOME_HD inline double exact_log(double x) {
 SOME_HD inline void exact_sincos_turn(double t, double* sine, double* cosine) {
   // Reduce to an eighth of a turn: t = q/4 + r, |r| <= 1/8.
   const double scaled = t * 4.0;
-  const int q = static_cast<int>(scaled + 0.5);
+  const int q = static_cast<int>(scaled + 0.5);  // NOLINT(bugprone-incorrect-roundings): t >= 0, same on a GPU
   const double r = (scaled - static_cast<double>(q)) * 1.57079632679489661923;  // radians, |r| <= pi/4
   const double z = r * r;
   double s = -1.0 / 1307674368000.0;

@@ -102,6 +102,7 @@ class SettingList {
 
   // Of an enum, in the order of its values, or of a text.
   template <typename Place>
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): moved from if the member is a text
   Setting<Owner>& choice(const char* name, Place place, std::vector<std::string> choices, const char* meaning) {
     if constexpr (std::is_enum_v<Member<Place>>) {
       Setting<Owner>& setting = add(name, SettingKind::choice, meaning);
